@@ -16,7 +16,7 @@ from tests.harness.repositories.user_repository import Repository, usual_environ
 
 
 def main() -> int:
-    """Run the walk, and print differences."""
+    """Run the random walk and print differences."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.cache", description=__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)

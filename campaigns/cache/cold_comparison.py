@@ -14,7 +14,7 @@ Said = tuple[int, str, str]
 
 
 def differences(walk: Walk, steps: int, scratch: Path, counts: Counter[str]) -> Iterator[str]:
-    """Differences of the two runs; `counts` counts steps and results."""
+    """Yield differences between the two runs; `counts` counts steps and results."""
     done: list[str] = []
     warm = walk.repository.given(ONNXGATE_CACHE_DIR=scratch / "warm")
     for number in range(1, steps + 1):

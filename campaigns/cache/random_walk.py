@@ -71,7 +71,7 @@ def _swap(walk: Walk) -> None:
 
 
 def _change_one_byte(walk: Walk) -> None:
-    """Keep size and time stamp, as some tools do."""
+    """Keep size and modification time, as some tools do."""
     file = walk.any_file()
     told, content = file.stat(), bytearray(file.read_bytes())
     if content:
@@ -131,7 +131,7 @@ def _edit_a_model(walk: Walk) -> None:
     file = walk.any_file()
     try:
         model = onnx.load(file, load_external_data=False)
-    except Exception:  # noqa: BLE001 - it is no model, and stays what it is
+    except Exception:  # noqa: BLE001 - the file is not a model and stays unchanged
         return
     match walk.random.randrange(4):
         case 0:

@@ -1,7 +1,7 @@
-"""`python -m campaigns.faults` prints each fault, what the user sees and the exit status; exits 1 on a violation.
+"""`python -m campaigns.faults` prints each fault with its message and exit status; the status is 1 on a violation.
 
-`--all` is the exhaustive run; names choose faults, whose rows alone are renewed; `--markdown` and `--write FILE` are
-for the docs.
+`--all` runs every variant; names select faults, and only their rows are updated; `--markdown` and `--write FILE`
+generate the page in the docs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.conftest import _install_wheel, _program
 
 
 def main() -> int:
-    """Make the faults, and print."""
+    """Run the faults and print the results."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.faults", description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--all", action="store_true")
@@ -66,7 +66,7 @@ def _made(each: Fault, ground: Ground) -> Row:
             seen.append(one)
     except pytest.skip.Exception as skipped:
         return row(each, [], [], ground, skipped=str(skipped))
-    except Exception as error:  # noqa: BLE001 - one fault that cannot be made is no reason to make no other
+    except Exception as error:  # noqa: BLE001 - an error in one fault must not stop the others
         return row(each, seen, [f"it could not be made: {error!r}"], ground)
     return row(each, seen, [wrong for one in seen for wrong in wrongs(one)], ground)
 

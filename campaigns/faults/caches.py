@@ -1,4 +1,4 @@
-"""Caches that cannot be written, are no folders, or vanish."""
+"""Cache folders that are read-only, not folders, or deleted during a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from campaigns.faults.registry import fault
 
 @fault("cache", "read-only, with environments")
 def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
-    """What is there is used."""
+    """Existing environments are used."""
     need_bound_permissions(ground.folder)
     ground.truth()
     ground.cache.chmod(0o500)
@@ -24,7 +24,7 @@ def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
 
 @fault("cache", "read-only and empty", quick=True)
 def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
-    """Nothing can be run, and the way out is said."""
+    """No runtime can be prepared, and the hint names the variable for another folder."""
     need_bound_permissions(ground.folder)
     ground.truth()
     (ground.cache / "environments").unlink()
@@ -35,7 +35,7 @@ def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
 
 @fault("cache", "not readable")
 def cache_unreadable(ground: Ground) -> Iterator[Seen]:
-    """It is as if nothing were there, and nothing can be put there."""
+    """An unreadable cache counts as empty, and no environment can be created in it."""
     need_bound_permissions(ground.folder)
     ground.truth()
     ground.cache.chmod(0)
@@ -46,7 +46,7 @@ def cache_unreadable(ground: Ground) -> Iterator[Seen]:
 
 @fault("cache", "the cache folder is a file")
 def cache_a_file(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """No environment can be created in it."""
     file = ground.folder / "file"
     file.touch()
     yield ground.check(expected=(3,), variables={"ONNXGATE_CACHE_DIR": file})
@@ -55,7 +55,7 @@ def cache_a_file(ground: Ground) -> Iterator[Seen]:
 
 @fault("cache", "its subfolders are files or dangling links")
 def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
-    """What only helps the next run is not needed; what is needed is said."""
+    """Optional caches are skipped; an error reports required ones."""
     ground.truth()
     for name in ("costs", "inputs", "support", "results", "bugs", "reading"):
         path = ground.cache / name
@@ -69,14 +69,14 @@ def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
 
 @fault("cache", "its path contains spaces, quotes and non-ASCII characters")
 def cache_on_an_odd_path(ground: Ground) -> Iterator[Seen]:
-    """Environments are made and used there."""
+    """Environments are created and used there."""
     cache = ground.folder / "a cache, 'grüße' \"日本\" $HOME %s"
     yield ground.check(expected=(0,), variables={"ONNXGATE_CACHE_DIR": cache})
 
 
 @fault("cache", "deleted during a run")
 def cache_deleted(ground: Ground) -> Iterator[Seen]:
-    """Whatever was needed of it is undecided; nothing else is said of the model."""
+    """Whatever needed the deleted files is undecided, without findings about the model."""
     for number, wait_s in enumerate((0.2, 0.4, 0.6, 0.8) if ground.thorough else (0.5,)):
         own = ground.elsewhere(f"deleted {number}") if number else ground
         own.own_environments(copied="onnxruntime-1.1")

@@ -1,4 +1,4 @@
-"""Clocks that go wrong, and files that come from the future."""
+"""Wrong clocks, and files with modification times in the future."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 
 YEAR_S = 31_556_952
-# Stands for the clock of the command's own process; what it starts keeps the machine's. `sys.argv` is not there yet.
+# Replaces the clock of the command's own process only; its child processes use the real clock. `sys.argv` is not set
+# yet at this point.
 DOUBLE = """
 import datetime, os, sys, time
 if any(os.path.basename(each) == "onnxgate" for each in getattr(sys, "orig_argv", ())):
@@ -28,7 +29,7 @@ if any(os.path.basename(each) == "onnxgate" for each in getattr(sys, "orig_argv"
 
 
 def moved(ground: Ground, years: int) -> dict[str, Path]:
-    """Variables with which the command sees another year."""
+    """Return variables under which the command sees another year."""
     folder = ground.folder / f"clock {years}"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(DOUBLE.replace("SHIFT", str(years * YEAR_S)))
@@ -36,7 +37,7 @@ def moved(ground: Ground, years: int) -> dict[str, Path]:
 
 
 def with_ignore(ground: Ground) -> None:
-    """An ignore that ends in two years, of something that every model here has."""
+    """Add an ignore that expires in two years and covers a finding of every model here."""
     config = ground.project / "onnxgate.toml"
     day = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 2 * YEAR_S))
     entry = f'\n[[ignore]]\nrule = "size-grew"\nmodel = "models/small.onnx"\nreason = "accepted"\nuntil = {day}\n'
@@ -45,14 +46,14 @@ def with_ignore(ground: Ground) -> None:
 
 @fault("clock", "set ten years back or forward between runs")
 def clock_moved(ground: Ground) -> Iterator[Seen]:
-    """No verdict of a model depends on it, and nothing that was kept is lost."""
+    """Verdicts do not depend on the clock, and cached results stay valid."""
     for years in (-10, 10, 0):
         yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
 
 
 @fault("clock", "before and after the last day of an ignore", quick=True, runs=False)
 def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
-    """It is found expired in ten years, and holds ten years ago."""
+    """The ignore is expired in ten years, and was valid ten years ago."""
     with_ignore(ground)
     for years in (-10, 10):
         seen = ground.check(
@@ -65,7 +66,7 @@ def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
 
 @fault("clock", "all files are from the future or from 1970")
 def files_of_other_times(ground: Ground) -> Iterator[Seen]:
-    """No time of a file is believed."""
+    """Modification times of files have no influence."""
     for when in (time.time() + 10 * YEAR_S, 1.0):
         ground.own_environments()
         for folder in (ground.project, ground.cache, ground.temporary):

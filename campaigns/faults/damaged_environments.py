@@ -1,4 +1,4 @@
-"""Environments of which only half is there, and interpreters that were exchanged below them."""
+"""Incomplete environments, and interpreters that were replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ONE = "onnxruntime-1.18"
 
 
 def harmed(ground: Ground, harm: Callable[[Path], object], *, expected: tuple[int, ...] = (0,)) -> Iterator[Seen]:
-    """A check with one environment harmed, and one after it, which finds all well."""
+    """Run a check with one damaged environment, and another one, which must succeed."""
     folder = ground.own_environments(copied=ONE)
     slot = next(folder.glob(f"{ONE}*"))
     harm(slot)
@@ -26,36 +26,36 @@ def harmed(ground: Ground, harm: Callable[[Path], object], *, expected: tuple[in
 
 
 def attempt(slot: Path) -> Path:
-    """The environment itself."""
+    """Return the environment's folder."""
     return slot / "attempts" / str(json.loads((slot / "ready.json").read_bytes())["attempt"])
 
 
 def packages(slot: Path) -> Path:
-    """Where its packages are."""
+    """Return the `site-packages` folder of the environment."""
     return next(attempt(slot).glob("lib/python*/site-packages"))
 
 
 @fault("damaged environment", "its interpreter is missing")
 def half_without_interpreter(ground: Ground) -> Iterator[Seen]:
-    """It is built anew."""
+    """The environment is rebuilt."""
     yield from harmed(ground, lambda slot: (attempt(slot) / "bin" / "python").unlink())
 
 
 @fault("damaged environment", "the engine's files are missing", quick=True)
 def half_without_engine(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """The environment is rebuilt at the latest by the next run."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "onnxruntime"), expected=(0, 3))
 
 
 @fault("damaged environment", "numpy is missing")
 def half_without_numpy(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """The environment is rebuilt at the latest by the next run."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "numpy"), expected=(0, 3))
 
 
 @fault("damaged environment", "a file of the engine that is imported late is missing")
 def half_without_a_late_file(ground: Ground) -> Iterator[Seen]:
-    """It is no model's fault."""
+    """There is no finding about a model."""
 
     def remove(slot: Path) -> None:
         for each in (packages(slot) / "numpy" / "lib").glob("*format*"):
@@ -67,7 +67,7 @@ def half_without_a_late_file(ground: Ground) -> Iterator[Seen]:
 
 @fault("damaged environment", "the engine's library is truncated")
 def half_a_library(ground: Ground) -> Iterator[Seen]:
-    """It is no model's fault that it does not load."""
+    """There is no finding about a model."""
 
     def truncate(slot: Path) -> None:
         for each in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
@@ -78,7 +78,7 @@ def half_a_library(ground: Ground) -> Iterator[Seen]:
 
 @fault("damaged environment", "the engine's library is empty")
 def an_empty_library(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """There is no finding about a model."""
 
     def empty(slot: Path) -> None:
         for each in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
@@ -93,7 +93,7 @@ def _overwrite_ready(content: bytes, slot: Path) -> None:
 
 @fault("damaged environment", "its state file is empty, invalid, a folder, or has another key")
 def half_a_state(ground: Ground) -> Iterator[Seen]:
-    """It is not trusted."""
+    """The state file is rejected and the environment is rebuilt."""
 
     def make_folder(slot: Path) -> None:
         (slot / "ready.json").unlink()
@@ -108,7 +108,7 @@ def half_a_state(ground: Ground) -> Iterator[Seen]:
 
 @fault("damaged environment", "a stale lock file")
 def half_a_lock(ground: Ground) -> Iterator[Seen]:
-    """Nobody holds it."""
+    """A lock file that no process holds is ignored."""
 
     def lock(slot: Path) -> None:
         (slot / "ready.json").unlink()
@@ -119,7 +119,7 @@ def half_a_lock(ground: Ground) -> Iterator[Seen]:
 
 @fault("damaged environment", "the interpreter was replaced")
 def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
-    """As after an upgrade of the system: it does not see the packages any more."""
+    """As after a system upgrade, the interpreter no longer finds its packages."""
 
     def exchange(slot: Path) -> None:
         found = sorted(attempt(slot).glob("lib/python*"))[0]
@@ -130,7 +130,7 @@ def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
 
 @fault("damaged environment", "the interpreter does not start")
 def interpreter_broken(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """The environment is rebuilt at the latest by the next run."""
 
     def break_it(slot: Path) -> None:
         python = attempt(slot) / "bin" / "python"

@@ -1,4 +1,4 @@
-"""The page of docs/contributing: each fault with the exit statuses that were measured."""
+"""The page in docs/contributing: each fault with the observed exit statuses."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ interrupted, 141 a closed pipe, "killed" SIGKILL. After SIGKILL the next run is 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One fault as it was seen."""
+    """Result of one fault."""
 
     fault: Fault
     statuses: tuple[int, ...]
@@ -42,7 +42,7 @@ class Row:
 
 
 def row(fault: Fault, seen: Sequence[Seen], wrong: Sequence[str], ground: Ground, *, skipped: str = "") -> Row:
-    """What came of a fault."""
+    """Return the row of a fault."""
     statuses = tuple(sorted({each.status for each in seen}, key=lambda status: (status == 0, status)))
     telling = next((each for each in seen if each.status == (statuses[0] if statuses else 0)), None)
     words = masked(said(telling), ground.folder, ground.shared) if telling else ""
@@ -50,18 +50,18 @@ def row(fault: Fault, seen: Sequence[Seen], wrong: Sequence[str], ground: Ground
 
 
 def text(row: Row) -> str:
-    """A row on a terminal."""
+    """Return a row as terminal text."""
     state = f"skipped: {row.skipped}" if row.skipped else f"{_statuses(row)} ({row.runs} runs): {row.says}"
     return "\n".join([f"{row.fault.name}: {state}", *(f"    WRONG {each}" for each in row.wrong)])
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The page with the tables of all groups."""
+    """Return the page with the tables of all groups."""
     return "\n".join((HEAD, *_lines(rows)))
 
 
 def renewed(old: str, new: str) -> str:
-    """The old page with the rows of the new one."""
+    """Return the old page with its rows replaced by those of the new page."""
     rows = {name: line for line in new.splitlines() for name in NAME.findall(line)}
     lines = (rows.get(next(iter(NAME.findall(line)), ""), line) for line in old.splitlines())
     return "".join(f"{line}\n" for line in lines)

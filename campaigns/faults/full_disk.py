@@ -1,4 +1,4 @@
-"""A disk that is full: files that may grow to a few bytes only, and a file system of a few pages."""
+"""Full disks: file size limits of a few bytes, and small file systems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMATS = ("json", "html", "sarif", "junit", "markdown")
 
 
 def limited(size_bytes: int) -> Callable[[], None]:
-    """What a child does first: its files grow no further, and it is told so instead of being ended."""
+    """Return a setup function that limits file sizes in the child process, where writing then fails with an error."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -28,7 +28,7 @@ def limited(size_bytes: int) -> Callable[[], None]:
 
 
 def changed(ground: Ground) -> str:
-    """Give the lock something to write; returns what it is to be."""
+    """Change the models so that the lock must be rewritten; return the expected new lock."""
     ground.lock.write_text(ground.lock.read_text().replace("sha256 = ", "sha256 = ", 1))
     shutil.copy(ground.project / "models" / "small.onnx", ground.project / "models" / "another.onnx")
     done = replace(ground, folder=ground.folder / "unharmed")
@@ -39,13 +39,13 @@ def changed(ground: Ground) -> str:
 
 
 def sizes(ground: Ground) -> tuple[int, ...]:
-    """Those that are tried."""
+    """Return the size limits to try."""
     return SIZES if ground.thorough else (100,)
 
 
 @fault("disk full", "while the lock is written", quick=True, runs=False)
 def disk_full_lock(ground: Ground) -> Iterator[Seen]:
-    """The old lock stays."""
+    """The old lock is kept."""
     new = changed(ground)
     for size in sizes(ground):
         yield ground.run(
@@ -60,10 +60,10 @@ def disk_full_lock(ground: Ground) -> Iterator[Seen]:
 
 @fault("disk full", "while an environment is created")
 def disk_full_environment(ground: Ground) -> Iterator[Seen]:
-    """Nothing half built is trusted."""
+    """An incomplete environment is not used."""
     ground.truth()
     (ground.cache / "environments").unlink()
-    copies = {"UV_LINK_MODE": "copy"}  # a link takes no room
+    copies = {"UV_LINK_MODE": "copy"}  # links would take no space
     for size in (4096, 2**20, 2**23) if ground.thorough else (2**20,):
         yield ground.check(expected=(3,), setup=limited(size), variables=copies, about=f"{size} bytes")
     yield ground.check(expected=(0,), about="afterwards")
@@ -71,7 +71,7 @@ def disk_full_environment(ground: Ground) -> Iterator[Seen]:
 
 @fault("disk full", "while runtimes write their outputs", quick=True)
 def disk_full_outputs(ground: Ground) -> Iterator[Seen]:
-    """No output that is missing or short is compared."""
+    """Missing or truncated outputs are not compared."""
     for size in sizes(ground):
         yield ground.check(expected=(3,) if size < 4096 else (0,), setup=limited(size), about=f"{size} bytes")
     if ground.thorough:
@@ -80,7 +80,7 @@ def disk_full_outputs(ground: Ground) -> Iterator[Seen]:
 
 @fault("disk full", "while a report is written to a file", quick=True, runs=False)
 def disk_full_reports(ground: Ground) -> Iterator[Seen]:
-    """A report that is not whole is not there."""
+    """No incomplete report file is left."""
     for name in FORMATS if ground.thorough else FORMATS[:2]:
         for size in sizes(ground):
             file = ground.folder / f"report.{name}"
@@ -92,7 +92,7 @@ def disk_full_reports(ground: Ground) -> Iterator[Seen]:
 
 @fault("disk full", "while standard output is written", quick=True, runs=False)
 def disk_full_standard_output(ground: Ground) -> Iterator[Seen]:
-    """A report that nobody got is no pass."""
+    """If the report cannot be written to standard output, the check does not pass."""
     yield ground.run("check", "--static", expected=(3,), before=_to("/dev/full"))
     if ground.thorough:
         yield ground.run("--help", expected=(3,), before=_to("/dev/full"), about="help")
@@ -106,7 +106,7 @@ def _to(file: str) -> list[str]:
 
 @fault("disk full", "the file system of the cache is full")
 def disk_full_cache(ground: Ground) -> Iterator[Seen]:
-    """What is kept in the cache for later is not needed now."""
+    """Cache entries for later runs are optional."""
     small = ground.folder / "small"
     small.mkdir()
     ground.truth()
@@ -122,7 +122,7 @@ def disk_full_cache(ground: Ground) -> Iterator[Seen]:
 
 @fault("disk full", "the file system of temporary files is full")
 def disk_full_temporary(ground: Ground) -> Iterator[Seen]:
-    """Neither inputs nor outputs fit."""
+    """There is no space for inputs and outputs."""
     small = ground.folder / "small"
     small.mkdir()
     for size in ("4k", "40k") if ground.thorough else ("4k",):
@@ -134,7 +134,7 @@ def disk_full_temporary(ground: Ground) -> Iterator[Seen]:
 
 @fault("disk full", "while a model is exported", quick=True)
 def disk_full_export(ground: Ground) -> Iterator[Seen]:
-    """The committed model stays what it was."""
+    """The committed model stays unchanged."""
     with_command(ground)
     model = ground.project / "models" / "small.onnx"
     before = model.read_bytes()
@@ -145,7 +145,7 @@ def disk_full_export(ground: Ground) -> Iterator[Seen]:
 
 
 def with_command(ground: Ground) -> None:
-    """Have the model exported by a command of its own, which gives another one than is committed."""
+    """Configure a command that exports a model different from the committed one."""
     import sys
 
     from tests.harness.models import write

@@ -1,4 +1,4 @@
-"""git that is not there, fails or hangs, and repositories in odd states."""
+"""Missing, failing or hanging git, and damaged repositories."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from campaigns.faults.registry import fault
 
 
 def without_models(ground: Ground) -> None:
-    """Have git be asked which models there are."""
+    """Remove `models` from the config, so that git is used to find models."""
     config = ground.project / "onnxgate.toml"
     config.write_text(config.read_text().replace('models = ["models/*.onnx"]\n', ""))
     ground.run("lock", "--offline", expected=(0,), locks=())
 
 
 def fake_git(ground: Ground, script: str) -> str:
-    """A PATH on which git does that."""
+    """Return a PATH on which `git` runs this script."""
     folder = ground.folder / "fake git"
     folder.mkdir(exist_ok=True)
     (folder / "git").write_text(f"#!/bin/sh\n{script}\n")
@@ -33,7 +33,7 @@ def fake_git(ground: Ground, script: str) -> str:
 
 @fault("git", "not installed", quick=True, runs=False)
 def git_missing(ground: Ground) -> Iterator[Seen]:
-    """Models are found without it; what needs it is said."""
+    """Models are found without git; an error reports what needs it."""
     without_models(ground)
     empty = ground.folder / "empty"
     empty.mkdir()
@@ -44,7 +44,7 @@ def git_missing(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "every command fails", quick=True, runs=False)
 def git_fails(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """Models are found without git; an error reports what needs it."""
     without_models(ground)
     variables = {"PATH": fake_git(ground, "echo 'fatal: detected dubious ownership' >&2; exit 128")}
     yield ground.check("--static", expected=(0,), variables=variables)
@@ -53,7 +53,7 @@ def git_fails(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "no command returns")
 def git_hangs(ground: Ground) -> Iterator[Seen]:
-    """It is given up, and ended with what it started."""
+    """The git command times out and is killed with its child processes."""
     without_models(ground)
     ground.truth("--static")
     patience = {"project/git/repository.py": (r"^LOCAL_TIMEOUT_S = \d+", "LOCAL_TIMEOUT_S = 2")}
@@ -65,7 +65,7 @@ def git_hangs(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "commands print garbage")
 def git_lies(ground: Ground) -> Iterator[Seen]:
-    """Binary noise, and names that are not there."""
+    """Output with invalid bytes and missing files causes no crash."""
     without_models(ground)
     variables = {"PATH": fake_git(ground, r"printf 'nowhere.onnx\0\377\376.onnx\0'")}
     yield ground.check("--static", expected=(1, 2, 3), variables=variables)
@@ -75,7 +75,7 @@ def git_lies(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "the repository belongs to another user")
 def git_owned_by_another(ground: Ground) -> Iterator[Seen]:
-    """As in a container: it is read all the same."""
+    """The repository is read although it belongs to another user, as in a container."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
     without_models(ground)
@@ -88,7 +88,7 @@ def git_owned_by_another(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "the index is damaged")
 def git_index_damaged(ground: Ground) -> Iterator[Seen]:
-    """Models are found without it."""
+    """Models are found without the index."""
     without_models(ground)
     (ground.project / ".git" / "index").write_bytes(b"nonsense")
     yield ground.check("--static", expected=(0,))
@@ -97,7 +97,7 @@ def git_index_damaged(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "objects are missing or damaged")
 def git_objects_damaged(ground: Ground) -> Iterator[Seen]:
-    """A baseline that cannot be read is none."""
+    """A baseline that cannot be read causes an error."""
     for each in (ground.project / ".git" / "objects").glob("??/*"):
         each.chmod(0o644)
         each.write_bytes(b"")
@@ -107,7 +107,7 @@ def git_objects_damaged(ground: Ground) -> Iterator[Seen]:
 
 @fault("git", "the baseline is missing in a shallow clone")
 def git_is_shallow(ground: Ground) -> Iterator[Seen]:
-    """It is fetched, or said to be missing."""
+    """The baseline is fetched, or reported as missing."""
     (ground.project / "note").touch()
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@y"]
     subprocess.run([*git, "add", "."], cwd=ground.project, check=True)

@@ -1,4 +1,4 @@
-"""Our own bugs: an exception where none should be, and a worker that is broken."""
+"""Bugs in onnxgate: unexpected exceptions and a broken worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RAISES = '    raise ZeroDivisionError("division by zero")\n'
 
 @fault("internal error", "in a rule", quick=True, runs=False)
 def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
-    """3, and a report for us."""
+    """The exit status is 3, and the message asks for a bug report."""
     broken = {"rules/file/input_passthrough.py": (r"^    affected = ", f"{RAISES}    affected = ")}
     variables = doctored(ground, "broken", broken)
     yield ground.check("--static", expected=(3,), variables=variables, bug=True)
@@ -22,7 +22,7 @@ def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
 
 @fault("internal error", "in a format", runs=False)
 def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """The exit status is 3, and the message asks for a bug report."""
     broken = {"formats/sarif.py": (r"^def format\(", "def format(*_):\n    raise ZeroDivisionError\ndef _format(")}
     variables = doctored(ground, "broken", broken)
     yield ground.check("--static", "--output", "sarif=-", expected=(3,), true=False, variables=variables, bug=True)
@@ -30,7 +30,7 @@ def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
 
 @fault("internal error", "in the worker")
 def bug_in_the_worker(ground: Ground) -> Iterator[Seen]:
-    """It is no model's fault."""
+    """There is no finding about a model."""
     broken = {"runtimes/worker/server.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}
     variables = doctored(ground, "broken", broken)
     yield ground.check(expected=(3,), variables=variables)

@@ -1,4 +1,4 @@
-"""What must be true of a command however it was harmed; one checker for all faults."""
+"""Invariants of a command under any fault, checked by one function."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from onnxgate.project.lock.lock_file import parse_lock
 
 STATUSES = frozenset((0, 1, 2, 3, 130, 141))
 PASSED = ("cells", "findings", "counts", "verdict")
-SILENT = frozenset((0, 1, 141))  # ends that need no error: the report has been given, or nobody listens
+SILENT = frozenset((0, 1, 141))  # statuses without an error: the report was written, or the pipe is closed
 BLAME = re.compile(r"correct (?:the source|that line)|fix the source")
 UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored|Fatal Python error", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One command that ran under a fault, and what was there before and after."""
+    """Result of one command under a fault, with the state before and after."""
 
     status: int
     out: str
     err: str
     expected: frozenset[int]
     report: Mapping[str, Any] | None = None
-    truth: Mapping[str, Any] | None = None  # the report of the same command, unharmed; None for other commands
-    lock: tuple[str, str | None] = ("", "")  # before and after
-    locks: tuple[str, ...] = ()  # what it may be afterwards, besides what it was
-    left: tuple[str, ...] = ()  # processes that outlived it
-    scratch: tuple[str, ...] = ()  # what it left in the folder for temporary files
-    strays: tuple[str, ...] = ()  # what it left beside the user's files
+    truth: Mapping[str, Any] | None = None  # the report of the same command without a fault; None for other commands
+    lock: tuple[str, str | None] = ("", "")  # content before and after
+    locks: tuple[str, ...] = ()  # other allowed contents afterwards
+    left: tuple[str, ...] = ()  # processes that outlived the command
+    scratch: tuple[str, ...] = ()  # files left in the temporary folder
+    strays: tuple[str, ...] = ()  # files left in the user's project
     killed: bool = False  # by the fault itself
-    bug: bool = False  # the fault is one of our own
-    mute: bool = False  # nobody can read what it says
-    late: bool = False  # it had to be ended
-    about: str = ""  # which of several, for who reads what is wrong
-    unread: tuple[str, ...] = field(default=())  # outputs that are neither whole nor empty
+    bug: bool = False  # the fault is a bug in onnxgate
+    mute: bool = False  # its output cannot be read
+    late: bool = False  # it exceeded the time limit and was killed
+    about: str = ""  # description of the variant, for messages
+    unread: tuple[str, ...] = field(default=())  # outputs that are neither complete nor empty
 
 
 def wrongs(seen: Seen) -> list[str]:
-    """All that must not be; nothing where the fault was borne."""
+    """Return all violated invariants; empty if the fault was handled."""
     return [f"{seen.about}: {each}" if seen.about else each for each in _wrongs(seen)]
 
 
@@ -63,7 +63,7 @@ def _of_the_end(seen: Seen) -> Iterator[str]:
 
 
 def _of_the_verdict(seen: Seen) -> Iterator[str]:
-    """A pass is believed only where it is the pass of the unharmed command; no verdict says what has none."""
+    """A pass must equal that of the command without a fault, and every undecided check must have a reason."""
     if seen.truth is None:
         return
     if seen.status == 0 and not seen.mute:
@@ -78,7 +78,7 @@ def _of_the_verdict(seen: Seen) -> Iterator[str]:
 
 
 def _of(report: Mapping[str, Any], name: str) -> Any:
-    """What is the same however often it is run."""
+    """Return a part of the report that is the same in each run."""
     if name != "counts":
         return report[name]
     return {what: number for what, number in report["counts"].items() if what != "reused"}
@@ -99,7 +99,7 @@ def _of_the_report(report: Mapping[str, Any], seen: Seen) -> Iterator[str]:
 
 
 def _of_the_words(seen: Seen) -> Iterator[str]:
-    """One short message that says what to do, and never a traceback."""
+    """The output contains one short message with a hint, and no traceback."""
     both = f"{seen.out}\n{seen.err}"
     if UNFINISHED.search(both):
         yield f"a traceback: {both[-800:]!r}"
@@ -112,7 +112,7 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
         yield f"{len(errors)} errors: {errors}"
     if seen.mute or seen.killed or seen.late:
         return
-    named = "  hint: " in seen.out  # of a command that reports each model on standard output
+    named = "  hint: " in seen.out  # for a command that reports each model on standard output
     reported = (seen.report or {}).get("undecided")
     said = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
     if seen.status not in SILENT and not said:
@@ -150,7 +150,7 @@ def _damage(text: str) -> str:
 
 
 def said(seen: Seen) -> str:
-    """What a user reads first: the error with its hint, else the reason of what is undecided, else the last line."""
+    """Return the main message: the error with its hint, or the reason of an undecided check, or the last line."""
     lines = [line.strip() for line in seen.err.splitlines() if line.strip()]
     error = next((line for line in lines if line.startswith(("error:", "interrupted"))), "")
     hint = next((line for line in lines if line.startswith("hint:")), "")
@@ -168,7 +168,7 @@ def said(seen: Seen) -> str:
 
 
 def masked(text: str, *folders: Path) -> str:
-    """Without what differs from machine to machine."""
+    """Remove machine-specific parts."""
     for folder in folders:
         text = text.replace(str(folder), "…")
     text = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:PORT", text)

@@ -1,4 +1,4 @@
-"""Runtimes that flood, lie, never end or leave something behind: the adapter of ONNX Runtime, exchanged for a fake."""
+"""Runtimes that flood, lie, hang or leave processes behind: the adapter of ONNX Runtime is replaced by a fake."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from campaigns.faults.invariants import Seen
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 
-# The real adapter, and around it what the fake does with its answer.
+# Wraps the real adapter and modifies its results.
 AROUND = """
 import json, os, signal, subprocess, sys, time
 from .honest import *
@@ -32,7 +32,7 @@ def run(job, phase):
 
 
 def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
-    """Variables under which ONNX Runtime's adapter behaves like `body`, the inside of `misbehave(job, phase, run)`."""
+    """Return variables under which ONNX Runtime's adapter runs `body` as `misbehave(job, phase, run)`."""
     folder = ground.folder / f"fake {name}"
     if not folder.exists():
         shutil.copytree(ground.package, folder / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
@@ -47,7 +47,7 @@ def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
 def misbehaving(
     ground: Ground, bodies: dict[str, str], expected: Sequence[int] = (1, 3), limit_s: int = 3
 ) -> Iterator[Seen]:
-    """A check with each of them."""
+    """Run a check with each of the bodies."""
     ground.truth()
     config = ground.project / "onnxgate.toml"
     config.write_text(f"{config.read_text()}\n[limits]\ntime-s = {limit_s}\n")
@@ -59,7 +59,7 @@ def misbehaving(
 
 @fault("misbehaving runtime", "prints without end")
 def runtime_floods(ground: Ground) -> Iterator[Seen]:
-    """1 GB on each stream is read and forgotten."""
+    """1 GB on each stream is read and discarded."""
     body = """
 chunk = b"x" * 2**20
 for _ in range({}):
@@ -146,7 +146,7 @@ LIES = {
 
 @fault("misbehaving runtime", "returns invalid results", quick=True)
 def runtime_lies(ground: Ground) -> Iterator[Seen]:
-    """Nothing that does not fit the job passes for an answer, and no number that is not of the run for its output."""
+    """An invalid response is rejected, and only outputs of the run are used."""
     honest = {"figures that are none": (0, 1, 3), "the same twice": (0, 1, 3), "an answer of 15 MB": (0, 1, 3)}
     ground.truth()
     config = ground.project / "onnxgate.toml"
@@ -159,7 +159,7 @@ def runtime_lies(ground: Ground) -> Iterator[Seen]:
 
 @fault("misbehaving runtime", "does not end, and ignores signals")
 def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
-    """It is ended, with what it started."""
+    """The runtime is killed with its child processes."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
     bodies = {
         "deaf": f"{deaf}while True: time.sleep(1)",
@@ -171,7 +171,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
 
 @fault("misbehaving runtime", "leaves processes running")
 def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
-    """A daemon in a session of its own ends with it as well."""
+    """A daemon in its own session ends with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
     quiet = "stdin=-3, stdout=-3, stderr=-3"
     bodies = {
@@ -185,7 +185,7 @@ def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
 
 @fault("misbehaving runtime", "exceeds its memory limit")
 def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
-    """It is refused; the machine does not suffer."""
+    """The allocation fails at the limit."""
     config = ground.project / "onnxgate.toml"
     ground.truth()
     config.write_text(f"{config.read_text()}\n[limits]\nmemory-mib = 1500\n")
@@ -195,7 +195,7 @@ def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
 
 @fault("misbehaving runtime", "crashes in different ways")
 def runtime_dies(ground: Ground) -> Iterator[Seen]:
-    """Each is a finding, and no fault of ours."""
+    """Each crash is a finding, not an internal error."""
     bodies = {
         "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)",
         "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)",

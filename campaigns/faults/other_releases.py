@@ -1,4 +1,4 @@
-"""Other releases of onnxgate on the same cache: before, after, and at the same time."""
+"""Other versions of onnxgate on the same cache: before, after, and at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from campaigns.faults.registry import fault
 
 
 def doctored(ground: Ground, name: str, edits: dict[str, tuple[str, str]]) -> dict[str, Path]:
-    """Variables under which the installed command imports an onnxgate that differs from ours."""
+    """Return variables under which the installed command imports a modified onnxgate."""
     folder = ground.folder / name
     shutil.copytree(ground.package, folder / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
     for edited, (old, new) in edits.items():
@@ -28,13 +28,13 @@ def doctored(ground: Ground, name: str, edits: dict[str, tuple[str, str]]) -> di
 
 
 def other_layout(ground: Ground) -> dict[str, Path]:
-    """An onnxgate whose environments are laid out otherwise."""
+    """Return variables for an onnxgate with another environment layout."""
     return doctored(ground, "other layout", {"runtimes/store.py": (r"^LAYOUT = \d+", "LAYOUT = 99")})
 
 
 @fault("two versions of onnxgate", "another cache layout, before and after ours")
 def versions_in_turn(ground: Ground) -> Iterator[Seen]:
-    """Each makes its own, and none is misread."""
+    """Each version creates its own environments and ignores those of the other."""
     ground.own_environments()
     other = other_layout(ground)
     yield ground.check(expected=(0,), variables=other, about="the other")
@@ -44,7 +44,7 @@ def versions_in_turn(ground: Ground) -> Iterator[Seen]:
 
 @fault("two versions of onnxgate", "state files of a newer version with unknown fields")
 def version_with_more_fields(ground: Ground) -> Iterator[Seen]:
-    """It is not misread; what it made is still there while it uses it."""
+    """Unknown fields are ignored, and the environments stay."""
     folder = ground.own_environments(copied="onnxruntime-1.18")
     slot = next(folder.glob("onnxruntime-1.18*"))
     said = json.loads((slot / "ready.json").read_bytes())
@@ -54,7 +54,7 @@ def version_with_more_fields(ground: Ground) -> Iterator[Seen]:
 
 @fault("two versions of onnxgate", "both at once, on an empty cache")
 def versions_at_once(ground: Ground) -> Iterator[Seen]:
-    """Neither disturbs the other."""
+    """The two versions do not interfere."""
     ground.truth()
     (ground.cache / "environments").unlink()
     other = other_layout(ground)
@@ -72,7 +72,7 @@ def versions_at_once(ground: Ground) -> Iterator[Seen]:
 
 @fault("two versions of onnxgate", "other files of a newer version in the cache")
 def versions_leave_other_things(ground: Ground) -> Iterator[Seen]:
-    """Folders and files of any name and content are passed by."""
+    """Unknown files and folders in the cache are ignored."""
     ground.truth()
     for folder in ("costs", "inputs", "support", "results"):
         (ground.cache / folder).mkdir(exist_ok=True)
@@ -86,7 +86,7 @@ def versions_leave_other_things(ground: Ground) -> Iterator[Seen]:
 
 @fault("two versions of onnxgate", "a lock of a newer version", quick=True, runs=False)
 def lock_of_a_newer_version(ground: Ground) -> Iterator[Seen]:
-    """It is refused, and not written over."""
+    """A lock of a newer version is rejected and not overwritten."""
     text = re.sub(r"^version = \d+", "version = 99", ground.lock.read_text(), count=1, flags=re.MULTILINE)
     ground.lock.write_text(text)
     for arguments in (("check", "--static"), ("lock", "--offline")):

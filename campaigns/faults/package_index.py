@@ -1,4 +1,4 @@
-"""Package indexes that are not there, never answer, or answer with something else than a package."""
+"""Package indexes that are unreachable, hang, or return something other than packages."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ PAGE = b"<!DOCTYPE html><html><body><h1>Sign in</h1></body></html>"
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
-    """Says the same to everybody."""
+    """Sends the same response to every request."""
 
     status = 200
     kind = "text/html"
     body = PAGE
-    short = False  # fewer bytes than promised
+    short = False  # send fewer bytes than announced
 
     def do_GET(self) -> None:
-        """Answer."""
+        """Send the response."""
         self.send_response(self.status)
         self.send_header("Content-Type", self.kind)
         self.send_header("Content-Length", str(len(self.body) * (3 if self.short else 1)))
         self.end_headers()
-        with contextlib.suppress(OSError):  # whoever asked has gone
+        with contextlib.suppress(OSError):  # the client may have disconnected
             self.wfile.write(self.body)
 
-    do_HEAD = do_GET  # noqa: N815 - as `http.server` calls it
+    do_HEAD = do_GET  # noqa: N815 - name required by `http.server`
 
     def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        """Suppress log output."""
 
 
 @contextlib.contextmanager
 def answering(**traits: object) -> Iterator[str]:
-    """The address of an index that answers so."""
+    """Yield the address of an index with this response."""
     handler = type("Handler", (_Answers,), traits)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -52,20 +52,20 @@ def answering(**traits: object) -> Iterator[str]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[str]:
-    """The address of one that takes connections and never says a word."""
+    """Yield the address of a server that accepts connections and never responds."""
     with socket.create_server(("127.0.0.1", 0), backlog=64) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
 def cold(ground: Ground, index: str, **more: str | Path | None) -> dict[str, str | Path | None]:
-    """Variables with which nothing can be had but from that index."""
+    """Return variables with empty caches and only this index."""
     caches = {"UV_CACHE_DIR": ground.folder / "uv cache", "ONNXGATE_CACHE_DIR": ground.folder / "cold cache"}
     own = {"UV_DEFAULT_INDEX": f"{index}/simple", "UV_NO_CONFIG": "1", "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "2"}
     return {**dict.fromkeys(INDEX_VARIABLES), **caches, **own, **more}
 
 
 def asked(ground: Ground, index: str, **more: str | Path | None) -> Iterator[Seen]:
-    """A check that needs environments, and a lock that needs releases."""
+    """Run a check that needs environments, and a lock that needs releases."""
     variables = cold(ground, index, **more)
     yield ground.check(expected=(3,), variables=variables, about="check")
     lock = ground.lock.read_text()
@@ -77,40 +77,40 @@ def asked(ground: Ground, index: str, **more: str | Path | None) -> Iterator[See
 
 @fault("package index", "connection refused", quick=True)
 def index_refuses(ground: Ground) -> Iterator[Seen]:
-    """A port on which nothing is."""
+    """The port is closed."""
     yield from asked(ground, "http://127.0.0.1:9")
 
 
 @fault("package index", "unknown host name")
 def index_has_no_name(ground: Ground) -> Iterator[Seen]:
-    """DNS fails."""
+    """The host name cannot be resolved."""
     yield from asked(ground, "http://index.invalid")
 
 
 @fault("package index", "unreachable proxy")
 def index_behind_a_dead_proxy(ground: Ground) -> Iterator[Seen]:
-    """As a firewall that changed."""
+    """The proxy is unreachable, as after a change of the firewall."""
     proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     yield from asked(ground, "http://pypi.invalid", **proxy)
 
 
 @fault("package index", "no response")
 def index_hangs(ground: Ground) -> Iterator[Seen]:
-    """It is given up."""
+    """The request times out."""
     with silent() as index:
         yield from asked(ground, index)
 
 
 @fault("package index", "status 500")
 def index_is_broken(ground: Ground) -> Iterator[Seen]:
-    """Its own fault, and no requirement's."""
+    """The error names the index, not a requirement."""
     with answering(status=500, body=b"oops") as index:
         yield from asked(ground, index)
 
 
 @fault("package index", "status 401 or 403")
 def index_wants_a_password(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """The error names the index, not a requirement."""
     for status in (401, 403):
         with answering(status=status, body=b"who are you") as index:
             yield from asked(ground, index)
@@ -118,20 +118,20 @@ def index_wants_a_password(ground: Ground) -> Iterator[Seen]:
 
 @fault("package index", "a login page instead of an index")
 def index_is_a_page(ground: Ground) -> Iterator[Seen]:
-    """A captive portal: 200 and HTML for everything."""
+    """A captive portal answers every request with status 200 and HTML."""
     with answering() as index:
         yield from asked(ground, index)
 
 
 @fault("package index", "truncated responses")
 def index_is_cut_off(ground: Ground) -> Iterator[Seen]:
-    """Fewer bytes than promised."""
+    """Responses contain fewer bytes than announced."""
     with answering(short=True) as index:
         yield from asked(ground, index)
 
 
 def wheel_names(ground: Ground) -> Iterator[tuple[str, str]]:
-    """Package and file of each locked wheel."""
+    """Yield package and file name of each locked wheel."""
     from onnxgate.project.lock.lock_file import load_lock
 
     for package in load_lock(ground.lock).packages:
@@ -141,7 +141,7 @@ def wheel_names(ground: Ground) -> Iterator[tuple[str, str]]:
 
 @contextlib.contextmanager
 def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[str]:
-    """An index that has every locked wheel by name, and gives that content for each."""
+    """Yield the address of an index that returns this content for every locked wheel."""
     pages: dict[str, str] = {}
     for package, file in wheel_names(ground):
         pages[package] = pages.get(package, "") + f'<a href="/files/{file}">{file}</a>\n'
@@ -160,21 +160,21 @@ def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[
 
 @fault("package index", "wheels with another hash", quick=True)
 def index_gives_other_wheels(ground: Ground) -> Iterator[Seen]:
-    """Other bytes than the hashes promise."""
+    """Wheels that do not match the locked hashes are rejected."""
     with serving(ground, PAGE) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
 @fault("package index", "truncated wheels")
 def index_gives_truncated_wheels(ground: Ground) -> Iterator[Seen]:
-    """A download that breaks off."""
+    """An interrupted download makes the runtimes unavailable."""
     with serving(ground, b"PK\x03\x04" + bytes(1000), short=True) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
 @fault("package index", "`--offline`, with and without cached wheels")
 def index_not_asked(ground: Ground) -> Iterator[Seen]:
-    """What is there is used; what is not is said."""
+    """Cached packages are used; an error reports missing ones."""
     yield ground.check("--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="cold")
     variables = {**cold(ground, "http://127.0.0.1:9"), "ONNXGATE_CACHE_DIR": ground.cache}
     yield ground.check("--offline", expected=(0,), variables=variables, about="warm")

@@ -1,4 +1,4 @@
-"""Environments without what a program takes for granted."""
+"""Process environments without common settings or resources."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from campaigns.faults.registry import fault
 
 @fault("process environment", "`HOME` is not set or does not exist")
 def no_home(ground: Ground) -> Iterator[Seen]:
-    """The cache is named; nothing else is needed of it."""
+    """With a configured cache folder, HOME is not needed."""
     yield ground.check(expected=(0,), variables={"HOME": None, "USER": None, "XDG_CACHE_HOME": None}, about="unset")
     yield ground.check(expected=(0,), variables={"HOME": "/nonexistent", "XDG_CACHE_HOME": None}, about="nowhere")
 
 
 @fault("process environment", "`HOME` is not writable and no cache folder is set")
 def home_unwritable(ground: Ground) -> Iterator[Seen]:
-    """Static stages pass; for the others the way out is said."""
+    """Static stages pass; for the others, a hint names the variable for a cache folder."""
     need_bound_permissions(ground.folder)
     home = ground.folder / "home"
     home.mkdir(mode=0o500)
@@ -34,13 +34,13 @@ def home_unwritable(ground: Ground) -> Iterator[Seen]:
 
 @fault("process environment", "`TMPDIR` does not exist")
 def no_tmpdir(ground: Ground) -> Iterator[Seen]:
-    """Another one is found, as Python does."""
+    """Another temporary folder is used, as Python does."""
     yield ground.check(expected=(0,), variables={"TMPDIR": "/nonexistent"})
 
 
 @fault("process environment", "no temporary folder exists")
 def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
-    """It is said, with the variable that names one."""
+    """The error names the variable for a temporary folder."""
     if str(ground.folder).startswith("/tmp/"):
         pytest.skip("what is below /tmp cannot be hidden from itself")
     ground.truth()
@@ -52,7 +52,7 @@ def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
 
 @fault("process environment", "`LANG=C` with non-ASCII file names")
 def no_letters(ground: Ground) -> Iterator[Seen]:
-    """Nothing depends on it."""
+    """The locale has no influence, even on model names."""
     plain = {"LANG": "C", "LC_ALL": "C"}
     yield ground.check(expected=(0,), variables=plain)
     model = ground.project / "models" / "größe-模型.onnx"
@@ -64,7 +64,7 @@ def no_letters(ground: Ground) -> Iterator[Seen]:
 
 
 def _locked(ground: Ground) -> str:
-    """What the lock is to be."""
+    """Return the expected lock."""
     before = ground.lock.read_text()
     ground.run("lock", "--offline", expected=(0,))
     new = ground.lock.read_text()
@@ -74,21 +74,21 @@ def _locked(ground: Ground) -> str:
 
 @fault("process environment", "`PATH` is not set")
 def no_path(ground: Ground) -> Iterator[Seen]:
-    """Only git is looked for on it."""
+    """Only git is searched for on PATH."""
     yield ground.check(expected=(0,), variables={"PATH": None})
     yield ground.check(expected=(0,), variables={"PATH": ""}, about="empty")
 
 
 @fault("process environment", "no environment variables")
 def no_variables(ground: Ground) -> Iterator[Seen]:
-    """Static stages need none."""
+    """Static stages need no environment variables."""
     variables = dict.fromkeys((*os.environ, *ground.environment))
     yield ground.check("--static", expected=(0,), variables=variables)
 
 
 @fault("process environment", "the working directory was deleted", quick=True, runs=False)
 def no_working_folder(ground: Ground) -> Iterator[Seen]:
-    """It is said; with `--config` all is well."""
+    """The error reports the missing directory; with `--config` the check passes."""
     gone = ground.folder / "gone"
 
     def leave() -> None:
@@ -105,7 +105,7 @@ def no_working_folder(ground: Ground) -> Iterator[Seen]:
 
 
 def at_most(what: int, number: int) -> Callable[[], None]:
-    """What a child does first."""
+    """Return a setup function for a child process that limits a resource."""
 
     def limit() -> None:
         resource.setrlimit(what, (number, number))
@@ -115,7 +115,7 @@ def at_most(what: int, number: int) -> Callable[[], None]:
 
 @fault("process environment", "low limit of open files", quick=True)
 def few_files(ground: Ground) -> Iterator[Seen]:
-    """64 are enough; with fewer it is said."""
+    """A limit of 64 files is enough; with fewer, an error is reported."""
     yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
     for number in (32, 24, 18, 16, 14, 10) if ground.thorough else ():
         yield ground.check(expected=(0, 1, 2, 3), setup=at_most(resource.RLIMIT_NOFILE, number), about=str(number))
@@ -123,11 +123,11 @@ def few_files(ground: Ground) -> Iterator[Seen]:
 
 @fault("process environment", "low limit of processes")
 def few_processes(ground: Ground) -> Iterator[Seen]:
-    """It is said. OpenBLAS, which numpy brings, raises SIGINT where it gets no thread: that is 130."""
+    """An error is reported. OpenBLAS, which numpy contains, raises SIGINT if it cannot start a thread: status 130."""
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
             pytest.skip("no `setpriv` here, and the limit does not bind root")
-        rights = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]  # the files are root's
+        rights = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]  # the files belong to root
         user = ["setpriv", "--reuid=64999", "--clear-groups", *rights]
     else:
         user = []
@@ -139,7 +139,7 @@ def few_processes(ground: Ground) -> Iterator[Seen]:
 
 @fault("process environment", "low memory limit for onnxgate itself")
 def little_memory(ground: Ground) -> Iterator[Seen]:
-    """It is said, or is enough."""
+    """The check passes or reports an error."""
     for mib in (400, 200, 100, 60) if ground.thorough else (100,):
         setup = at_most(resource.RLIMIT_DATA, mib * 2**20)
         yield ground.check("--static", expected=(0, 3), setup=setup, about=f"{mib} MiB")
@@ -147,7 +147,7 @@ def little_memory(ground: Ground) -> Iterator[Seen]:
 
 @fault("process environment", "the project is read-only", quick=True, runs=False)
 def project_unwritable(ground: Ground) -> Iterator[Seen]:
-    """It can be checked; what has to be written is said."""
+    """A read-only project can be checked; an error reports that the lock cannot be written."""
     need_bound_permissions(ground.folder)
     shutil.copy(ground.project / "models" / "small.onnx", ground.project / "models" / "another.onnx")
     ground.project.chmod(0o500)
@@ -161,7 +161,7 @@ def project_unwritable(ground: Ground) -> Iterator[Seen]:
 
 @fault("process environment", "a model, the config or the lock is not readable", quick=True, runs=False)
 def files_unreadable(ground: Ground) -> Iterator[Seen]:
-    """Each is named."""
+    """The error names the unreadable file."""
     need_bound_permissions(ground.folder)
     for file, expected in (("models/small.onnx", (1, 3)), ("onnxgate.toml", (2,)), ("onnxgate.lock", (2,))):
         (ground.project / file).chmod(0)

@@ -1,4 +1,4 @@
-"""A small project with real runtimes, and a way to run the command in it while something is wrong."""
+"""A small project with real runtimes, and functions that run the command in it under a fault."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ During = Callable[[subprocess.Popen[bytes]], None]
 
 @dataclass(frozen=True)
 class Ground:
-    """Where a fault is made. Everything in `folder` is this fault's own; environments come from `shared`."""
+    """Project of one fault. All files in `folder` belong to it; environments come from `shared`."""
 
     program: Path
-    shared: Path  # a cache whose environments may be used, and added to
+    shared: Path  # a cache whose environments are reused and extended
     folder: Path
     thorough: bool = False
     truths: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class Ground:
 
     @property
     def lock(self) -> Path:
-        """Its lock."""
+        """The project's lock."""
         return self.project / "onnxgate.lock"
 
     @property
@@ -69,7 +69,7 @@ class Ground:
 
     @property
     def cache(self) -> Path:
-        """A cache of its own, with the environments of all."""
+        """The project's own cache, which links to the shared environments."""
         return self.folder / "cache"
 
     @property
@@ -79,12 +79,12 @@ class Ground:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the command is given where a fault says nothing else."""
+        """The environment variables of the command without a fault."""
         own = {"ONNXGATE_CACHE_DIR": str(self.cache), "TMPDIR": str(self.temporary), "UV_PYTHON_DOWNLOADS": "never"}
         return {**usual_environment(), **NOBODY, **own}
 
     def laid(self) -> Ground:
-        """The same with its project made: one small model, two releases, a lock that asked no index."""
+        """Create the project: one small model, two releases, and a lock copied from a fixture."""
         for folder in (self.temporary, self.cache, self.shared / "environments"):
             folder.mkdir(parents=True, exist_ok=True)
         (self.cache / "environments").symlink_to(self.shared / "environments")
@@ -97,11 +97,11 @@ class Ground:
         return self
 
     def elsewhere(self, name: str) -> Ground:
-        """Another one of the kind, whose truths are the same."""
+        """Return another project of this kind with the same reference reports."""
         return replace(self, folder=self.folder / name).laid()
 
     def truth(self, *arguments: str) -> dict[str, Any]:
-        """What the unharmed command says."""
+        """Return the report of the command without a fault."""
         key = " ".join(arguments)
         if key not in self.truths:
             own = self.folder / "unharmed cache"
@@ -115,10 +115,10 @@ class Ground:
         return self.truths[key]
 
     def check(self, *arguments: str, expected: Sequence[int], true: bool = True, **given: Any) -> Seen:
-        """`onnxgate check` under a fault. `true`: a pass must be that of the unharmed command."""
+        """Run `onnxgate check` under a fault. With `true`, a pass must equal that of the command without a fault."""
         file = self.folder / f"report-{uuid.uuid4().hex[:6]}.json"
         truth = self.truth(*arguments) if true else None
-        if (self.cache / "results").is_dir():  # what was seen before the fault must not stand for what is seen in it
+        if (self.cache / "results").is_dir():  # cached results from before the fault must not be reused
             shutil.rmtree(self.cache / "results")
         seen = self.run("check", *arguments, "--output", f"json={file}", expected=expected, **given)
         with contextlib.suppress(OSError, ValueError):
@@ -141,7 +141,7 @@ class Ground:
         about: str = "",
         **marks: Any,
     ) -> Seen:
-        """Run the command, and look at what it left."""
+        """Run the command, and collect its output and leftovers."""
         mark = uuid.uuid4().hex
         environment = {**self.environment, MARK: mark, **(variables or {})}
         lock_before = _text(self.lock) or ""
@@ -175,7 +175,7 @@ class Ground:
         )
 
     def own_environments(self, *, copied: str = "") -> Path:
-        """Have a folder of environments of one's own; those that begin with `copied` are copies, the others links."""
+        """Create a separate environments folder; environments that begin with `copied` are copied, others linked."""
         self.truth()
         folder = self.cache / "environments"
         if folder.is_symlink():
@@ -204,7 +204,7 @@ def _talk(process: subprocess.Popen[bytes], during: During | None, patience_s: f
 
 
 def _survivors(mark: str) -> tuple[str, ...]:
-    """What still runs after a short while, which is ended then."""
+    """Return the processes that still run after a short wait, and kill them."""
     end = time.monotonic() + SOON_S
     while (left := marked(mark)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -232,21 +232,21 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _beside(project: Path) -> Iterator[str]:
-    """All of the user's files, but git's own."""
+    """Yield all files of the user, except those of git."""
     for here, folders, names in os.walk(project):
         folders[:] = [each for each in folders if each != ".git"]
         yield from (str(Path(here, name).relative_to(project)) for name in names)
 
 
 def bound_by_permissions() -> None:
-    """What a child does first so that permission bits bind it, also where it is root."""
+    """Make permission bits effective in a child process that runs as root."""
     library = ctypes.CDLL(None)
     for capability in PERMISSIONS:
         library.prctl(DROP_CAPABILITY, capability, 0, 0, 0)
 
 
 def need_bound_permissions(folder: Path) -> None:
-    """Skip where permissions bind nobody."""
+    """Skip the test if permission bits have no effect."""
     probe = folder / "probe"
     probe.mkdir()
     probe.chmod(0o500)
@@ -258,7 +258,7 @@ def need_bound_permissions(folder: Path) -> None:
 
 
 def in_own_mounts(*commands: str) -> list[str]:
-    """A prefix that mounts something for the command alone; the test is skipped where that cannot be."""
+    """Return a command prefix that mounts file systems for one command, or skip the test."""
     unshare = ["unshare", "--user", "--map-root-user", "--mount"]
     try:
         tried = subprocess.run([*unshare, "true"], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""All faults by name, and what is known of each."""
+"""Registry of all faults."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Make = Callable[[Ground], Iterator[Seen]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: a name that stays, a group, the words of the table, and what makes it."""
+    """One fault: a stable name, its group, its description in the table, and its function."""
 
     name: str
     group: str
     what: str
     make: Make
-    quick: bool  # part of the usual tests, not of the exhaustive run alone
+    quick: bool  # also part of the regular tests
     runs: bool  # needs real runtimes
 
 
@@ -27,7 +27,7 @@ REGISTERED: dict[str, Fault] = {}
 
 
 def fault(group: str, what: str, *, quick: bool = False, runs: bool = True) -> Callable[[Make], Make]:
-    """Register what makes a fault; its function's name is its own."""
+    """Register a fault under the name of its function."""
 
     def register(make: Make) -> Make:
         name = make.__name__.replace("_", "-")

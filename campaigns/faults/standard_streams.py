@@ -1,4 +1,4 @@
-"""Standard streams that nobody reads, or that are not there."""
+"""Standard streams that are closed or not read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from campaigns.faults.registry import fault
 
 
 def without(*descriptors: int) -> Callable[[], None]:
-    """What a child does first: close its streams."""
+    """Return a setup function that closes streams in the child process."""
 
     def close() -> None:
         for each in descriptors:
@@ -21,13 +21,13 @@ def without(*descriptors: int) -> Callable[[], None]:
 
 
 def through(shell: str) -> list[str]:
-    """A prefix that runs the command within a pipeline of a shell."""
+    """Return a prefix that runs the command in a shell pipeline."""
     return ["bash", "-c", f'"$@" {shell}; exit ${{PIPESTATUS[0]}}', "sh"]
 
 
 @fault("standard streams", "`onnxgate check | head -1`", quick=True)
 def pipe_broken(ground: Ground) -> Iterator[Seen]:
-    """The verdict is the exit status; nothing is said about the pipe."""
+    """The exit status is the verdict, without an error about the pipe."""
     yield ground.check("-v", expected=(0, 141), before=through("| head -1"), mute=True)
     if ground.thorough:
         yield ground.check("-v", expected=(0, 141), before=through("| true"), mute=True, about="nobody reads")
@@ -37,26 +37,26 @@ def pipe_broken(ground: Ground) -> Iterator[Seen]:
 
 @fault("standard streams", "standard output is closed")
 def output_closed(ground: Ground) -> Iterator[Seen]:
-    """The report in the file is whole."""
+    """The report in the file is complete."""
     yield ground.check(expected=(0,), setup=without(1))
     yield ground.run("--help", expected=(0,), setup=without(1), mute=True, about="help")
 
 
 @fault("standard streams", "standard error is closed")
 def error_closed(ground: Ground) -> Iterator[Seen]:
-    """The same; an error is told by the status alone."""
+    """The report in the file is complete; a usage error is visible only as the exit status."""
     yield ground.check(expected=(0,), setup=without(2))
     yield ground.run("check", "--nonsense", expected=(2,), setup=without(2), mute=True, about="error")
 
 
 @fault("standard streams", "standard input is closed")
 def input_closed(ground: Ground) -> Iterator[Seen]:
-    """Nothing is read from it."""
+    """Nothing is read from standard input."""
     yield ground.check(expected=(0,), setup=without(0))
 
 
 @fault("standard streams", "all three are closed")
 def all_closed(ground: Ground) -> Iterator[Seen]:
-    """No file that is opened takes the place of a stream."""
+    """No opened file is mistaken for a standard stream."""
     yield ground.check(expected=(0,), setup=without(0, 1, 2), mute=True)
     yield ground.run("lock", "--offline", expected=(0,), setup=without(0, 1, 2), mute=True, about="lock")

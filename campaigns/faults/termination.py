@@ -1,4 +1,4 @@
-"""Ended from outside at moments spread over a run: by SIGKILL, SIGTERM, SIGHUP, and by Ctrl-C once and twice."""
+"""Termination at different moments of a run by SIGKILL, SIGTERM, SIGHUP, and by one or two Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
 
 
 def moments(ground: Ground, took_s: float, many: int, few: int) -> list[float]:
-    """Seconds after the start."""
+    """Return the moments in seconds after the start."""
     count = many if ground.thorough else few
     return [took_s * 1.05 * each / max(1, count - 1) for each in range(count)]
 
 
 def after(wait_s: float, *numbers: signal.Signals, group: bool = False) -> During:
-    """Send signals to the command, or to its whole group as a terminal does."""
+    """Return a function that sends signals to the command, or to its process group as a terminal does."""
 
     def send(process: subprocess.Popen[bytes]) -> None:
         if signal.SIGKILL not in numbers:
@@ -42,7 +42,7 @@ def after(wait_s: float, *numbers: signal.Signals, group: bool = False) -> Durin
 
 
 def _has_begun(process: subprocess.Popen[bytes]) -> None:
-    """Wait until it is no longer Python alone that starts, and that would end in its own way."""
+    """Wait until the command has installed its signal handlers."""
     caught = 0
     while not caught & SIGTERM_IS_CAUGHT and process.poll() is None:
         time.sleep(0.005)
@@ -52,7 +52,7 @@ def _has_begun(process: subprocess.Popen[bytes]) -> None:
 
 
 def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
-    """How long the unharmed command takes."""
+    """Return the duration of the command without a fault."""
     began = time.monotonic()
     ground.run(*arguments, expected=(0,))
     took_s = time.monotonic() - began
@@ -61,14 +61,14 @@ def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
 
 
 def bounded(ground: Ground, seen: Seen) -> Seen:
-    """That what killed runs left does not stay."""
+    """Require that nothing from killed runs is left."""
     left = tuple(each.name for each in ground.temporary.iterdir())
     return replace(seen, scratch=left)
 
 
 @fault("killed", "`check`, at any moment", quick=True)
 def killed_check(ground: Ground) -> Iterator[Seen]:
-    """The next run says what it would have said, and leaves nothing of the killed one."""
+    """The next run has the usual result and removes what the killed one left."""
     ground.truth()
     for wait_s in moments(ground, duration_s(ground, ["check"]), 30, 3):
         seen = ground.check(
@@ -82,7 +82,7 @@ def killed_check(ground: Ground) -> Iterator[Seen]:
 
 @fault("killed", "`lock`, at any moment", quick=True, runs=False)
 def killed_lock(ground: Ground) -> Iterator[Seen]:
-    """The lock is the old or the new one; nothing stays beside it."""
+    """The lock is either the old or the new one, and no temporary file is left."""
     old, new = ground.lock.read_text(), changed(ground)
     for wait_s in moments(ground, duration_s(ground, ["lock", "--offline"]), 30, 4):
         ground.lock.write_text(old)
@@ -101,7 +101,7 @@ def killed_lock(ground: Ground) -> Iterator[Seen]:
 
 @fault("killed", "`export`, at any moment")
 def killed_export(ground: Ground) -> Iterator[Seen]:
-    """The committed model is the old or the new one."""
+    """The committed model is either the old or the new one."""
     with_command(ground)
     model = ground.project / "models" / "small.onnx"
     old, new = model.read_bytes(), (ground.project / "fresh.onnx").read_bytes()
@@ -120,7 +120,7 @@ def killed_export(ground: Ground) -> Iterator[Seen]:
 
 @fault("killed", "while an environment is created")
 def killed_building(ground: Ground) -> Iterator[Seen]:
-    """No half environment is trusted, and what was building it ends as well."""
+    """An incomplete environment is not used, and the processes that build it end."""
     ground.truth()
     (ground.cache / "environments").unlink()
     for number in range(10 if ground.thorough else 2):
@@ -140,13 +140,13 @@ def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int
 
 @fault("interrupted", "Ctrl-C, once", quick=True)
 def interrupted_once(ground: Ground) -> Iterator[Seen]:
-    """130, and all children gone."""
+    """The exit status is 130, and all child processes have ended."""
     yield from _interrupted(ground, signal.SIGINT, group=True, few=2)
 
 
 @fault("interrupted", "Ctrl-C, twice")
 def interrupted_twice(ground: Ground) -> Iterator[Seen]:
-    """The same; what could not be cleaned up is cleaned up by the next run."""
+    """The exit status is 130; the next run cleans up what was left."""
     for seen in _interrupted(ground, signal.SIGINT, signal.SIGINT, group=True, few=2):
         yield replace(seen, scratch=())
     yield bounded(ground, ground.check(expected=(0,), about="the next"))
@@ -154,19 +154,19 @@ def interrupted_twice(ground: Ground) -> Iterator[Seen]:
 
 @fault("interrupted", "SIGTERM", quick=True)
 def interrupted_by_term(ground: Ground) -> Iterator[Seen]:
-    """As a runner cancels a job."""
+    """A CI runner cancels a job in this way."""
     yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
 
 
 @fault("interrupted", "SIGHUP (terminal closed)")
 def interrupted_by_hangup(ground: Ground) -> Iterator[Seen]:
-    """The same."""
+    """All child processes have ended."""
     yield from _interrupted(ground, signal.SIGHUP, group=False, few=2)
 
 
 @fault("interrupted", "SIGHUP under `nohup`")
 def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
-    """It goes on."""
+    """The command ignores SIGHUP and completes."""
 
     def ignore() -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -176,7 +176,7 @@ def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
 
 @fault("interrupted", "stopped and continued")
 def stopped_and_continued(ground: Ground) -> Iterator[Seen]:
-    """Nothing is lost by Ctrl-Z."""
+    """Ctrl-Z does not affect the result."""
 
     def stop(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.5)

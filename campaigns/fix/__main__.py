@@ -1,8 +1,7 @@
-"""`python -m campaigns.fix`: every case of `fixtures/` that some fix answers, repaired and run on real runtimes.
+"""`python -m campaigns.fix`: fix every fixable case of `fixtures/` and run the results on real runtimes.
 
-The environments are those of the user's cache, or made; `ONNXGATE_CACHE_DIR` says where. One row per model: what was
-found before and after, on how many runtimes old and new were held against each other and how far apart they are, and
-what a second run has to do.
+The environments of the user's cache are used, or of the folder in `ONNXGATE_CACHE_DIR`. Each row shows the findings of
+one model before and after the fix, the comparison of the old and the new model, and the result of a second run.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ ASKED = FixOptions(unsafe=True)
 
 
 def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> Iterator[str]:
-    """The models of one project that have something to fix."""
+    """Yield the rows of one project's fixable models."""
     (scratch / "first").mkdir()
     first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
     for each in first:

@@ -1,1 +1,1 @@
-"""Hostile text through every format, and hostile input through every reader but those of models."""
+"""Hostile text in every output format, and invalid input for every reader except those of models."""

@@ -1,4 +1,4 @@
-"""`python -m campaigns.hostile formats --count 100000 --seed 1 --jobs 2`: exit status 1 if anything was found."""
+"""`python -m campaigns.hostile formats --count 100000 --seed 1 --jobs 2`: the status is 1 if a failure was found."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from campaigns.hostile import format_campaign
 
 
 def main() -> int:
-    """Run a campaign and print a summary and all finds."""
+    """Run a campaign and print a summary and all failures."""
     parser = argparse.ArgumentParser(prog="python -m campaigns.hostile", description=__doc__)
     parser.add_argument("what", choices=("formats", "readers"))
     parser.add_argument("--count", type=int, default=100_000, help="hostile strings, or inputs of each reader")

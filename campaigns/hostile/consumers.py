@@ -1,4 +1,4 @@
-"""Readers of the formats: each counts what its consumer obeys or renders in an output."""
+"""Parsers of the output formats: each counts what its consumer executes or renders."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def annotated(text: str) -> Counter[object]:
 
 
 def obeyed(text: str) -> Counter[object]:
-    """Count characters that a terminal obeys."""
+    """Count characters that a terminal interprets."""
     return Counter(("obeyed", character) for character in text if character != "\n" and not character.isprintable())
 
 
@@ -170,7 +170,7 @@ def gitlab(text: str) -> Counter[object]:
 
 
 def diagram(text: str) -> Counter[object]:
-    """Count lines outside of the grammar that onnxgate writes."""
+    """Count lines that do not match the grammar that onnxgate writes."""
     label = r'"[A-Za-z0-9 /#;]*"'
     box = rf"  n\d+(?:\[{label}\]|\[/{label}/\]|\[\\{label}\\\]|\[\({label}\)\]|\({label}\))"
     own = re.compile(

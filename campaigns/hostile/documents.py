@@ -22,9 +22,9 @@ OURS = frozenset({
     *("rule", "stage", "stages", "metric", "command", "bound_from"),
     *("engine", "version", "runtime", "runtimes", "pins"),
 })  # fmt: skip
-"""Fields that only onnxgate writes. A tame document keeps them, as lines of onnxgate begin with them."""
+"""Fields that only onnxgate writes. Tame documents keep them, because lines written by onnxgate begin with them."""
 PINNED = frozenset({"targets", "toolchain", "packages", "npm", "sha256"})
-"""Parts of a lock whose strings are versions, digests and names of packages; its reader refuses others."""
+"""Parts of a lock whose strings are versions, digests and package names; the reader rejects other strings."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _preview(report: Report) -> Preview:
 
 
 def strings(document: Any) -> list[str]:
-    """Return every distinct string that a model can contain, without the empty one, in the order of the document."""
+    """Return every distinct non-empty string that a model can contain, in document order."""
     texts: dict[str, None] = {}
 
     def note(text: str) -> str:

@@ -13,15 +13,15 @@ from campaigns.hostile.documents import strings as places
 from campaigns.hostile.output_surfaces import BY_KIND, Surface, complaints
 
 FLOODED = 1500
-"""One document in so many contains very long strings."""
+"""One in this many documents contains very long strings."""
 SHARE = {"report": 0.5, "preview": 0.15, "matrix": 0.12, "diff": 0.13, "lock": 0.05, "ignores": 0.05}
 TEXTS_ALONE = ("lock", "ignores")
-"""Kinds that are TOML, whose strings are valid Unicode; other strings are refused earlier (`config/selection.py`)."""
+"""Kinds that are TOML, whose strings are valid Unicode; other strings are rejected earlier (`config/selection.py`)."""
 
 
 @dataclass(frozen=True)
 class Find:
-    """One failure of a format with the fewest strings that show it, by their place."""
+    """One failure of a format, with the fewest strings that cause it, by place."""
 
     surface: str
     complaint: str
@@ -31,7 +31,7 @@ class Find:
 
 @dataclass
 class Tally:
-    """Counts of a run and its finds."""
+    """Counts and failures of a run."""
 
     documents: int = 0
     strings: int = 0

@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Strings whose author wants them to be obeyed, or a reader of them to be misled."""
+"""Strings that try to inject commands or markup, or to mislead a reader."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ WORDS = ("x", "models/a.onnx", "a b", "0", "Conv", "models", " ", "  ", "lorem i
 
 
 def text(random: Random) -> str:
-    """One hostile string: some attacks with words between them, or an attack alone."""
+    """Return one hostile string: several attacks with words between them, or a single attack."""
     kind = random.random()
     if kind < 0.25:
         return random.choice(random.choice(FAMILIES))
@@ -78,7 +78,7 @@ def text(random: Random) -> str:
 
 
 def large(random: Random, most: int = 1_000_000) -> str:
-    """A string that is a flood: a megabyte, a hundred thousand lines, or nothing but marks."""
+    """Return a very long string: a megabyte of one pattern, such as lines or combining marks."""
     unit = random.choice(
         ("x", "🏳️‍🌈", "::error::x\n", "\n", "`", "<b>", "| ", "a" + "\u0301", "\u202e", "@o ", "\\", "[](", "> ")
     )
@@ -91,7 +91,7 @@ def is_text(text: str) -> bool:
 
 
 def _code(random: Random) -> int:
-    """Any code point, low ones more often."""
+    """Return any code point, with a preference for low ones."""
     return random.choice(
         (random.randrange(0x20), random.randrange(0x100), random.randrange(0x3100), random.randrange(0x110000))
     )

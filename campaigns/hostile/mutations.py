@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Bytes that were a valid input once: cut, doubled, spliced, or with other values in their places."""
+"""Mutations of valid inputs: truncated, repeated, spliced, or with other values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOKENS = (
 
 
 def of_bytes(random: Random, seed: bytes, others: tuple[bytes, ...] = ()) -> bytes:
-    """Some changes of bytes, anywhere."""
+    """Make some changes of bytes in any place."""
     data = bytearray(seed)
     for _ in range(random.choice((1, 1, 2, 3, 8))):
         at = random.randrange(len(data) + 1)
@@ -47,7 +47,7 @@ def of_bytes(random: Random, seed: bytes, others: tuple[bytes, ...] = ()) -> byt
 
 
 def of_json(random: Random, seed: bytes) -> bytes:
-    """A few values of a JSON document replaced by others, of the same or of another type."""
+    """Replace a few values of a JSON document by others of the same or another type."""
     value = json.loads(seed)
     for _ in range(random.choice((1, 1, 2, 4))):
         value = _changed(random, value)

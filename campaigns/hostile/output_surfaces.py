@@ -48,7 +48,7 @@ class Surface:
     read: Reading
     decode: Callable[[str], Any] | None = None
     limit: int = 0  # characters that its consumer accepts
-    tame: bool = False  # checked with tame documents only, as its lines begin with names of onnxgate
+    tame: bool = False  # checked with tame documents only, because its lines begin with names written by onnxgate
     exact: tuple[str, ...] = ()  # counts that must equal those of the twin
 
 
@@ -119,12 +119,12 @@ BY_KIND = {
 
 
 def complaints(surface: Surface, pair: Pair) -> Iterator[str]:
-    """Yield the problems of a format: effects in a hostile document that its twin does not have."""
+    """Yield the failures of a format: effects of a hostile document that its twin does not have."""
     if surface.tame and not pair.tame:
         return
     try:
         yield from _judged(surface, pair)
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a find
+    except Exception as error:  # noqa: BLE001 - any exception is a failure
         yield f"{type(error).__name__}: {error}"[:2000]
 
 
@@ -144,7 +144,7 @@ def _judged(surface: Surface, pair: Pair) -> Iterator[str]:
 
 
 SLACK: dict[object, int] = {("element", "p"): 40, ("element", "th"): 40, ("element", "td"): 60, ("element", "br"): 40}
-"""Allowed surplus: paragraphs with counts of what was left out, and cells for names of releases with a blank."""
+"""Allowed surplus: paragraphs that count omitted parts, and cells for release names with a space."""
 
 
 def _kind(what: object) -> object:

@@ -22,7 +22,7 @@ from campaigns.hostile import mutations
 LIMIT_S = 10
 """Time limit of a reader for an input of some kilobytes."""
 LIMIT_BYTES = 6 * 2**30
-"""Address space, so that an input that makes a reader allocate without bounds is found."""
+"""Address space limit that detects unbounded allocations."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Reader:
     seeds: Callable[[], tuple[bytes, ...]]
     read: Callable[[bytes, Path], object]
     faults: tuple[type[Exception], ...] = ()
-    make: Callable[[Random, bytes], bytes] | None = None  # a mutation of its own, of every second input
+    make: Callable[[Random, bytes], bytes] | None = None  # its own mutation, used for some of the inputs
 
 
 @dataclass
@@ -74,14 +74,14 @@ def _made(random: Random, reader: Reader, seed: bytes, seeds: tuple[bytes, ...])
 
 
 def failure(reader: Reader, data: bytes, scratch: Path) -> str | None:
-    """Return the failure of a reader; "" if it refused the input as documented, None if it accepted it."""
+    """Return the failure of a reader; "" if it rejected the input as documented, None if it accepted it."""
     signal.signal(signal.SIGALRM, _too_long)
     signal.alarm(LIMIT_S)
     try:
         reader.read(data, scratch)
     except reader.faults as fault:
         return "" if str(fault) else f"a {type(fault).__name__} that says nothing"
-    except (Exception, TooLongError) as error:  # noqa: BLE001 - whatever it is, it is a find
+    except (Exception, TooLongError) as error:  # noqa: BLE001 - any exception is a failure
         place = traceback.extract_tb(error.__traceback__)[-1]
         ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/onnxgate/" in frame.filename]
         where = ours[-1] if ours else place
@@ -117,7 +117,7 @@ def _run_job(job: tuple[str, int, int]) -> Result:
 
 
 def main(count: int, seed: int, jobs: int, only: str) -> int:
-    """Run all readers; 1 if one failed."""
+    """Run all readers; return 1 if one failed."""
     from campaigns.hostile.reader_inputs import READERS
 
     jobs_to_run = [(reader.name, count, seed) for reader in READERS if only in reader.name]

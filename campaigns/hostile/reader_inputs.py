@@ -1,4 +1,4 @@
-"""The readers that are fed, each as its caller calls it."""
+"""The readers under test, each called as in onnxgate."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _written(folder: Path, name: str, data: bytes) -> Path:
 
 
 def _project(folder: Path) -> None:
-    """What the config names."""
+    """Create the files named by the config."""
     for name in ("models/a.onnx", "models/legacy.onnx", "export/a.py"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
@@ -110,7 +110,7 @@ def _lock(data: bytes, folder: Path) -> None:
 
 
 def _edit(data: bytes, folder: Path) -> None:
-    """Edit a config; only a valid one is edited, and all other bytes stay."""
+    """Edit a config; only a valid config is edited, and all other bytes are unchanged."""
     _project(folder)
     project = load_config(_written(folder, "onnxgate.toml", data), rule_ids=rules.by_id)
     ignore = Ignore(rule="load-failed", model="models/*.onnx", reason='a "reason"\n# x')
@@ -141,7 +141,7 @@ def _report(data: bytes, folder: Path) -> None:
 
 @cache
 def _shards() -> tuple[bytes, bytes]:
-    """The sample as two shards of one check, the first without findings."""
+    """Return the sample as two shards of one check, the first without findings."""
     report = msgspec.json.decode((ROOT / "fixtures/reports/sample.json").read_bytes(), type=Report)
     paths = tuple(sorted(each.path for each in report.models))
     division = tuple(1 + index % 2 for index in range(len(paths)))
@@ -168,7 +168,7 @@ def _shards() -> tuple[bytes, bytes]:
 
 
 def _forged(random: Random, seed: bytes) -> bytes:
-    """A report that lies and is sealed all the same."""
+    """Return a report with modified values and a valid seal."""
     data = mutations.of_json(random, seed)
     try:
         report = msgspec.json.decode(data, type=Report)
@@ -225,7 +225,7 @@ def _kept_array(data: bytes, folder: Path) -> None:
 
 
 def _found(entry: bytes, array: bytes, folder: Path) -> bool:
-    """Return True if the cache accepts an entry that was modified after it was written."""
+    """Return whether the cache accepts an entry that was modified after it was written."""
     from tests.gate.test_result_cache import seat
 
     job = _job(folder)

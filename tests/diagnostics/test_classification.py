@@ -1,4 +1,4 @@
-"""Family, node and operators of known error texts."""
+"""Family, node and operators recognized in known error messages."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ TEXTS = [
 
 @pytest.mark.parametrize(("text", "expected", "node"), TEXTS)
 def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, node: str | None) -> None:
-    """The prefixes of a release do not matter."""
+    """Prefixes that a release prints are ignored."""
     printed = f"[ONNXRuntimeError] : 1 : FAIL : Load model from x.onnx failed:{text}"
 
     assert (expected, node) == (failure_family(text), find_node_name(text))
@@ -166,7 +166,7 @@ def test_a_text_has_one_family_and_at_most_one_node(text: str, expected: str, no
 
 
 def test_each_family_has_a_text() -> None:
-    """A family without a known text would be a guess."""
+    """Each family has at least one known text, so that no pattern is a guess."""
     assert {entry.family for entry in list_entries()} == {expected for _, expected, _ in TEXTS}
 
 
@@ -185,7 +185,7 @@ def test_each_family_has_a_text() -> None:
     ],
 )
 def test_missing_operator(text: str, expected: tuple[str, str] | None) -> None:
-    """Only texts about an operator without implementation name one."""
+    """Operators are extracted only from messages about a missing implementation."""
     assert expected == find_missing_operator(text)
 
 
@@ -200,7 +200,7 @@ def test_missing_operator(text: str, expected: tuple[str, str] | None) -> None:
     ],
 )
 def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
-    """Only OpenVINO lists all unsupported operators."""
+    """Only OpenVINO's message lists all unsupported operators."""
     assert expected == list_unsupported_operators(text)
 
 
@@ -215,7 +215,7 @@ def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
     ],
 )
 def test_fix_for_a_release_without_wheel(release: str, expected: str) -> None:
-    """Pythons are named only for a release that exists."""
+    """Python versions are named only for an existing release."""
     known = classify(f"ERROR: No matching distribution found for onnxruntime=={release}")
 
     assert known is not None

@@ -26,7 +26,7 @@ def load_cases(path: Path) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_text_matches_its_entry(path: Path) -> None:
-    """A text is classified without the rest of its log."""
+    """The classification of a text does not need the rest of its log."""
     for case, each in load_cases(path).items():
         known = classify(each["text"])
 
@@ -38,7 +38,7 @@ def test_every_text_matches_its_entry(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_every_text_is_found_in_a_log(path: Path) -> None:
-    """Lines around a text, CI prefixes and colors do not matter."""
+    """Surrounding lines, CI prefixes and colors do not affect the classification."""
     import io
 
     for case, each in load_cases(path).items():
@@ -49,7 +49,7 @@ def test_every_text_is_found_in_a_log(path: Path) -> None:
 
 
 def test_every_entry_has_a_text_that_matches() -> None:
-    """A pattern without a known text would be a guess; an entry without a text in the corpus has an example."""
+    """Each pattern has a known text; an entry without a text in the corpus has an example."""
     seen = {each["entry"] for path in FILES for each in load_cases(path).values()}
     examples = {entry.name: entry.example for entry in list_entries() if entry.name not in seen}
     matched = {name: known and known.entry.name for name, example in examples.items() for known in [classify(example)]}
@@ -66,7 +66,7 @@ def test_every_entry_has_a_text_that_matches() -> None:
     ],
 )
 def test_a_text_of_other_releases_matches(text: str, expected: str) -> None:
-    """These texts were once missed: one for its case, one because an older release prints it."""
+    """These texts were once not recognized: one because of its case, one because only an older release prints it."""
     known = classify(text)
 
     assert known is not None
@@ -74,13 +74,13 @@ def test_a_text_of_other_releases_matches(text: str, expected: str) -> None:
 
 
 def test_the_corpus_is_small_and_contains_no_local_paths() -> None:
-    """It stays in the repository's history."""
+    """The corpus is small, because it stays in the repository's history, and contains no local paths."""
     assert sum(path.stat().st_size for path in FILES) < 300_000
     assert [path.name for path in FILES if HOSTS.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_ordinary_lines_match_no_entry() -> None:
-    """Output of other programs is neither a known nor an unknown error."""
+    """Output of other programs counts neither as a known nor as an unknown error."""
     with ORDINARY.open("rb") as stream:
         found = explain_log(stream, "0")
 
@@ -89,7 +89,7 @@ def test_ordinary_lines_match_no_entry() -> None:
 
 
 def test_status_and_line_number_do_not_matter() -> None:
-    """Both change between releases."""
+    """Status codes and source positions, which change between releases, do not affect the classification."""
     message = "Unsupported model IR version: 13, max supported IR version: 9"
     text = f"[ONNXRuntimeError] : 1 : FAIL : Load model from m.onnx failed:model.cc:1 f() {message}"
     moved = text.replace(" 1 : FAIL", " 6 : RUNTIME_EXCEPTION").replace("model.cc:1 ", "graph_loader.cc:999 ")
@@ -99,7 +99,7 @@ def test_status_and_line_number_do_not_matter() -> None:
 
 
 def test_names_are_unique_and_rules_exist() -> None:
-    """Users search for the name."""
+    """Entry names, which users search for, are unique, and their rules exist."""
     names = [entry.name for entry in list_entries()]
 
     assert len(names) == len(set(names))
@@ -109,7 +109,7 @@ def test_names_are_unique_and_rules_exist() -> None:
 
 @pytest.mark.parametrize(("entry", "pattern"), [(entry.name, pattern) for entry, pattern, _ in list_patterns()])
 def test_every_pattern_has_a_long_literal(entry: str, pattern: str) -> None:
-    """Lines are preselected by the literal, so it is long and occurs in every alternative."""
+    """The literal that preselects lines is long and occurs in every alternative of the pattern."""
     depth, bare = 0, re.sub(r"\\.|\[[^\]]*\]", "", pattern)
     for character in bare:
         depth += (character == "(") - (character == ")")
@@ -119,7 +119,7 @@ def test_every_pattern_has_a_long_literal(entry: str, pattern: str) -> None:
 
 
 def test_a_wrapped_text_matches() -> None:
-    """Terminals and pagers break lines at blanks."""
+    """Patterns match texts that a terminal or pager has wrapped at spaces."""
     for path in FILES:
         for case, each in load_cases(path).items():
             text = normalize_text(each["text"])
@@ -134,7 +134,7 @@ def test_a_wrapped_text_matches() -> None:
 
 
 def test_specific_entries_match_first() -> None:
-    """General entries come last in matching order."""
+    """General entries are matched after specific ones."""
     text = "Exception during initialization: x Failed to construct locale with name:xx_YY:bad"
     every = [each.entry.name for each in match_patterns(text, range(len(list_patterns())), len(text))]
 
@@ -142,12 +142,12 @@ def test_specific_entries_match_first() -> None:
 
 
 def test_brackets_inside_a_class_are_literal() -> None:
-    """Otherwise the literal that preselects lines would occur in no text."""
+    """Brackets inside a character class are literal, so that the literal that preselects lines is correct."""
     assert longest_literal(r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute") == "): unknown attribute"
 
 
 def test_a_line_that_introduces_a_known_error_is_not_unknown() -> None:
-    """OpenVINO prints a source position first; without a known error after it, that line is unknown."""
+    """A source position, which OpenVINO prints before a known error, is an unknown line only without that error."""
     import io
 
     place = "RuntimeError: Exception from src/inference/src/cpp/core.cpp:97:\n"
@@ -161,7 +161,7 @@ def test_a_line_that_introduces_a_known_error_is_not_unknown() -> None:
 
 
 def test_fix_of_an_operator_version_without_kernel() -> None:
-    """The fix is another version of the operator, not a cast."""
+    """The suggested fix is another version of the operator, not a cast."""
     new = classify("Could not find an implementation for MaxRoiPool(22) node with name 'p'")
     old = classify("Could not find an implementation for AveragePool(1) node with name 'p'")
 
@@ -172,7 +172,7 @@ def test_fix_of_an_operator_version_without_kernel() -> None:
 
 
 def test_fix_names_the_releases_that_the_index_offers() -> None:
-    """Another Python does not help if the index has no release for the platform."""
+    """Another Python version is not suggested if the index has no release for the platform."""
     message = "Could not find a version that satisfies the requirement torch==2.0.1 (from versions: {})"
     none, some = classify(message.format("none")), classify(message.format("2.2.0, 2.13.0"))
     assert none is not None
@@ -218,7 +218,7 @@ def test_fix_names_the_releases_that_the_index_offers() -> None:
     ],
 )
 def test_rendered_fields(text: str, field: str, expected: str) -> None:
-    """Types, numbers and commands are computed from the captured names."""
+    """Types, numbers and commands in an explanation are computed from the captured names."""
     known = classify(text)
 
     assert known is not None

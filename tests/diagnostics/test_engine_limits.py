@@ -24,7 +24,7 @@ ATTENTION = frozenset({"MatMul", "Softmax", "QuantizeLinear", "DequantizeLinear"
     ],
 )
 def test_values(runtime: str, comparability: NumericTraits, operators: frozenset[str], expected: str) -> None:
-    """Release, type and operators must be those of the limit."""
+    """A limit applies only to its own releases, types and operators."""
     limit = find_value_limit(runtime, comparability, operators)
 
     assert limit.startswith(expected) if expected else limit == ""
@@ -61,5 +61,5 @@ def test_values(runtime: str, comparability: NumericTraits, operators: frozenset
     ],
 )
 def test_texts(runtime: str, text: str, expected: str) -> None:
-    """The text must match the limit's pattern."""
+    """A limit applies only if the message matches its pattern."""
     assert expected == find_text_limit(runtime, text)

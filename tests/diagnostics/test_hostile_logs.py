@@ -1,4 +1,4 @@
-"""Logs are untrusted: time and memory per line are bounded, and no control sequence reaches the output."""
+"""Logs are untrusted: time and memory per line are limited, and no control sequence reaches the output."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def is_superlinear(pattern: str, text: str, first: float) -> bool:
 
 
 def test_search_time_is_linear() -> None:
-    """No pattern of the catalogue is quadratic in the length of a line."""
+    """The search time of each pattern grows at most linearly with the length of a line."""
     slow = []
     for entry, pattern, literal in list_patterns():
         for unit in yield_units(pattern, literal):
@@ -62,7 +62,7 @@ def test_search_time_is_linear() -> None:
 
 
 def test_a_quadratic_pattern_is_detected() -> None:
-    """The measurement recognizes a quadratic pattern."""
+    """The measurement detects a pattern with quadratic time."""
     text = "(" * (SIZE // 8)
     pattern = r"\(.*x"
 
@@ -71,7 +71,7 @@ def test_a_quadratic_pattern_is_detected() -> None:
 
 @pytest.mark.parametrize("unit", ["Type Error: Type 'aaa", "a", "\\n", "\r", '{"m": "x\\n', "\x1b[31m", "E  ", "a | "])
 def test_one_line_of_a_megabyte(unit: str) -> None:
-    """It is read completely, in pieces."""
+    """A very long line is read completely, in pieces."""
     size = 1 << (20 if len(unit) > 8 or unit == "a" else 17)
     text = (unit * (size // len(unit) + 1))[:size]
     longest = max((len(line.text) for line in read_lines(io.BytesIO(text.encode()))), default=0)
@@ -81,7 +81,7 @@ def test_one_line_of_a_megabyte(unit: str) -> None:
 
 
 def test_an_error_at_the_end_of_a_long_line() -> None:
-    """It is found, and the quote contains the text around it."""
+    """An error in a very long line is found, and the quote contains the text around it."""
     message = "Unsupported model IR version: 13, max supported IR version: 9"
     found = explain_log(io.BytesIO(b"x" * 300_000 + b" " + message.encode() + b" " + b"y" * 300_000), "0")
 
@@ -104,7 +104,7 @@ class Endless(io.RawIOBase):
 
 
 def test_memory_is_bounded() -> None:
-    """Only the first distinct errors of a log are explained, and memory does not grow with its length."""
+    """Only the first distinct errors of a log are explained, and memory does not grow with the log's length."""
     import tracemalloc
 
     many = (f"Could not find an implementation for Op{n}(1) node with name 'n{n}'\n".encode() for n in range(1_500))
@@ -120,7 +120,7 @@ def test_memory_is_bounded() -> None:
 
 
 def test_control_sequences_and_commands_are_neutralized() -> None:
-    """A terminal and GitHub's runner must not execute any part of a log."""
+    """No part of a log is executed by a terminal or by GitHub's runner."""
     hostile = "::error::x ##[error]x \x1b]0;title\x07 \u202e"
     known = f"No Op registered for {hostile.replace(' ', '')} with domain_version of 3"
     log = f"{known}\nSomeError: {hostile}\n::warning::ValueError: y\n"
@@ -133,7 +133,7 @@ def test_control_sequences_and_commands_are_neutralized() -> None:
 
 
 def test_templates_are_not_filled_twice() -> None:
-    """Braces in captured text are not placeholders."""
+    """Braces in captured text are not treated as placeholders."""
     known = classify("No opset import for domain '{0.__class__}{domain}'")
 
     assert known is not None

@@ -1,4 +1,4 @@
-"""Small models in which an input means something: drawn without knowing what, its values fail or give no numbers."""
+"""Small models whose inputs need meaningful values: arbitrary random values fail or result in non-finite outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes of dynamic axes: the config's side by side, defaults by position, formulas from what they name."""
+"""Sizes of dynamic axes: values from the config, defaults by position, and formulas."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ MASK = _value("mask", "batch", "time", type="tensor(bool)")
 
 
 def test_sizes_of_the_config_are_taken_side_by_side() -> None:
-    """Two values for each axis are two cases, not four."""
+    """Two values for each axis result in two cases, not four."""
     found = list_size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
 
     assert found == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
 
 
 def test_shorter_rows_start_again() -> None:
-    """Every value is tried at least once."""
+    """Shorter lists are repeated, so that every value is used at least once."""
     found = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
 
     assert [(each["batch"], each["time"]) for each in found] == [(1, 16), (2, 50), (3, 16)]
 
 
 def test_without_a_dynamic_axis_there_is_one_setting() -> None:
-    """What the config says of axes that this model lacks changes nothing."""
+    """Configured sizes of axes that the model does not have are ignored."""
     assert list_size_settings([_value("x", 1, 3)], {"batch": [1, 3]}) == ({},)
 
 
 def test_one_size_for_every_axis_is_one_case() -> None:
-    """The defaults add no case where the config names all axes."""
+    """No defaults are added if the config sets all axes."""
     assert list_size_settings([IDS], {"batch": [2], "time": [7]}) == ({"batch": 2, "time": 7},)
 
 
 def test_each_case_changes_one_kind_of_axis() -> None:
-    """A batch of 1 and of 3, a length of 8 and of 12: what fails tells the axis."""
+    """Each case varies one axis (batch 1 and 3, length 8 and 12), so that a failure identifies the axis."""
     found = list_size_settings([IDS, MASK], {})
 
     assert found == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
 
 
 def test_defaults_beside_sizes_of_the_config() -> None:
-    """Rows of the config vary alone; then what it does not name does, beside its first row."""
+    """Configured sizes vary first; then the other axes vary with the first configured sizes."""
     found = list_size_settings([IDS, MASK], {"batch": [2, 5]})
 
     assert found == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
 
 
 def test_axes_without_a_name_agree_by_position() -> None:
-    """Ids of whole numbers and their mask of floats, and a table of another rank, have one length."""
+    """Unnamed axes in the same position have the same size, such as those of ids and their mask."""
     inputs = [_value("ids", "?", "?", type="tensor(int64)"), _value("mask", "?", "?"), _value("z", "?", "?", 4)]
 
     assert set(list_size_settings(inputs, {})[0].items()) == {
@@ -65,7 +65,7 @@ def test_axes_without_a_name_agree_by_position() -> None:
 
 
 def test_defaults_for_pictures_and_waveforms() -> None:
-    """Height and width are unlike each other; a waveform is longer than the first convolutions take away."""
+    """Height and width differ, and a waveform is long enough for the first convolutions."""
     pictures = _value("x", "n", 3, "height", "width")
     wave = _value("x", "n", "samples")
 
@@ -74,7 +74,7 @@ def test_defaults_for_pictures_and_waveforms() -> None:
 
 
 def test_equal_positions_have_equal_defaults_whatever_their_names() -> None:
-    """tf2onnx names the batch of every input differently; a text's float mask is as long as its ids."""
+    """Axes in the same position have the same default even with different names, as tf2onnx writes them."""
     inputs = [_value("a", "unk__1", "time", type="tensor(int64)"), _value("b", "unk__2", "time")]
 
     assert list_size_settings(inputs, {})[1] == {"unk__1": 3, "time": 8, "unk__2": 3}
@@ -86,7 +86,7 @@ def test_unnamed_axes_get_a_name_and_can_be_set() -> None:
 
 
 def test_a_sum_follows_from_what_it_names() -> None:
-    """Also where it stands before them, and where its name only means a sum."""
+    """A sum is computed from its terms, even if it comes first or is only known by its conventional name."""
     past = _value("past", "batch", 4, "past_sequence_length", 8)
     ids = _value("ids", "batch", "sequence_length", type="tensor(int64)")
     for total in ("past_sequence_length + sequence_length", "total_sequence_length"):
@@ -101,5 +101,5 @@ def test_a_sum_follows_from_what_it_names() -> None:
     [("2*s0 + 1", 7), ("s0//2", 1), ("s0 - 1", 2), ("s0 - 9", 0), ("s0//0", 1), ("other + 1", 1), ("s0 +", 1)],
 )
 def test_formulas(name: str, size: int) -> None:
-    """Only whole-number arithmetic is read; what cannot be computed is 1, and nothing is executed."""
+    """Only integer arithmetic is evaluated; other formulas have size 1, and no code is executed."""
     assert size == resolve_dim(name, {"s0": 3})

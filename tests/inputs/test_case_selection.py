@@ -1,4 +1,4 @@
-"""Which input cases a command asks for, by name."""
+"""Selection of input cases by name."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ USUAL = ("sizes batch=1 time=16", "sizes batch=3 time=16")
 
 
 def test_name_of_a_case_gives_its_sizes() -> None:
-    """Also of one that is not tried by itself; axes may be called what they like."""
+    """The sizes are parsed from the name, even for cases that are not default, and with any axis names."""
     asked = CaseSelection(cases=("sizes batch=7 past + time=9", "sizes batch=7", EXAMPLE_CASE_NAME))
 
     assert list(asked.settings(INPUTS)) == [{"batch": 7, "past + time": 9}]
 
 
 def test_model_without_dynamic_axes_has_no_sizes() -> None:
-    """No name is one of sizes then."""
+    """A model without dynamic axes has no size settings."""
     assert list(CaseSelection(cases=("sizes ",)).settings(INPUTS[:0])) == []
 
 
 def test_all_cases_are_taken_unless_some_are_named() -> None:
-    """A seed alone leaves none out."""
+    """All cases are selected unless some are named; a seed alone excludes none."""
     assert (
         CaseSelection(seed=7).takes("a"),
         CaseSelection(cases=("a",)).takes("a"),
@@ -38,7 +38,7 @@ def test_all_cases_are_taken_unless_some_are_named() -> None:
 
 
 def test_unknown_name_lists_the_nearest() -> None:
-    """A typing mistake must not turn into a check of nothing."""
+    """An unknown name is an error, so that a typing mistake does not result in a check without cases."""
     with pytest.raises(UsageError) as caught:
         require_known_cases(CaseSelection(cases=("sizes batch=3",)), USUAL, sourced=False)
 
@@ -47,7 +47,7 @@ def test_unknown_name_lists_the_nearest() -> None:
 
 
 def test_example_of_a_source_is_known() -> None:
-    """Only where a selected model has a source."""
+    """The source's example case is known only if a selected model has a source."""
     require_known_cases(CaseSelection(cases=(EXAMPLE_CASE_NAME,)), USUAL, sourced=True)
     with pytest.raises(UsageError):
         require_known_cases(CaseSelection(cases=(EXAMPLE_CASE_NAME,)), USUAL, sourced=False)

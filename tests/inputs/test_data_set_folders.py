@@ -1,4 +1,4 @@
-"""Inputs in folders, as ONNX's own test data have them."""
+"""Inputs in folders in the format of ONNX's test data."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _problem(folder: Path) -> str:
     ],
 )
 def test_by_name_else_by_order(names: tuple[str, ...], order: tuple[str, ...], tmp_path: Path) -> None:
-    """The names of the tensors count where they are the model's."""
+    """Tensors are matched by name if their names are the model's, and otherwise by order."""
     _write(tmp_path / "test_data_set_0", names, order)
     (case,) = read_user_cases(FACTS, "test_data_set_*", tmp_path, tmp_path / "cases")
 
@@ -55,7 +55,7 @@ def test_by_name_else_by_order(names: tuple[str, ...], order: tuple[str, ...], t
 
 
 def test_order_is_that_of_numbers(tmp_path: Path) -> None:
-    """`input_10.pb` follows `input_9.pb`."""
+    """Files are in numerical order: `input_10.pb` follows `input_9.pb`."""
     _write(tmp_path / "test_data_set_0", ("", "", ""))
     for old, new in ((0, 8), (1, 9), (2, 10)):
         (tmp_path / "test_data_set_0" / f"input_{old}.pb").rename(tmp_path / "test_data_set_0" / f"input_{new}.pb")
@@ -65,7 +65,7 @@ def test_order_is_that_of_numbers(tmp_path: Path) -> None:
 
 
 def test_what_is_no_data_set(tmp_path: Path) -> None:
-    """Too few inputs without names, a file that is no tensor, no file at all."""
+    """Missing inputs, invalid tensors and missing files are reported."""
     folder = tmp_path / "test_data_set_0"
     folder.mkdir()
     assert _problem(tmp_path) == "`test_data_set_0`: is a folder without `input_0.pb`"
@@ -77,7 +77,7 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
 
 
 def test_expected_outputs_are_said_not_to_be_read(tmp_path: Path) -> None:
-    """Whoever has some would think that a model is held to them."""
+    """Stored expected outputs are reported as unused, so that users do not expect a comparison."""
     _write(tmp_path / "test_data_set_0", tuple(ARRAYS))
 
     assert find_unread_outputs("test_data_set_*", tmp_path) == "test_data_set_0"

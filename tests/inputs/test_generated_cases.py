@@ -1,4 +1,4 @@
-"""Cases on disk: one per setting, arrays that a worker can read, and reasons where there are none."""
+"""Generated cases: one per size setting, arrays that workers can read, and reasons for missing cases."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _arrays(case: InputCase) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[n
 
 
 def test_one_case_per_setting(tmp_path: Path) -> None:
-    """Named by their sizes, inputs in the graph's order, equal axes of equal size."""
+    """Cases are named by their sizes; inputs are in graph order, and equal axes have equal sizes."""
     first, second = _cases(tmp_path, ENCODER, {"batch": [1, 3], "time": [16, 50]})
     arrays = _arrays(second)
 
@@ -41,7 +41,7 @@ def test_one_case_per_setting(tmp_path: Path) -> None:
 
 
 def test_cases_tell_what_was_guessed(tmp_path: Path) -> None:
-    """Axes that the config does not name, and those of them that stand first."""
+    """Axes without a configured size are recorded as guessed, and leading ones separately."""
     folders = {name: tmp_path / name for name in ("none", "batch", "all")}
     sizes: list[dict[str, list[int]]] = [{}, {"batch": [1]}, {"batch": [1], "time": [8]}]
     for folder in folders.values():
@@ -56,7 +56,7 @@ def test_cases_tell_what_was_guessed(tmp_path: Path) -> None:
 
 
 def test_cases_are_the_same_in_any_folder(tmp_path: Path) -> None:
-    """Values follow from names and sizes alone."""
+    """Values depend only on names and sizes."""
     one, two = (tmp_path / name for name in ("one", "two"))
     one.mkdir()
     two.mkdir()
@@ -69,7 +69,7 @@ def test_cases_are_the_same_in_any_folder(tmp_path: Path) -> None:
 
 
 def test_another_seed_draws_other_values(tmp_path: Path) -> None:
-    """Seed 0 is what no seed gives; names and sizes stay."""
+    """Seed 0 is the default, and another seed changes only values, not names and sizes."""
     path = tmp_path / "model.onnx"
     onnx.save(onnx.parser.parse_model(ENCODER), path)
     reading = read_model(path, "model.onnx")
@@ -85,7 +85,7 @@ def test_another_seed_draws_other_values(tmp_path: Path) -> None:
 
 
 def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
-    """Nothing varies: the case has no sizes."""
+    """A model without dynamic axes has one case without sizes."""
     text = '<ir_version: 8, opset_import: ["" : 17]> g (float[1, 3] x) => (float[1, 3] y) { y = Relu(x) }'
     (case,) = _cases(tmp_path, text, {"batch": [1, 3]})
 
@@ -101,7 +101,7 @@ def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
     ],
 )
 def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
-    """The user cannot help: no hint says so."""
+    """There is no hint, because the user cannot provide such inputs."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Identity(x) }}'
     with pytest.raises(InputGenerationError) as caught:
         _cases(tmp_path, text, {})
@@ -114,7 +114,7 @@ def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
     [("float x, int64[1] s", "input `s` cannot be generated: it determines a shape, an axis or a size of `Reshape`")],
 )
 def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -> None:
-    """The reason names the input; the hint says how to give real ones."""
+    """The reason names the input, and the hint says how to provide real inputs."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Reshape(x, s) }}'
     with pytest.raises(InputGenerationError) as caught:
         _cases(tmp_path, text, {})
@@ -124,7 +124,7 @@ def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -
 
 
 def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
-    """A shape that the file does not give is not guessed."""
+    """An unknown shape is not guessed."""
     value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, None)
     output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [output])
@@ -138,7 +138,7 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
 
 
 def test_functions_that_call_themselves_are_no_fault_of_ours(tmp_path: Path) -> None:
-    """The file stage or the runtime says what is wrong with the model; it may be asked for alone."""
+    """A recursive function does not stop the generation, because other stages report it."""
     text = """
         <ir_version: 8, opset_import: ["" : 17, "own" : 1]>
         g (float[2] x) => (float[2] y) { y = own.F (x) }

@@ -1,4 +1,4 @@
-"""Generated inputs on a real runtime: over many seeds nothing fails, and every output is a number."""
+"""Generated inputs on a real runtime: no failures and only finite outputs, for many seeds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Try = Callable[[str, Path], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class Newest:
-    """A real runtime, and what asks it."""
+    """A real runtime and its worker pool."""
 
     host: WorkerPool
     seat: WorkerSpec
@@ -40,7 +40,7 @@ class Newest:
 
 @pytest.fixture(scope="module")
 def newest(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Newest]:
-    """The newest release that the quickstart project locks."""
+    """Yield the newest release in the quickstart project's lock."""
     lock = load_lock(ROOT / "fixtures" / "projects" / "quickstart" / "onnxgate.lock")
     every = [runtime for target in lock.targets.values() for runtime in target.runtimes]
     (runtime,) = (each for each in every if each.release == RELEASE)
@@ -51,7 +51,7 @@ def newest(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def faults(newest: Newest) -> Try:
-    """Runs a model on all seeds; gives what failed, and where an output is no number."""
+    """Return a function that runs a model with all seeds and returns failures and non-finite outputs."""
 
     def attempt(text: str, folder: Path) -> list[str]:
         path = folder / "model.onnx"
@@ -69,7 +69,7 @@ def faults(newest: Newest) -> Try:
 
 
 def _filled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """With values in the weights that the text gives without any."""
+    """Add values for weights that the text declares without values."""
     made = {name for node in model.graph.node for name in node.output}
     for value in list(model.graph.value_info):
         if value.name not in made:
@@ -94,7 +94,7 @@ def _faults(cases: list[InputCase], answer: object) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_inputs_do_not_fail_by_themselves(name: str, faults: Try, tmp_path: Path) -> None:
-    """Whatever the seed and the sizes."""
+    """Generated inputs cause no failures, for all seeds and sizes."""
     assert faults(MODELS[name], tmp_path) == []
 
 
@@ -107,7 +107,7 @@ BOUNDS = {
 
 @pytest.mark.parametrize("bound", BOUNDS)
 def test_without_its_bound_it_fails(bound: str, faults: Try, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is seen above is the bounds' doing: a model is no test of one that it does not need."""
+    """Without its bound the model fails, so the model really tests that bound."""
     name, table, entry = BOUNDS[bound]
     monkeypatch.delitem(getattr(roles, table), entry)
 

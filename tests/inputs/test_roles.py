@@ -1,4 +1,4 @@
-"""What an input means, read from graphs written as text."""
+"""Roles of inputs, derived from graphs in ONNX text format."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ HEAD = '<ir_version: 8, opset_import: ["" : 17, "local" : 1]>\n'
 
 
 def _role(text: str, sizes: Mapping[str, int] | None = None) -> Role:
-    """The meaning of the first input of a graph."""
+    """Return the role of a graph's first input."""
     model = onnx.parser.parse_model(HEAD + text)
     inputs = read_value_infos(model.graph.input)
     return find_role(inputs[0], inputs, DataflowGraph(ModelView(model)), sizes or {"N": 3, "T": 12})
 
 
 def test_index_into_a_table() -> None:
-    """The size of the table bounds the ids, also through reshapes and casts, and through a weight's dequantisation."""
+    """Indices are limited by the table size, also through reshapes, casts and dequantized weights."""
     text = """g (int32[N, T] ids) => (float[N, T, 4] y) <int8[50, 4] table, float s = {1.0}>
         { i = Cast<to = 7>(ids)  a = Constant<value_ints = [-1]>()  f = Reshape(i, a)
           w = DequantizeLinear(table, s)  y = Gather(w, f) }"""
@@ -42,14 +42,14 @@ def test_index_into_a_table() -> None:
 
 
 def test_axis_of_the_table_counts() -> None:
-    """`axis` says which size bounds the ids; -1 is the last."""
+    """The `axis` attribute determines the limiting size."""
     text = "g (int64[N] ids) => (float[50, N] y) <float[50, 4] table> { y = Gather<axis = -1>(table, ids) }"
 
     assert IndexRole(0, 4) == _role(text)
 
 
 def test_constant_offset_moves_the_bounds() -> None:
-    """Position ids to which 2 is added may be two less; the smaller of two tables bounds them."""
+    """A constant offset shifts the bounds, and the smaller of two tables counts."""
     text = """g (int64[N] p) => (float[N, 4] y) <float[20, 4] t, float[30, 4] u, int64 two = {2}, int64 one = {1}>
         { q = Add(p, two)  a = Gather(t, q)  r = Sub(p, one)  b = Gather(u, r)  y = Add(a, b) }"""
 
@@ -57,21 +57,21 @@ def test_constant_offset_moves_the_bounds() -> None:
 
 
 def test_index_into_a_dynamic_axis() -> None:
-    """Edges of a graph refer to as many nodes as this case has."""
+    """Indices into a dynamic axis are limited by its size in the case."""
     text = "g (int64[E] edges, float[M, 4] nodes) => (float[E, 4] y) { y = Gather(nodes, edges) }"
 
     assert IndexRole(0, 3) == _role(text, {"E": 9, "M": 3})
 
 
 def test_index_into_something_unknown_is_zero() -> None:
-    """Only the first place is sure to exist."""
+    """If the size is unknown, only index 0 is valid."""
     text = "g (int64[E] i, float[M, 4] x) => (float[E, 4] y) { z = Relu(x)  y = Gather(z, i) }"
 
     assert IndexRole(0, 1) == _role(text, {"E": 9, "M": 3})
 
 
 def test_places_that_are_written_are_distinct() -> None:
-    """ScatterElements along an axis, ScatterND along its first."""
+    """Indices of ScatterElements are distinct along its axis."""
     text = """g (int64[N, 2] i, float[N, 2] u) => (float[N, 7] y) <float[3, 7] t>
         { y = ScatterElements<axis = 1>(t, i, u) }"""
 
@@ -79,7 +79,7 @@ def test_places_that_are_written_are_distinct() -> None:
 
 
 def test_padding_token_is_known() -> None:
-    """A graph that compares the ids with a constant treats that id in its own way."""
+    """An id that the graph compares with a constant is avoided, because it is a padding token."""
     text = """g (int64[N, T] ids) => (float[N, T, 4] y, bool[N, T] m) <float[50, 4] table, int64 pad = {1}>
         { m = Equal(ids, pad)  y = Gather(table, ids) }"""
 
@@ -87,7 +87,7 @@ def test_padding_token_is_known() -> None:
 
 
 def test_table_inside_a_branch_and_a_local_function() -> None:
-    """The body of an `If` and a function of the model's own are entered."""
+    """Tables in branches and local functions are found."""
     branch = """g (int64[N] ids, bool c) => (float[N, 4] y) <float[50, 4] t, float[60, 4] u>
         { y = If(c) <then_branch = a () => (z) { z = Gather(t, ids) },
                      else_branch = b () => (w) { w = Gather(u, ids) }> }"""
@@ -115,7 +115,7 @@ MASKS = {
 
 @pytest.mark.parametrize("case", MASKS)
 def test_what_a_one_of_a_mask_means(case: str) -> None:
-    """It is read from what becomes of the scores, else from what is counted."""
+    """The meaning of ones follows from how the mask changes the scores, or from what is counted."""
     element, body, keeps = MASKS[case]
     own, _, nodes = body.rpartition("> {")
     weights = SCORES if not own else SCORES[:-1] + ", " + own[1:] + ">"
@@ -125,7 +125,7 @@ def test_what_a_one_of_a_mask_means(case: str) -> None:
 
 
 def test_mask_by_name() -> None:
-    """Where the graph tells nothing, ones keep, but of a padding mask that is not sure; one that is added is 0."""
+    """Without evidence in the graph, ones keep positions, except in a padding mask; an added mask is zero."""
     plain = "{m} => (float[N, T] y) {{ y = Mul({n}, x) }}"
     for name, role in (("mask", MaskRole(True)), ("padding_mask", MaskRole(None))):
         text = plain.format(m=f"g (float[N, T] {name}, float[N, T] x)", n=name)
@@ -135,14 +135,14 @@ def test_mask_by_name() -> None:
 
 
 def test_mask_that_also_selects_is_a_mask() -> None:
-    """Zeros and ones fit any table of two rows."""
+    """A mask that is also used as an index is generated as a mask."""
     text = "g (int64[N, T] attention_mask) => (float[N, T, 4] y) <float[2, 4] t> { y = Gather(t, attention_mask) }"
 
     assert MaskRole(True) == _role(text)
 
 
 def test_lengths() -> None:
-    """By the operator that takes them along an axis, or by name; then no longer than the shortest inner axis."""
+    """Lengths are recognized by operator or name and limited by the shortest inner axis."""
     gru = """g (int32[N] s, float[T, N, 2] x) => (float[T, 1, N, 2] y) <float[1, 6, 2] w, float[1, 6, 2] r>
         { y = GRU<hidden_size = 2>(x, w, r, , s) }"""
     named = "g (int64[N] x_lengths, float[N, T] x) => (int64[N] y) { y = Identity(x_lengths) }"
@@ -154,7 +154,7 @@ def test_lengths() -> None:
 
 
 def test_what_decides_a_shape_is_not_made_up() -> None:
-    """No shape but the author's own is known to fit."""
+    """An input that determines a shape is not generated."""
     text = "g (int64[2] shape, float[N, T] x) => (float y) { y = Reshape(x, shape) }"
 
     assert UnresolvedControl("Reshape") == _role(text)
@@ -172,12 +172,12 @@ def test_what_decides_a_shape_is_not_made_up() -> None:
     ],
 )
 def test_domain_of_a_function(nodes: str, domain: str) -> None:
-    """Only what feeds the function directly must lie in its domain."""
+    """Only a direct input of a function is limited to the function's domain."""
     assert domain == getattr(_role(f"g (float[N] x) => (float[N] y) {nodes}"), "domain", "")
 
 
 def test_categories_of_encoders() -> None:
-    """What all encoders of an input know, of the input's own type; also of one column."""
+    """Categories are those that all encoders of an input know, also for a single column."""
     head = '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>\n'
     one = "a = ai.onnx.ml.OneHotEncoder<cats_strings = {cats}, zeros = 0>({x})"
     text = one.format(cats='["red", "blue"]', x="x")

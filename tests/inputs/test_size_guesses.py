@@ -1,4 +1,4 @@
-"""Sizes to try where the first guesses do not fit, and what changes in those that do."""
+"""Alternative sizes to try if the default sizes do not run, and variations of those that do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STATE = _value("h", 1, "h_batch", 4)
 
 
 def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
-    """Short lengths, large ones, an even batch, and everything of one size."""
+    """The alternatives include short and large sizes, even batches and equal sizes."""
     found = [tuple(each.values()) for each in list_alternative_settings([WAVE], {})]
 
     assert found[:2] == [(1, 8), (1, 16)]
@@ -23,12 +23,12 @@ def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
 
 
 def test_guesses_leave_the_config_alone() -> None:
-    """Only what it does not name is guessed."""
+    """Only axes without a configured size vary."""
     assert {each["samples"] for each in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
 
 
 def test_no_guess_is_huge() -> None:
-    """A picture of 4096 by 4096 would take minutes and gigabytes."""
+    """Images are limited in size, because one of 4096 by 4096 would take minutes and gigabytes."""
     picture = _value("x", "n", 3, "h", "w")
     found = list(list_alternative_settings([picture], {}))
 
@@ -37,7 +37,7 @@ def test_no_guess_is_huge() -> None:
 
 
 def test_only_the_leading_axis_changes() -> None:
-    """Beside a base that runs, so that a failure is the batch's; an even batch stays even."""
+    """Only the leading axis varies, so that a failure is caused by the batch size; an even batch stays even."""
     assert vary_setting([WAVE], {}, {"batch": 1, "samples": 8}) == (
         {"batch": 1, "samples": 8},
         {"batch": 3, "samples": 8},
@@ -46,14 +46,14 @@ def test_only_the_leading_axis_changes() -> None:
 
 
 def test_what_may_be_the_batch_under_another_name_changes_with_it() -> None:
-    """The state of an LSTM has its batch second."""
+    """An axis that may be the batch under another name varies with it, such as that of an LSTM state."""
     base = {"batch": 1, "samples": 8, "h_batch": 1}
 
     assert vary_setting([WAVE, STATE], {}, base)[1] == {"batch": 3, "samples": 8, "h_batch": 3}
 
 
 def test_rows_of_the_config_are_all_run() -> None:
-    """The guess fits beside each of them; nothing else varies where the config names the leading axis."""
+    """All configured sizes are used; no other axis varies if the config sets the leading one."""
     assert vary_setting([WAVE], {"batch": [1, 2]}, {"batch": 1, "samples": 8}) == (
         {"batch": 1, "samples": 8},
         {"batch": 2, "samples": 8},

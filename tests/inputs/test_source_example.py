@@ -1,4 +1,4 @@
-"""The source's example as a case of the committed model."""
+"""The source's example inputs as a case for the committed model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _paths(folder: Path, arrays: Sequence[Any]) -> list[str]:
 
 
 def test_names_decide_where_they_are_shared(tmp_path: Path) -> None:
-    """The fresh export may have its inputs in another order; the case has the model's."""
+    """Inputs are matched by name, even if the fresh export has another order."""
     paths = _paths(tmp_path, [X, IDS])
     case = make_example_case(FACTS, ["x", "ids"], paths)
 
@@ -45,7 +45,7 @@ def test_names_decide_where_they_are_shared(tmp_path: Path) -> None:
 
 
 def test_order_decides_where_names_differ(tmp_path: Path) -> None:
-    """A committed model with other names has the same inputs in the same order."""
+    """If the names differ, inputs are matched by order."""
     paths = _paths(tmp_path, [IDS, X])
     case = make_example_case(FACTS, ["arg0", "arg1"], paths)
 
@@ -66,5 +66,5 @@ def test_order_decides_where_names_differ(tmp_path: Path) -> None:
     ],
 )
 def test_example_that_the_model_does_not_take(tmp_path: Path, arrays: list[Any]) -> None:
-    """Another number, type, rank, fixed size, or sizes that contradict each other: there is no case."""
+    """There is no case if the number, a type, a rank or a size does not match."""
     assert make_example_case(FACTS, ["a", "b"], _paths(tmp_path, arrays)) is None

@@ -1,4 +1,4 @@
-"""Inputs kept after a run: by content, readable as the user's own, and not for ever."""
+"""Stored inputs of failing cases: named by content, usable as user inputs, and limited in number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _case(folder: Path, **arrays: object) -> InputCase:
 
 
 def test_file_is_what_inputs_takes(tmp_path: Path) -> None:
-    """A name that numpy's own writer would take for its argument is kept, too."""
+    """An input may have a name that is also a parameter of `numpy.savez`."""
     name = store_case_inputs(
         _case(tmp_path, file=np.arange(3), words=np.array(["a", "bc"])), "models/m.onnx", tmp_path / "kept"
     )
@@ -32,7 +32,7 @@ def test_file_is_what_inputs_takes(tmp_path: Path) -> None:
 
 
 def test_name_follows_from_the_content(tmp_path: Path) -> None:
-    """Equal inputs are one file; what the model's name has of foreign characters is replaced."""
+    """Equal inputs share one file; special characters in the model's name are replaced."""
     kept = tmp_path / "kept"
     one, same, other = (store_case_inputs(_case(tmp_path, x=np.arange(n)), "m/a b%0A.onnx", kept) for n in (3, 3, 4))
 
@@ -42,7 +42,7 @@ def test_name_follows_from_the_content(tmp_path: Path) -> None:
 
 
 def test_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was stored or used last stays."""
+    """The most recently used files are kept."""
     monkeypatch.setattr(case_files, "MAX_STORED_FILES", 2)
     names = []
     for age, number in enumerate((3, 4, 5)):
@@ -54,7 +54,7 @@ def test_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_unwritable_cache_is_no_fault(tmp_path: Path) -> None:
-    """Nothing is stored then, and nothing fails."""
+    """Nothing is stored in an unwritable cache, without an error."""
     (tmp_path / "kept").write_text("a file")
 
     assert store_case_inputs(_case(tmp_path, x=np.arange(3)), "m.onnx", tmp_path / "kept") == ""

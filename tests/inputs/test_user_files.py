@@ -1,4 +1,4 @@
-"""The user's own inputs: read, checked against what the model takes, all that is wrong said at once."""
+"""User inputs: reading, and complete reports of mismatches with the model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _problems(folder: Path) -> tuple[str, ...]:
 
 
 def test_one_file_is_one_case(tmp_path: Path) -> None:
-    """In the order of the files' names, with the sizes that the arrays have."""
+    """Cases are in the order of the file names, with the sizes of their arrays."""
     _save(tmp_path, "b.npz", ids=np.zeros((4, 7), np.int64), x=np.ones((4, 3), np.float32))
     _save(tmp_path, "a.npz")
     cases = read_user_cases(FACTS, "*.npz", tmp_path, tmp_path / "cases")
@@ -58,7 +58,7 @@ def test_one_file_is_one_case(tmp_path: Path) -> None:
 
 
 def test_all_that_is_wrong_is_said(tmp_path: Path) -> None:
-    """Missing and unknown names, types and shapes, of every file."""
+    """Missing and unknown names, types and shapes are reported for every file."""
     _save(tmp_path, "a.npz", x=None, mask=np.zeros(2), ids=np.zeros((2, 5), np.int32))
     _save(tmp_path, "b.npz", x=np.ones((2, 4), np.float32))
 
@@ -71,7 +71,7 @@ def test_all_that_is_wrong_is_said(tmp_path: Path) -> None:
 
 
 def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
-    """A file of the repository cannot execute anything."""
+    """Pickled arrays are rejected, so that a file cannot execute code."""
     _save(tmp_path, "a.npz", words=np.array(["a"], dtype=object))
 
     (problem,) = _problems(tmp_path)
@@ -80,7 +80,7 @@ def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut"])
 def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
-    """A Git LFS pointer or an empty file in its place is a problem of that file."""
+    """An invalid archive is reported with its file name."""
     (tmp_path / "a.npz").write_bytes(content)
 
     (problem,) = _problems(tmp_path)
@@ -88,7 +88,7 @@ def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
 
 
 def test_single_array_is_no_case(tmp_path: Path) -> None:
-    """A `.npy` under the wrong name."""
+    """A `.npy` file with the extension `.npz` is rejected."""
     with (tmp_path / "a.npz").open("wb") as file:
         np.save(file, np.zeros(2))
 
@@ -96,6 +96,6 @@ def test_single_array_is_no_case(tmp_path: Path) -> None:
 
 
 def test_glob_without_files(tmp_path: Path) -> None:
-    """A typing mistake must not turn into "no inputs, so generated ones"."""
+    """A pattern without matches is an error instead of a fallback to generated inputs."""
     with pytest.raises(ConfigError, match="no file matches"):
         read_user_cases(FACTS, "samples/*.npz", tmp_path, tmp_path / "cases")

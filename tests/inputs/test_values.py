@@ -1,4 +1,4 @@
-"""Generated values: the same everywhere, inside their bounds, and meaning something."""
+"""Generated values: reproducible, within bounds, and meaningful."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHAPES = st.lists(st.integers(0, 5), max_size=3)
 
 
 def test_values_never_change() -> None:
-    """Bounds that were measured and failures that were seen stay comparable over releases of numpy and onnxgate."""
+    """Values never change, so that measured bounds and failures stay comparable between releases."""
     floats = generate_values(PlainRole(), "float32", [2, 3], "x\0sizes batch=2")
     words = generate_values(PlainRole(), "str", [4], "x")
 
@@ -26,7 +26,7 @@ def test_values_never_change() -> None:
 
 
 def test_normal_values_are_nearly_normal() -> None:
-    """Mean 0, variance 1, no value beyond 3.47."""
+    """Values have mean 0 and variance 1, and none is beyond 3.47."""
     values = draw_normal("seed", (100, 1000))
 
     assert (pytest.approx(values.mean(), abs=0.01), pytest.approx(values.std(), abs=0.01)) == (0.0, 1.0)
@@ -34,7 +34,7 @@ def test_normal_values_are_nearly_normal() -> None:
 
 
 def test_inputs_differ_from_each_other() -> None:
-    """Two inputs of one shape do not get the same values, nor one input in two cases."""
+    """Two inputs of the same shape get different values, and so does one input in two cases."""
     first, second = (generate_values(PlainRole(), "float32", [8], seed) for seed in ("a\0one", "b\0one"))
 
     assert not np.array_equal(first, second)
@@ -42,7 +42,7 @@ def test_inputs_differ_from_each_other() -> None:
 
 @given(st.sampled_from(sorted(set(DTYPES.values()))), SHAPES, st.text(max_size=3))
 def test_every_type_has_values(dtype: str, shape: list[int], seed: str) -> None:
-    """Of the shape and type asked for; floating-point ones are finite; numpy can save them without pickle."""
+    """Values have the requested shape and type, are finite, and can be saved without pickle."""
     values = generate_values(PlainRole(), dtype, shape, seed)
 
     assert (tuple(shape), np.dtype(dtype).kind) == (values.shape, values.dtype.kind)
@@ -51,21 +51,21 @@ def test_every_type_has_values(dtype: str, shape: list[int], seed: str) -> None:
 
 @given(st.integers(-3, 50), st.integers(-3, 60), SHAPES)
 def test_indices_stay_in_bounds(low: int, high: int, shape: list[int]) -> None:
-    """Also where only one index is possible."""
+    """Indices stay in bounds, even if only one index is valid."""
     values = generate_values(IndexRole(low, high), "int64", shape, "ids")
 
     assert ((low <= values) & (values < max(high, low + 1))).all()
 
 
 def test_padding_token_is_avoided() -> None:
-    """Rows of nothing but padding would be masked completely."""
+    """The padding token is avoided, because rows of padding would be masked completely."""
     values = generate_values(IndexRole(0, 3, avoid=0), "int64", [1000], "ids")
 
     assert {1, 2} == set(values.tolist())
 
 
 def test_places_to_write_are_distinct() -> None:
-    """What is written twice has no defined value."""
+    """Indices for writing are distinct, because the result of writing one twice is undefined."""
     values = generate_values(IndexRole(0, 5, distinct_along=1), "int64", [2, 4], "where")
 
     assert values.tolist() == [[0, 1, 2, 3]] * 2
@@ -73,7 +73,7 @@ def test_places_to_write_are_distinct() -> None:
 
 @given(st.sampled_from([True, False, None]), st.integers(1, 4), st.integers(1, 9))
 def test_no_row_of_a_mask_is_masked_completely(keeps: bool | None, rows: int, length: int) -> None:
-    """Whatever a one means: where that is not known, each row (of two or more) has ones and zeros."""
+    """No row is masked completely; if the meaning of ones is unknown, longer rows contain both values."""
     mask = generate_values(MaskRole(keeps), "bool", [rows, length], "mask")
     kept = ~mask if keeps is False else mask
 
@@ -84,13 +84,13 @@ def test_no_row_of_a_mask_is_masked_completely(keeps: bool | None, rows: int, le
 
 
 def test_some_rows_are_padded() -> None:
-    """A mask of ones only would prove nothing about masking."""
+    """Some positions are masked, because a mask of only ones would not test masking."""
     assert not generate_values(MaskRole(True), "int64", [3, 12], "mask").all()
 
 
 @given(st.integers(1, 20), st.integers(1, 5))
 def test_lengths_are_possible(limit: int, count: int) -> None:
-    """Between 1 and the limit; the first is the limit."""
+    """Lengths are between 1 and the limit, and the first one is the limit."""
     values = generate_values(LengthRole(limit), "int32", [count], "lengths")
 
     assert limit == values[0]
@@ -102,19 +102,19 @@ def test_lengths_are_possible(limit: int, count: int) -> None:
     [("positive", 0.05, 4), ("unit", -0.9, 0.9), ("fraction", 0, 0.9), ("above one", 1.05, 5), ("zero", 0, 0)],
 )
 def test_domains(domain: ValueDomain, low: float, high: float) -> None:
-    """Values lie inside the domain of the function that they feed."""
+    """Values are in the domain of the function that uses them."""
     values = generate_values(PlainRole(domain), "float32", [1000], "x")
 
     assert low <= values.min() <= values.max() <= high
 
 
 def test_integers_that_divide_are_not_zero() -> None:
-    """An integer division by zero ends the process on some systems."""
+    """Divisors are not zero, because an integer division by zero ends the process on some systems."""
     assert generate_values(PlainRole("positive"), "int64", [1000], "x").min() == 1
 
 
 def test_categories_are_known_ones() -> None:
-    """Texts and numbers of the encoder, in the input's type."""
+    """Categories are drawn from the encoder's, in the input's type."""
     words = generate_values(CategoryRole(("red", "blue")), "str", [50], "x")
     numbers = generate_values(CategoryRole((5, 9)), "float32", [50], "x")
 

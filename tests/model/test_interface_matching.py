@@ -1,4 +1,4 @@
-"""Tests of matching inputs and outputs, also renamed ones."""
+"""Matching of inputs and outputs, including renamed ones."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def value(spelled: str) -> ValueInfo:
         ("a", "b", "a=b", "", ""),
         ("a x", "b x", "a=b", "", ""),
         ("x a y", "x b y", "a=b", "", ""),
-        ("a b c", "d e f", "a=d b=e c=f", "", ""),  # each at its place
-        ("a b:int64", "c:int64 d", "a=d b=c", "", ""),  # no place fits; each fits one
-        ("a b:int64 c", "d e f:int64", "a=d b=f c=e", "", ""),  # what stands at its place leaves one way for the rest
-        ("a:int64 x", "x b:int64", "a=b", "", ""),  # elsewhere, and the only one
-        ("a:int64 x b:int64", "x c:int64", "b=c", "", "a"),  # between its neighbours
+        ("a b c", "d e f", "a=d b=e c=f", "", ""),  # each in its position
+        ("a b:int64", "c:int64 d", "a=d b=c", "", ""),  # no position matches; each has one match
+        ("a b:int64 c", "d e f:int64", "a=d b=f c=e", "", ""),  # the match by position leaves one match for the others
+        ("a:int64 x", "x b:int64", "a=b", "", ""),  # in another position, but the only match
+        ("a:int64 x b:int64", "x c:int64", "b=c", "", "a"),  # between its neighbors
         ("a x", "x b:int64", "", "b", "a"),
         ("a:[N,4]", "b:[N,5]", "", "b", "a"),
-        ("a:[N,4]", "b:[1,4]", "a=b", "", ""),  # narrowed too; that is another finding
+        ("a:[N,4]", "b:[1,4]", "a=b", "", ""),  # also narrowed, which is a separate finding
         ("a:[N,4]", "b:[N]", "", "b", "a"),
         ("a:[none]", "b:[3]", "a=b", "", ""),
-        ("a", "b c", "a=b", "c", ""),  # as far from the front
-        ("a x", "x b c", "", "b c", "a"),  # one of two: nobody knows
-        ("a b x", "x c", "", "c", "a b"),  # of one of two: likewise
+        ("a", "b c", "a=b", "c", ""),  # the same distance from the front
+        ("a x", "x b c", "", "b c", "a"),  # one of two, ambiguous
+        ("a b x", "x c", "", "c", "a b"),  # from one of two, also ambiguous
         ("a", "b:int64 c", "a=c", "b", ""),
         ("", "a", "", "a", ""),
         ("a", "", "", "", "a"),

@@ -1,4 +1,4 @@
-"""What a model's operators and types allow to conclude from a difference."""
+"""Numeric traits of a model, derived from its operators and types."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _of(tmp_path: Path, text: str) -> NumericTraits:
     ],
 )
 def test_comparability(tmp_path: Path, text: str, expected: NumericTraits) -> None:
-    """Random draws, training mode left in, steps of a quantisation, and 16 bits anywhere."""
+    """Random operators, training mode, quantization and 16-bit types are detected."""
     assert _of(tmp_path, text) == expected
 
 
 def test_training_flag_that_was_left_in_the_file(tmp_path: Path) -> None:
-    """It is too large for a flag, which no runtime accepts: the check goes on."""
+    """A training flag too large to be read, which no runtime accepts, does not stop the check."""
     values = ", ".join(["1"] * 5000)
     text = f"g (float[N] x) => (float[N] y) <float r = {{0.5}}, bool[5000] t = {{{values}}}> {{ y = Dropout(x, r, t) }}"
     _of(tmp_path, text)
@@ -67,7 +67,7 @@ def test_training_flag_that_was_left_in_the_file(tmp_path: Path) -> None:
 
 
 def test_random_operator_in_a_branch_counts(tmp_path: Path) -> None:
-    """Subgraphs are part of the model."""
+    """Random operators in subgraphs are detected."""
     text = """g (float[N] x, bool c) => (float[N] y)
         { y = If(c) <then_branch = a () => (z) { z = Bernoulli(x) }, else_branch = b () => (w) { w = Relu(x) }> }"""
 
@@ -105,7 +105,7 @@ def test_random_operator_in_a_branch_counts(tmp_path: Path) -> None:
 def test_random_operators_concern_the_outputs_that_they_reach(
     tmp_path: Path, text: str, random: tuple[str, ...], outputs: set[str]
 ) -> None:
-    """Through other nodes, into branches and out of local functions; not through a shape."""
+    """Only outputs whose values depend on a random operator are listed, through branches and functions."""
     found = _of(tmp_path, text)
 
     assert (found.random, found.random_outputs) == (random, outputs)

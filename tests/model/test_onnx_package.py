@@ -1,4 +1,4 @@
-"""Children of the static stages read and check models without the initialization of `onnx`, and without numpy."""
+"""Child processes of the static stages check models without initializing `onnx` and without numpy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(code: str) -> list[str]:
 
 
 def test_a_model_is_checked_without_numpy() -> None:
-    """Parser, checker, schemas and shape inference need protobuf and onnx's C++ alone."""
+    """The parser, checker, schemas and shape inference need only protobuf and onnx's native code."""
     code = """
 from onnx import ModelProto, TensorProto, checker, defs, parser, shape_inference
 model = parser.parse_model('<ir_version: 8, opset_import: ["": 18]> g (float[N] x) => (float[N] y) { y = Relu(x) }')
@@ -30,7 +30,7 @@ print(sorted({"numpy", "onnx.helper"} & set(sys.modules)))
 
 
 def test_each_name_is_that_of_the_initialized_package() -> None:
-    """Code that runs in a child finds all that it would find in another process."""
+    """Code finds the same names as in an initialized package."""
     code = """
 import onnx
 early = {name: getattr(onnx, name) for name in ("ModelProto", "IR_VERSION", "checker", "helper")}
@@ -42,14 +42,14 @@ print([name for name, value in early.items() if vars(onnx)[name] is not value])
 
 
 def test_a_name_that_does_not_exist_is_an_error() -> None:
-    """The deferred package does not answer for names that onnx does not have."""
+    """The deferred package has no names that onnx does not have."""
     code = "import onnx\nprint(hasattr(onnx, 'nothing'), hasattr(onnx, '_nothing'), onnx.__version__ != '')"
 
     assert run(code) == ["False False True"]
 
 
 def test_a_package_that_is_imported_stays_as_it_is() -> None:
-    """In a process that has imported onnx, nothing is replaced."""
+    """An onnx package that is already imported is not replaced."""
     code = "import onnx; before = onnx\ndefer_initialization()\nprint(sys.modules['onnx'] is before)"
 
     assert run(f"del sys.modules['onnx']\n{code}") == ["True"]

@@ -1,4 +1,4 @@
-"""Scales and zero points that cannot be right, and those near them that can."""
+"""Invalid scales and zero points, and valid ones that look similar."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WEIGHT = (
 
 
 def found(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str]:
-    """What is wrong, in words."""
+    """Return the descriptions of the faults."""
     text = Q.format(opset=opset) + body.format(**values).replace("[d] ", "")
     path = tmp_path / "m.onnx"
     model = onnx.parser.parse_model(text)
@@ -32,7 +32,7 @@ def found(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str
 
 @pytest.mark.parametrize("scale", ["0.5", "1e-30", "-0.5"])
 def test_scales_that_divide(tmp_path: Path, scale: str) -> None:
-    """Small or negative numbers are scales as well."""
+    """Small and negative scales are valid."""
     assert found(tmp_path, ACTIVATION, scale=scale) == []
 
 
@@ -45,7 +45,7 @@ def test_scales_that_divide(tmp_path: Path, scale: str) -> None:
     ],
 )
 def test_scales_that_do_not(tmp_path: Path, scale: str, said: str) -> None:
-    """Zero, less than a normal number, and what is no finite number."""
+    """Zero, subnormal and non-finite scales are invalid."""
     what = found(tmp_path, ACTIVATION, scale=scale)
 
     assert len(what) == 1
@@ -63,7 +63,7 @@ def test_scales_that_do_not(tmp_path: Path, scale: str, said: str) -> None:
     ],
 )
 def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, opset: int) -> None:
-    """One for all, one for each index of the axis, one for each block; a channel may be 0."""
+    """Valid scales are per tensor, per index of the axis, or per block; single channels may have scale 0."""
     body = WEIGHT.replace("{weights}", weights.replace("{", "{{").replace("}", "}}")).replace("{axis}", axis)
 
     assert found(tmp_path, body, opset) == []
@@ -83,7 +83,7 @@ def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, ops
     ],
 )
 def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: str, opset: int, said: str) -> None:
-    """Counts, axes, types and blocks, one fault each."""
+    """Wrong counts, axes, types and blocks are reported as one fault each."""
     body = WEIGHT.replace("{weights}", weights.replace("{", "{{").replace("}", "}}")).replace("{axis}", axis)
     what = found(tmp_path, body if " z = " in weights else body.replace("(w, s, z)", "(w, s)"), opset)
 
@@ -92,7 +92,7 @@ def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: s
 
 
 def test_operators_of_their_own(tmp_path: Path) -> None:
-    """A contributed operator's scales have their positions, its turned weights their other axis, blocks their count."""
+    """Scales of contributed operators are found at their own positions, and transposed weights have another axis."""
     head = (
         "<uint8[N, 4] a = {{1,2,3,4}}, float s = {{1}}, uint8 z = {{0}}, int8[3, 4] b = {{1,1,1,1,1,1,1,1,1,1,1,1}}, "
     )
@@ -107,7 +107,7 @@ def test_operators_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("count", "expected"), [(4, []), (3, ["its `s` has"])])
 def test_blocks_of_a_few_bits(tmp_path: Path, count: int, expected: list[str]) -> None:
-    """As many scales as columns and blocks, of which some may be 0 or negative."""
+    """One scale per column and block is required; single scales may be 0 or negative."""
     ones = ",".join(["0", "-1", "1", "1"][:count])
     body = (
         f"<uint8[4, 1, 8] w = {{{{{','.join(['1'] * 32)}}}}}, float[{count}] s = {{{{{ones}}}}}> "
@@ -118,12 +118,12 @@ def test_blocks_of_a_few_bits(tmp_path: Path, count: int, expected: list[str]) -
 
 
 def test_float_models_have_none(tmp_path: Path) -> None:
-    """Nothing is quantized, nothing is wrong."""
+    """A float model has no quantization faults."""
     assert found(tmp_path, "{{ y = Relu(x) }}") == []
 
 
 def test_steps_of_outputs(tmp_path: Path) -> None:
-    """The scale of what is dequantized last, also where the value is only moved afterwards."""
+    """The scale of the last DequantizeLinear is used, even if Relu follows it."""
     text = Q.format(opset=17) + (
         "<float s = {0.25}, uint8 z = {3}> { q = QuantizeLinear(x, s, z) f = DequantizeLinear(q, s, z) y = Relu(f) }"
     )

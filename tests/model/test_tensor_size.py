@@ -1,4 +1,4 @@
-"""Tensors that hold more or less than they announce: the same is said whether data were read or left in the file."""
+"""Tensors with too much or too little data: the same message whether the data was read or omitted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LARGE = pytest.mark.parametrize("large_bytes", [0, 10**9], ids=["left in the fil
 
 
 def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
-    """What is wrong with a model that holds the tensor as a constant; "" where nothing is."""
+    """Return the fault message of a model with this tensor as a constant, or an empty string."""
     node = helper.make_node("Constant", [], ["y"], value=tensor)
     output = helper.make_tensor_value_info("y", tensor.data_type, list(tensor.dims))
     graph = helper.make_graph([node], "g", [], [output])
@@ -40,7 +40,7 @@ def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
 
 
 def tensor_of(kind: int, entries: int, number: int = 1) -> TensorProto:
-    """A tensor of 60 elements that holds that many entries."""
+    """Return a tensor of 60 elements with this number of entries."""
     tensor = TensorProto(data_type=kind, dims=[6, 10], name="w")
     getattr(tensor, FIELDS[kind]).extend([number] * entries)
     return tensor
@@ -49,7 +49,7 @@ def tensor_of(kind: int, entries: int, number: int = 1) -> TensorProto:
 @LARGE
 @pytest.mark.parametrize("kind", FIELDS)
 def test_typed(tmp_path: Path, kind: int, large_bytes: int) -> None:
-    """As many entries as the type needs, one more, and half of them."""
+    """The required number of entries is valid; one more and half of them are not."""
     needed = {TensorProto.COMPLEX64: 2 * ELEMENTS, TensorProto.INT4: ELEMENTS // 2}.get(kind, ELEMENTS)
 
     assert said(tmp_path / "m.onnx", tensor_of(kind, needed), large_bytes) == ""
@@ -61,7 +61,7 @@ def test_typed(tmp_path: Path, kind: int, large_bytes: int) -> None:
 @LARGE
 @pytest.mark.parametrize("number", [0, 127, 128, -1, 2**40])
 def test_numbers_of_any_length(tmp_path: Path, number: int, large_bytes: int) -> None:
-    """Small numbers take a byte in the file, negative ones ten."""
+    """Entries are counted correctly for varints of 1 to 10 bytes."""
     assert said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS, number), large_bytes) == ""
     assert "has 59 values" in said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS - 1, number), large_bytes)
 
@@ -78,7 +78,7 @@ def test_strings(tmp_path: Path, large_bytes: int) -> None:
 
 @LARGE
 def test_another_field(tmp_path: Path, large_bytes: int) -> None:
-    """Data in the field of another type are not the tensor's: onnx.checker says so where it sees them."""
+    """Data in the field of another type is reported by onnx.checker."""
     tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", double_data=[1.0] * ELEMENTS)
 
     assert "double_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
@@ -86,7 +86,7 @@ def test_another_field(tmp_path: Path, large_bytes: int) -> None:
 
 @LARGE
 def test_strings_are_never_raw(tmp_path: Path, large_bytes: int) -> None:
-    """ONNX Runtime refuses raw data of strings, however many there are."""
+    """Raw data of strings is invalid, because ONNX Runtime refuses it."""
     tensor = TensorProto(data_type=TensorProto.STRING, dims=[99], name="w", raw_data=b"a" * 99)
 
     assert "raw_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
@@ -94,7 +94,7 @@ def test_strings_are_never_raw(tmp_path: Path, large_bytes: int) -> None:
 
 @pytest.mark.parametrize("field", [4, 7])
 def test_numbers_that_are_cut(tmp_path: Path, field: int) -> None:
-    """A run of packed numbers that ends within one is what protobuf does not parse."""
+    """Packed numbers that end inside a number are unreadable, as in protobuf."""
     data = b"\x80" * 99
     tensor = b"\x08\x63" + b"\x10" + bytes([{4: 1, 7: 7}[field]]) + encode_length_prefix(field, len(data)) + data
     attribute = b"\x0a\x05value" + encode_length_prefix(5, len(tensor)) + tensor
@@ -110,7 +110,7 @@ def test_numbers_that_are_cut(tmp_path: Path, field: int) -> None:
 
 @LARGE
 def test_two_fields(tmp_path: Path, large_bytes: int) -> None:
-    """Data that stand there twice, in whichever order and size."""
+    """Data in two fields is a fault, regardless of order and size."""
     for floats in (1, ELEMENTS):
         tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", raw_data=bytes(4 * ELEMENTS))
         tensor.float_data.extend([1.0] * floats)

@@ -1,4 +1,4 @@
-"""Whether a model is valid: what is said of it, and of which node."""
+"""Validity checks of a model: the fault and its node."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
 
 
 def judged(tmp_path: Path, model: onnx.ModelProto | str, large_bytes: int = 10**9) -> ModelFault | None:
-    """The fault of a model, read from a file."""
+    """Return the fault of a model that is read from a file."""
     path = write(tmp_path / "model.onnx", model)
     return find_fault(read_view(path, large_bytes=large_bytes, small_bytes=64), path)
 
@@ -54,7 +54,7 @@ VALID = {
 @pytest.mark.parametrize("name", VALID)
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.CaptureFixture[str]) -> None:
-    """No false alarm, and nothing printed past us."""
+    """Valid models have no fault, and nothing is printed."""
     said = judged(tmp_path, VALID[name], large_bytes)
 
     assert (said, capfd.readouterr()) == (None, ("", ""))
@@ -73,7 +73,7 @@ def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.Captur
     ],
 )
 def test_unchecked(head: str, unknown: str) -> None:
-    """What the installed onnx does not know it does not judge, and that is said."""
+    """Versions that the installed onnx does not support are not checked, and the reason is reported."""
     reason = f"onnx {onnx.__version__} does not support {unknown}; skipped `onnx.checker`"
 
     assert (reason if unknown else "") == explain_unchecked(ModelView(parse(head=head)))
@@ -130,7 +130,7 @@ FAULTS = {
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults(tmp_path: Path, name: str) -> None:
-    """Each fault in onnx's words or ours, with the node."""
+    """Each fault has a message and its node."""
     text, expected = FAULTS[name]
 
     assert judged(tmp_path, text) == expected
@@ -141,7 +141,7 @@ def test_faults(tmp_path: Path, name: str) -> None:
     [("graph", "it has no graph"), ("ir_version", "it has no IR version"), ("opset_import", "it imports no opset")],
 )
 def test_missing_parts(tmp_path: Path, field: str, message: str) -> None:
-    """A protobuf message that could be a model and lacks what each model has."""
+    """A protobuf message without required fields of a model is invalid."""
     model = parse()
     model.ClearField(field)
 
@@ -149,7 +149,7 @@ def test_missing_parts(tmp_path: Path, field: str, message: str) -> None:
 
 
 def weighty(data: bytes) -> onnx.ModelProto:
-    """A model with a weight of 40 floats that holds these bytes."""
+    """Return a model with a weight of 40 floats and this data."""
     model = parse("g (float[N, 40] x) => (float[N, 40] y) { y = Add (x, w) }")
     model.graph.initializer.add(name="w", dims=[40], data_type=TensorProto.FLOAT, raw_data=data)
     return model
@@ -158,7 +158,7 @@ def weighty(data: bytes) -> onnx.ModelProto:
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 @pytest.mark.parametrize("size", [156, 160, 164])
 def test_size_of_data(tmp_path: Path, size: int, large_bytes: int) -> None:
-    """Data are as long as shape and type need, also where they were left in the file."""
+    """The data size must match shape and type, even if the data was omitted."""
     expected = None if size == 160 else ModelFault(f"tensor `w` has {size} bytes, but its shape and type require 160")
 
     assert judged(tmp_path, weighty(bytes(size)), large_bytes) == expected
@@ -166,7 +166,7 @@ def test_size_of_data(tmp_path: Path, size: int, large_bytes: int) -> None:
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_types_of_large_weights_are_judged(tmp_path: Path, large_bytes: int) -> None:
-    """A weight without its data still has its type and shape."""
+    """An omitted weight still has its type and shape."""
     model = weighty(bytes(160))
     model.graph.initializer[0].data_type = TensorProto.INT32
 
@@ -175,7 +175,7 @@ def test_types_of_large_weights_are_judged(tmp_path: Path, large_bytes: int) -> 
 
 @pytest.mark.parametrize("away", [True, False])
 def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> None:
-    """As a careless conversion to float16 leaves them; runtimes refuse it, wherever the data are."""
+    """A weight and an input of the same name but another type, as after a faulty float16 conversion, are a fault."""
     model = weighty(bytes(160))
     model.graph.input.add(name="w", type=onnx.helper.make_tensor_type_proto(TensorProto.FLOAT16, [40]))
     found = judged(tmp_path, model, 0 if away else 10**9)
@@ -194,7 +194,7 @@ def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> 
     ],
 )
 def test_large_constants(tmp_path: Path, text: str) -> None:
-    """Tensors in attributes, also in branches, are left out and nothing is missed."""
+    """Omitted constants, also in branches, do not cause faults."""
     model = parse(text)
     values = numpy_helper.from_array(np.zeros(40, np.float32))
     for node in (model.graph.node[0], *(it for a in model.graph.node[0].attribute for it in a.g.node)):
@@ -206,7 +206,7 @@ def test_large_constants(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("present", [True, False])
 def test_external_data_are_not_judged_here(tmp_path: Path, present: bool) -> None:
-    """Whether the files are there is another rule's; small ones that shape inference needs are read."""
+    """Missing external data is reported by another rule; small tensors that shape inference needs are read."""
     model = parse("g (float[2, 3] x) => (float[6] y) <int64[1] shape = {6}> { y = Reshape (x, shape) }")
     data = make_external(model, "w.bin")
     if present:
@@ -216,7 +216,7 @@ def test_external_data_are_not_judged_here(tmp_path: Path, present: bool) -> Non
 
 
 def test_external_shapes_are_used(tmp_path: Path) -> None:
-    """A wrong shape is found although it lies in external data."""
+    """A wrong shape in external data is found."""
     model = parse("g (float[2, 3] x) => (float[6] y) <int64[1] shape = {5}> { [n] y = Reshape (x, shape) }")
     (tmp_path / "w.bin").write_bytes(make_external(model, "w.bin"))
 
@@ -226,7 +226,7 @@ def test_external_shapes_are_used(tmp_path: Path) -> None:
 
 
 def test_judging_changes_nothing(tmp_path: Path) -> None:
-    """The structure that was given is as it was."""
+    """The check does not modify the structure."""
     path = write(tmp_path / "model.onnx", weighty(bytes(160)))
     proto = read_structure(path, large_bytes=0, small_bytes=64)
     before = proto.SerializeToString(deterministic=True)
@@ -237,7 +237,7 @@ def test_judging_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_large_weight_at_ir_3(tmp_path: Path) -> None:
-    """A large weight that is an input already, as IR 3 has it, is declared once."""
+    """A large weight that is already an input, as IR version 3 requires, is declared only once."""
     model = weighty(bytes(160))
     model.ir_version, model.opset_import[0].version = 3, 7
     model.graph.input.append(onnx.helper.make_tensor_value_info("w", TensorProto.FLOAT, [40]))
@@ -247,7 +247,7 @@ def test_large_weight_at_ir_3(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
-    """A sparse weight whose values were left in the file is no fault, and hides none."""
+    """An omitted sparse weight is not a fault and does not hide other faults."""
     text = "g (float[99] x) => (float[99] y) { y = Add (x, w) }"
     wrong = text.replace("y = Add (x, w)", "a = Add (x, w) [n] y = Nope (a)")
 
@@ -257,7 +257,7 @@ def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
 
 
 def with_sparse_weight(text: str) -> onnx.ModelProto:
-    """The model with a sparse `w` of 40 values."""
+    """Return the model with a sparse `w` of 40 values."""
     model = parse(text)
     values = numpy_helper.from_array(np.ones(40, np.float32), "w")
     model.graph.sparse_initializer.append(
@@ -267,7 +267,7 @@ def with_sparse_weight(text: str) -> onnx.ModelProto:
 
 
 def test_shape_that_is_not_there(tmp_path: Path) -> None:
-    """A branch that reshapes by a missing tensor cannot be judged; the missing file is said elsewhere."""
+    """A Reshape in a branch with a missing shape tensor is not checked; another rule reports the missing file."""
     model = parse(
         "g (bool c, float[6] x) => (float[2, 3] y) { y = If (c) <then_branch = t () => (float[2, 3] a)"
         " <int64[2] s = {2, 3}> { a = Reshape (x, s) }, else_branch = e () => (float[2, 3] b)"
@@ -282,7 +282,7 @@ def test_shape_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_stray_data_of_an_external_tensor(tmp_path: Path) -> None:
-    """Data in the message do not count where the tensor says that they are elsewhere."""
+    """Inline data of a tensor is ignored if the tensor refers to external data."""
     model = weighty(bytes(8))
     model.graph.initializer[0].data_location = TensorProto.EXTERNAL
     model.graph.initializer[0].external_data.add(key="location", value="w.bin")

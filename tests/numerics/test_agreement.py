@@ -1,4 +1,4 @@
-"""Comparison of arrays: the formula, what is not finite, integers without rounding, and what never agrees."""
+"""Comparison of arrays: the formula, non-finite values, exact integers, and mismatched shapes and types."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _f32(*values: float) -> np.ndarray[Any, Any]:
 
 
 def test_formula_is_relative_to_the_reference() -> None:
-    """`|a - b| <= atol + rtol * |b|`: what is allowed grows with the reference, not with the candidate."""
+    """The tolerance in `|a - b| <= atol + rtol * |b|` grows with the reference, not with the candidate."""
     assert compare_arrays(_f32(2.0), _f32(1.0), 1.0, 0.0).agrees
     assert not compare_arrays(_f32(2.0), _f32(0.5), 1.0, 0.0).agrees
     assert compare_arrays(_f32(0.5), _f32(2.0), 1.0, 0.0).agrees
 
 
 def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
-    """A large difference that is allowed is not the worst one; index and both values are said."""
+    """The worst element is the one with the largest share of its tolerance; its index and both values are reported."""
     found = compare_arrays(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
 
     assert (found.agrees, found.metric, found.value, pytest.approx(found.bound)) == (False, "worst_abs", 0.25, 0.025)
@@ -51,7 +51,7 @@ def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
     ],
 )
 def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
-    """NaN agrees with NaN and an infinity with itself, at the same place; nothing else does, at any tolerance."""
+    """NaN equals NaN and an infinity equals itself; other non-finite values differ at any tolerance."""
     found = compare_arrays(_f32(candidate, 1.0), _f32(reference, 1.0), 1e30, 1e30)
 
     assert (agrees, "worst_abs" if agrees else "not finite") == (found.agrees, found.metric)
@@ -70,37 +70,37 @@ def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
     ],
 )
 def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) -> None:
-    """Shapes are not broadcast and kinds not converted, whatever is allowed."""
+    """Arrays of different shapes or kinds differ at any tolerance."""
     found = compare_arrays(candidate, reference, 1e30, 1e30)
 
     assert (False, metric) == (found.agrees, found.metric)
 
 
 def test_unlike_arrays_say_what_they_are() -> None:
-    """Both shapes are in the detail, the candidate's first."""
+    """The detail contains both shapes, the candidate's first."""
     assert compare_arrays(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) against (1, 10)"
 
 
 def test_widths_of_one_kind_may_be_compared() -> None:
-    """float16 against float32 is a matter of tolerance, and is computed wider than both."""
+    """Different widths of one kind are compared with a tolerance, in a wider type."""
     assert compare_arrays(np.array([1.0], np.float16), _f32(1.0009), 1e-3, 0.0).agrees
     assert not compare_arrays(np.array([65504.0], np.float16), np.array([-65504.0], np.float16), 1.0, 0.0).agrees
 
 
 def test_empty_arrays_agree() -> None:
-    """Nothing differs in an array without elements."""
+    """Arrays without elements are equal."""
     for dtype in (np.float32, np.int64, bool, "U3"):
         assert compare_arrays(np.zeros((0, 3), dtype), np.zeros((0, 3), dtype), 0.0, 0.0).agrees
 
 
 def test_words_are_exact() -> None:
-    """No tolerance makes one word nearly another; bytes and text of the same word agree."""
+    """Strings must be equal at any tolerance; bytes and text of the same string are equal."""
     assert not compare_arrays(np.array(["cat"]), np.array(["cut"]), 1e9, 1e9).agrees
     assert compare_arrays(np.array([b"cat"]), np.array(["cat"]), 0.0, 0.0).agrees
 
 
 def test_booleans_are_exact_unless_one_more_is_allowed() -> None:
-    """True is one more than false."""
+    """Booleans must be equal unless the tolerance is at least 1."""
     true, false = np.array([True]), np.array([False])
 
     assert [compare_arrays(true, false, 0.0, atol).agrees for atol in (0.0, 0.5, 1.0)] == [False, False, True]
@@ -108,7 +108,7 @@ def test_booleans_are_exact_unless_one_more_is_allowed() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
 def test_share_of_the_elements_may_differ(dtype: Any) -> None:
-    """As many as the share comes to, rounded down; by whatever it be."""
+    """A share of the elements may differ by any amount, rounded down to whole elements."""
     one, two, reference = (np.zeros(150, dtype) for _ in range(3))
     one[:1], two[:2] = 1, 1
 
@@ -121,7 +121,7 @@ def test_share_of_the_elements_may_differ(dtype: Any) -> None:
 
 
 def test_share_is_not_for_numbers() -> None:
-    """Where a figure is given, every element is held to it."""
+    """A share applies neither to floats nor together with a tolerance."""
     values = np.zeros(150, np.int64)
     far = values.copy()
     far[0] = 9
@@ -131,7 +131,7 @@ def test_share_is_not_for_numbers() -> None:
 
 
 def test_complex_numbers_are_compared_in_both_parts() -> None:
-    """An imaginary part that differs is a difference."""
+    """Both parts of complex numbers are compared."""
     assert not compare_arrays(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 0.5).agrees
     assert compare_arrays(np.array([1 + 2j]), np.array([1 + 3j]), 0.0, 1.0).agrees
 
@@ -146,7 +146,7 @@ def test_neighbouring_large_integers_differ() -> None:
 
 
 def test_worst_integer_is_one_beyond_its_bound() -> None:
-    """Also where float64 cannot tell it from one that uses all of its bound."""
+    """The worst integer is beyond its bound, even if float64 cannot distinguish it from one at its bound."""
     found = compare_arrays(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
 
     assert not found.agrees
@@ -154,14 +154,14 @@ def test_worst_integer_is_one_beyond_its_bound() -> None:
 
 
 def test_signed_and_unsigned_integers_are_compared_by_value() -> None:
-    """The same bits are not the same number."""
+    """Signed and unsigned integers are compared by value, not by bits."""
     assert not compare_arrays(np.array([-1], np.int64), np.array([2**64 - 1], np.uint64), 0.0, 0.0).agrees
     assert compare_arrays(np.array([7], np.int8), np.array([7], np.uint64), 0.0, 0.0).agrees
 
 
 @given(st.lists(st.tuples(INT64, INT64), min_size=1, max_size=5), st.integers(0, 2**62))
 def test_integers_follow_the_formula_exactly(pairs: list[tuple[int, int]], atol: int) -> None:
-    """The verdict is that of exact arithmetic."""
+    """The verdict equals that of exact arithmetic."""
     a, b = (np.array(side, np.int64) for side in zip(*pairs, strict=True))
     allowed = int(float(atol))
 
@@ -170,7 +170,7 @@ def test_integers_follow_the_formula_exactly(pairs: list[tuple[int, int]], atol:
 
 @given(FLOATS)
 def test_an_array_agrees_with_itself(array: np.ndarray[Any, Any]) -> None:
-    """Also with NaN and infinities in it, and with nothing allowed."""
+    """An array equals itself without a tolerance, even with NaN and infinities."""
     found = compare_arrays(array, array.copy(), 0.0, 0.0)
 
     assert (found.agrees, found.mismatched, found.detail) == (True, 0, "")
@@ -178,7 +178,7 @@ def test_an_array_agrees_with_itself(array: np.ndarray[Any, Any]) -> None:
 
 @given(st.data(), st.floats(0, 10), st.floats(0, 10))
 def test_floats_follow_the_formula(data: st.DataObject, rtol: float, atol: float) -> None:
-    """The verdict is that of exact arithmetic, but for rounding at the very bound; `agrees` is `value <= bound`."""
+    """The verdict equals that of exact arithmetic, except for rounding at the bound; `agrees` is `value <= bound`."""
     element = st.floats(-1e6, 1e6, width=32)
     pairs = data.draw(st.lists(st.tuples(element, element), min_size=1, max_size=6))
     a, b = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
@@ -195,7 +195,7 @@ def test_floats_follow_the_formula(data: st.DataObject, rtol: float, atol: float
 
 @given(FLOATS, st.data())
 def test_one_changed_element_is_found(array: np.ndarray[Any, Any], data: st.DataObject) -> None:
-    """Whatever else the array holds, NaN at one place of one side is a mismatch there."""
+    """A single NaN is found in any array."""
     index = data.draw(st.integers(0, array.size - 1))
     reference = np.where(np.isnan(array), np.float32(0), array)
     changed = reference.copy()

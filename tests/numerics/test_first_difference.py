@@ -1,4 +1,4 @@
-"""Which node is to blame: distances of values, and what is concluded from them."""
+"""Distances between values, and the first differing node derived from them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from onnxgate.numerics.first_difference import (
 
 
 def far(relative: float) -> Distance:
-    """A distance of that share, in float32."""
+    """Return a float32 distance of this relative size."""
     return Distance(relative, relative, 4e-6)
 
 
@@ -28,14 +28,14 @@ CHAIN = (SearchNode(0, ("x",), ("a",)), SearchNode(1, ("a",), ("b",)), SearchNod
 
 
 def test_distance_is_relative_to_the_largest_value() -> None:
-    """One element off by 1 in a value whose largest is 4."""
+    """The distance is relative to the largest value."""
     found = measure_distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
 
     assert (found.largest, found.relative) == (1.0, 0.25)
 
 
 def test_filled_masks_are_no_magnitude() -> None:
-    """The smallest float32, with which masks are filled, hides no difference beside it."""
+    """The lowest float32, which fills masks, does not reduce the relative distance of other elements."""
     lowest = np.finfo(np.float32).min
     found = measure_distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
 
@@ -53,19 +53,19 @@ def test_filled_masks_are_no_magnitude() -> None:
     ],
 )
 def test_what_cannot_be_subtracted_is_infinitely_far(candidate: np.ndarray, reference: np.ndarray) -> None:
-    """Other shapes, other kinds of type, words, and what is finite on one side only."""
+    """Different shapes, kinds or strings, and values that are finite on one side only, are infinitely far apart."""
     assert measure_distance(candidate, reference).relative == math.inf
 
 
 def test_equal_values_are_not_apart() -> None:
-    """NaN, infinities, words and integers that are the same on both sides."""
+    """Equal NaN values, infinities, strings and integers have no distance."""
     values = [np.array([np.nan, np.inf, 1.0]), np.array(["a"]), np.array([2**62], np.int64), np.zeros(0, np.float32)]
 
     assert [measure_distance(each, each.copy()) for each in values] == [NO_DISTANCE] * 4
 
 
 def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worst element and the largest value may lie in different chunks."""
+    """The worst element and the largest value may be in different chunks."""
     monkeypatch.setattr("onnxgate.numerics.streams.CHUNK_ELEMENTS", 2)
     reference = np.array([[1, 2], [3, 8]], np.float32)
     found = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
@@ -74,45 +74,45 @@ def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_suspects_are_where_the_distance_grows() -> None:
-    """Rounding that grows a little is suspected of nothing; a jump is."""
+    """A node is suspected if the distance grows much more than by rounding."""
     found = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
 
     assert [each.output for each in found] == ["a", "b"]
 
 
 def test_what_is_not_known_is_as_bad_as_what_went_into_it() -> None:
-    """A value that the other side does not have makes no suspect of the node behind it."""
+    """A value that is missing on the other side does not make the following node a suspect."""
     found = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
 
     assert [each.output for each in found] == ["a"]
 
 
 def blamed(own: dict[str, Distance], *, exact: bool = False) -> str | None:
-    """The output of the node that is blamed, all of the chain being suspected."""
+    """Return the output of the node that is found, with all nodes as suspects."""
     found = [Suspect(step, step.outputs[0], NO_DISTANCE, far(1.0)) for step in CHAIN]
     first = find_first_difference(found, own, exact=exact)
     return first.output if first else None
 
 
 def test_a_node_that_only_passes_on_is_not_blamed() -> None:
-    """A node that amplifies what is wrong already is right where it is fed with what is right."""
+    """A node that only amplifies an existing difference is correct with correct inputs, so it is not reported."""
     assert blamed({"a": far(1e-7), "b": far(3e-3), "c": far(1e-7)}) == "b"
 
 
 def test_the_first_of_those_that_are_as_bad() -> None:
-    """Where several nodes are wrong, the first is named; not one whose rounding is a hundredth of the fault."""
+    """The first of several wrong nodes is reported, but not one whose difference is a hundredth of the worst."""
     assert blamed({"a": far(1e-5), "b": far(3e-3), "c": far(9e-3)}) == "b"
 
 
 def test_rounding_is_nobody_s_fault() -> None:
-    """Nodes that are off by no more than the type's rounding began nothing; on one engine nothing is rounding."""
+    """Differences within rounding are not reported, except on the same engine, where nothing may differ."""
     own = {"a": far(1e-6), "b": far(2e-6), "c": far(1e-6)}
 
     assert (blamed(own), blamed(own, exact=True)) == (None, "a")
 
 
 def test_the_way_to_an_output_is_the_longest_one() -> None:
-    """Of two ways to an output, the one that passes more nodes."""
+    """The path to an output is the longest one."""
     steps = (*CHAIN, SearchNode(3, ("x",), ("short",)), SearchNode(4, ("short", "c"), ("y",)))
 
     assert longest_path(steps, "y") == ("a", "b", "c", "y")

@@ -1,4 +1,4 @@
-"""Figures of two arrays, held against plain definitions of them."""
+"""Comparison metrics, checked against their plain definitions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOATS = ("float16", "float32", "float64")
 
 @st.composite
 def pairs(draw: st.DrawFn, low: float = -1e6, high: float = 1e6) -> tuple[Array, Array]:
-    """Two arrays of one shape and of one floating-point type."""
+    """Draw two arrays of the same shape and floating-point type."""
     dtype = np.dtype(draw(st.sampled_from(FLOATS)))
     shape = draw(hnp.array_shapes(max_dims=3, max_side=6))
     limit = min(high, float(np.finfo(dtype).max) / 8)
@@ -36,7 +36,7 @@ def pairs(draw: st.DrawFn, low: float = -1e6, high: float = 1e6) -> tuple[Array,
 
 @given(pairs())
 def test_distances_do_not_depend_on_the_side(pair: tuple[Array, Array]) -> None:
-    """Absolute difference, ULP and cosine are the same both ways round."""
+    """Absolute difference, ULP and cosine are symmetric."""
     there, back = compute_metrics(*pair), compute_metrics(pair[1], pair[0])
 
     assert (there.max_abs, there.median_abs, there.p99_abs) == (back.max_abs, back.median_abs, back.p99_abs)
@@ -46,7 +46,7 @@ def test_distances_do_not_depend_on_the_side(pair: tuple[Array, Array]) -> None:
 
 @given(pairs())
 def test_what_is_equal_is_at_no_distance(pair: tuple[Array, Array]) -> None:
-    """Every figure of an array against itself is the best that there is."""
+    """All metrics of equal arrays have their best value."""
     found = compute_metrics(pair[0], pair[0].copy())
 
     assert (found.max_abs, found.p99_abs, found.max_rel, found.max_ulp, found.p99_ulp) == (0, 0, 0, 0, 0)
@@ -56,7 +56,7 @@ def test_what_is_equal_is_at_no_distance(pair: tuple[Array, Array]) -> None:
 
 @given(pairs(), st.integers(-6, 6))
 def test_ratios_do_not_depend_on_the_unit(pair: tuple[Array, Array], power: int) -> None:
-    """Cosine and signal-to-noise stay the same when both sides are scaled by a power of two."""
+    """Cosine and signal-to-noise ratio do not change if both sides are scaled by a power of two."""
     a, b = (side.astype(np.float64) for side in pair)
     scale = 2.0**power
 
@@ -66,7 +66,7 @@ def test_ratios_do_not_depend_on_the_unit(pair: tuple[Array, Array], power: int)
 
 @given(pairs(low=1.0, high=1e3))
 def test_figures_are_those_of_their_definitions(pair: tuple[Array, Array]) -> None:
-    """In exact or plain arithmetic, without any care for overflow."""
+    """The metrics match their definitions in plain arithmetic."""
     a, b = (side.astype(np.float64) for side in pair)
     found, distance = compute_metrics(*pair), np.sort(np.abs(a - b), axis=None)
     noise = float(((a - b) ** 2).sum())
@@ -82,7 +82,7 @@ def test_figures_are_those_of_their_definitions(pair: tuple[Array, Array]) -> No
 @pytest.mark.parametrize("dtype", FLOATS)
 @given(data=st.data())
 def test_ulp_counts_the_steps_from_one_number_to_the_next(data: st.DataObject, dtype: str) -> None:
-    """Over zero and through subnormal numbers, as `numpy.nextafter` takes them."""
+    """The ULP distance counts steps of `numpy.nextafter`, also across zero and subnormal numbers."""
     kind = np.dtype(dtype).type
     tiny = float(np.finfo(dtype).smallest_subnormal)
     starts = st.sampled_from([0.0, -0.0, tiny, -tiny, 2 * tiny, -3 * tiny, 1.0, -1.0, float(np.finfo(dtype).tiny)])
@@ -98,7 +98,7 @@ def test_ulp_counts_the_steps_from_one_number_to_the_next(data: st.DataObject, d
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_ulp_from_end_to_end(dtype: str) -> None:
-    """The largest distance of each type does not wrap around."""
+    """The largest ULP distance of each type does not overflow."""
     most = np.finfo(dtype).max
     top = int(np.array(most).view(f"i{np.dtype(dtype).itemsize}"))
     found = compute_ulp_distance(np.array([-most]), np.array([most]))
@@ -108,7 +108,7 @@ def test_ulp_from_end_to_end(dtype: str) -> None:
 
 
 def test_ulp_needs_one_type() -> None:
-    """Between types, or between integers, no step has a meaning."""
+    """The ULP distance is undefined for different types and for integers."""
     ones = np.ones(2, np.float32)
 
     assert compute_ulp_distance(ones, ones.astype(np.float16)) is None
@@ -117,7 +117,7 @@ def test_ulp_needs_one_type() -> None:
 
 
 def test_nothing_against_something() -> None:
-    """Zeros carry no signal, and have no direction."""
+    """Arrays of zeros have defined ratios."""
     zeros, ones = np.zeros(3), np.ones(3)
 
     assert (compute_sqnr_db(zeros, zeros), compute_sqnr_db(ones, zeros), compute_sqnr_db(zeros, ones)) == (
@@ -129,7 +129,7 @@ def test_nothing_against_something() -> None:
 
 
 def test_figures_of_huge_numbers_stay_finite() -> None:
-    """Squares of the largest floats would be infinite."""
+    """The metrics of the largest floats are finite, although their squares overflow."""
     most = np.full(4, np.finfo(np.float64).max / 4)
     found = compute_metrics(most, most / 2)
 
@@ -138,14 +138,14 @@ def test_figures_of_huge_numbers_stay_finite() -> None:
 
 
 def test_elements_that_are_not_finite_are_left_out() -> None:
-    """The other elements' figures are those without it."""
+    """Non-finite elements are ignored."""
     found = compute_metrics(np.array([1.0, np.nan, 3.0]), np.array([1.0, 2.0, np.inf]))
 
     assert (found.elements, found.max_abs, found.rows) == (1, 0.0, 0)
 
 
 def test_largest_element_of_each_row() -> None:
-    """Rows of the last axis; NaN ranks nothing; the candidate's five largest are looked at."""
+    """Top-1 and top-5 are computed per row of the last axis; rows of NaN are ignored."""
     reference = np.array([[1.0, 9.0, 2.0, 3.0, 4.0, 5.0], [1.0, 9.0, 2.0, 3.0, 4.0, 5.0], [np.nan] * 6])
     candidate = np.array([[1.0, 9.5, 2.0, 3.0, 4.0, 5.0], [9.0, 2.5, 8.0, 7.0, 6.0, 5.0], [1.0] * 6])
     found = compute_metrics(candidate, reference)
@@ -155,7 +155,7 @@ def test_largest_element_of_each_row() -> None:
 
 
 def test_near_ties_are_no_disagreement() -> None:
-    """Either of two equally large elements may be the largest; `tie` says how near is equal."""
+    """The largest of two nearly equal elements may differ; `tie` is the allowed distance."""
     reference, candidate = np.array([[1.0, 1.0, 0.0], [1.0, 0.9, 0.0]]), np.array([[0.0, 1.0, 0.0], [0.9, 1.0, 0.0]])
 
     assert compute_metrics(candidate, reference).top1 == 1
@@ -165,7 +165,7 @@ def test_near_ties_are_no_disagreement() -> None:
 
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (4, 1)])
 def test_rows_of_one_element_have_no_rank(shape: tuple[int, ...]) -> None:
-    """Nor have scalars and empty arrays; all figures are still there."""
+    """Scalars, empty arrays and rows of one element have no ranking, but all other metrics."""
     found = compute_metrics(np.ones(shape), np.ones(shape))
 
     assert (found.rows, found.top1_share, found.max_abs, found.sqnr_db) == (0, 1.0, 0.0, MAX_DB)

@@ -1,4 +1,4 @@
-"""Outputs of quantized models, held by ratios: what passes, what does not, and what is recorded of them."""
+"""Comparison of quantized outputs by ratios: bounds, verdicts and recorded values."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ RECORDED = MeasuredQuantization(sqnr_db=36.0, cosine=0.999, top1=1.0, source="f.
 
 
 def noisy(reference: Array, db: float, seed: int = 1) -> Array:
-    """The reference with noise of exactly that ratio."""
+    """Return the reference with noise of exactly this ratio."""
     noise = np.random.default_rng(seed).normal(size=reference.shape)
     wanted = np.sqrt(np.square(reference).mean() / 10 ** (db / 10))
     return np.asarray(reference + noise * wanted / np.sqrt(np.square(noise).mean()), np.float32)
 
 
 def signal(*shape: int) -> Array:
-    """Numbers of mean 0 and variance 1."""
+    """Return random values with mean 0 and variance 1."""
     return np.asarray(np.random.default_rng(0).normal(size=shape), np.float32)
 
 
 def figures(held: RatioAgreement) -> dict[str, float]:
-    """The ratios by name."""
+    """Return the ratios by name."""
     return {metric: value for metric, value, _ in held.figures}
 
 
 @given(st.floats(-10, 60))
 def test_ratio_decides(db: float) -> None:
-    """The figure is the ratio that was made, and agreement is that it reaches the bound."""
+    """The measured ratio is that of the added noise, and the verdict follows from the bound."""
     reference = signal(4, 64)
     held = compare_quantized(noisy(reference, db), reference, FLOAT_BOUNDS, NOTHING)
 
@@ -59,7 +59,7 @@ def test_ratio_decides(db: float) -> None:
 
 
 def test_one_wrong_element_is_no_matter() -> None:
-    """A step more in one of a thousand is right; a fifth of the signal everywhere is not."""
+    """A step of one element in a thousand is accepted; a change of a fifth in all elements is not."""
     reference = signal(10, 100)
     stepped = reference.copy()
     stepped[3, 4] += 0.5
@@ -69,7 +69,7 @@ def test_one_wrong_element_is_no_matter() -> None:
 
 
 def test_rows_that_agree_on_the_largest() -> None:
-    """Classes that changed close the gate although the noise is small beside an offset."""
+    """Changed classes fail the comparison even if the noise is small relative to an offset."""
     reference = np.full((50, 4), 100.0, np.float32)
     reference[:, 1], candidate = 101.0, np.full((50, 4), 100.0, np.float32)
     candidate[:, 2] = 101.0
@@ -79,7 +79,7 @@ def test_rows_that_agree_on_the_largest() -> None:
 
 
 def test_near_ties_change_places_freely() -> None:
-    """A class that is as large as the noise allows is another name for the same answer."""
+    """Classes that are equal within the noise may be exchanged."""
     reference = signal(50, 4)
     reference[:, 0], reference[:, 1] = 3.0, 3.05
     candidate = reference.copy()
@@ -89,7 +89,7 @@ def test_near_ties_change_places_freely() -> None:
 
 
 def test_steps_of_the_output_are_right_between_two_runs() -> None:
-    """However few steps an output has: one more or less in each element."""
+    """One quantization step per element is accepted between two runs, even if the output has few steps."""
     reference = np.array([[0.1, 0.0, -0.1, 0.2]], np.float32)
     candidate = reference + np.float32(0.1)
     stepped = RatioBounds(SAME_FILE_BOUNDS.sqnr_db, SAME_FILE_BOUNDS.cosine, SAME_FILE_BOUNDS.top1, "type", step=0.101)
@@ -99,7 +99,7 @@ def test_steps_of_the_output_are_right_between_two_runs() -> None:
 
 
 def test_output_near_zero_is_held_to_what_is_usual() -> None:
-    """One score of 0.001 that is 0.01 off is no drift where scores are about 1; without other cases it is."""
+    """An output near zero is compared relative to its usual scale, if other cases provide one."""
     reference, usual = np.array([[0.001]], np.float32), OutputScale(power=1.0, spread=1.0)
     candidate = np.array([[-0.009]], np.float32)
 
@@ -108,7 +108,7 @@ def test_output_near_zero_is_held_to_what_is_usual() -> None:
 
 
 def test_scale_is_taken_over_all_cases() -> None:
-    """Power and spread of the finite elements; integers have none."""
+    """The scale has the power and spread of the finite elements; integers have none."""
     found = measure_scale([np.array([3.0, np.inf]), np.array([5.0])])
 
     assert (found.power, found.spread) == (17.0, 1.0)
@@ -116,7 +116,7 @@ def test_scale_is_taken_over_all_cases() -> None:
 
 
 def test_output_of_zeros() -> None:
-    """There is no ratio to nothing: it is held to a small number."""
+    """An output of zeros has no ratio and is compared with a small absolute bound."""
     zeros = np.zeros((2, 20), np.float32)
 
     assert compare_quantized(zeros + np.float32(1e-3), zeros, FLOAT_BOUNDS, NOTHING).agreement.agrees
@@ -124,7 +124,7 @@ def test_output_of_zeros() -> None:
 
 
 def test_what_is_not_finite() -> None:
-    """A number must stay one; where the reference is none, it says nothing."""
+    """A non-finite value in place of a number is a mismatch; non-finite reference values are ignored."""
     reference = signal(2, 20)
     lost, unknown = reference.copy(), reference.copy()
     lost[0, 0], unknown[0, 0] = np.nan, np.inf
@@ -140,7 +140,7 @@ def test_what_is_not_finite() -> None:
 
 
 def test_shapes_and_types_must_be_alike() -> None:
-    """As for every other output."""
+    """Shapes and types must match."""
     reference = signal(2, 20)
 
     assert compare_quantized(reference[:1], reference, FLOAT_BOUNDS, NOTHING).metric == "shape"
@@ -148,7 +148,7 @@ def test_shapes_and_types_must_be_alike() -> None:
 
 
 def test_labels() -> None:
-    """A share of them must be the same; a few that differ decide nothing; steps of 8 bits may be one off."""
+    """Most labels must be equal; too few labels are undecided, and 8-bit values may differ by one step."""
     many, few = np.arange(100), np.arange(4)
     wrong = np.where(many < 3, 7, many)
 
@@ -160,12 +160,12 @@ def test_labels() -> None:
 
 
 def locked(**quantization: MeasuredQuantization) -> LockedModel:
-    """A model of which figures were recorded."""
+    """Return a locked model with recorded values."""
     return LockedModel(sha256="aa", size_bytes=1, ir_version=8, opsets={}, quantization=quantization)
 
 
 def test_recorded_figures_are_the_bound() -> None:
-    """Less a margin; no more is asked for than matters; an output without a record has the default."""
+    """The bound is the recorded value minus a margin, up to a maximum; without a record the default is used."""
     found = choose_float_bounds(locked(y=RECORDED), "y")
     perfect = choose_float_bounds(
         locked(y=MeasuredQuantization(sqnr_db=200, cosine=1, top1=1, source="", runtime="")), "y"
@@ -177,7 +177,7 @@ def test_recorded_figures_are_the_bound() -> None:
 
 
 def test_record_holds_for_what_was_recorded() -> None:
-    """What was measured passes its own record, and a loss of twice the margin does not."""
+    """The measured outputs pass with their own record, and a loss of twice the margin fails."""
     reference = signal(8, 64)
     cases = [
         ({"y": noisy(reference, db, seed), "n": np.ones(1, int)}, {"y": reference}) for seed, db in ((1, 33), (2, 30))

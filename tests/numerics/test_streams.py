@@ -1,4 +1,4 @@
-"""Outputs larger than a chunk: the same results as in one piece, and little memory."""
+"""Outputs larger than a chunk: the same results as for whole arrays, with little memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAX_TRACED_BYTES = 64 * 2**20
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chunks of three elements, so that small arrays have several."""
+    """Set chunks to three elements, so that small arrays have several."""
     monkeypatch.setattr(streams, "CHUNK_ELEMENTS", 3)
     monkeypatch.setattr(quantization, "CHUNK_ELEMENTS", 3)
 
@@ -80,7 +80,7 @@ def test_chunks_change_no_result(dtype: str, request: pytest.FixtureRequest) -> 
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("dtype", ["bool", "complex64", "U1"])
 def test_chunks_of_other_types(dtype: str) -> None:
-    """The first element that differs is found, whichever chunk it is in."""
+    """The first differing element is found in any chunk."""
     reference = np.array([[0, 1, 0, 1], [1, 0, 1, 0]]).astype(dtype)
     candidate = reference.copy()
     candidate[1, 1:] = candidate[1, :3]
@@ -93,7 +93,7 @@ def test_chunks_of_other_types(dtype: str) -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 def test_quantiles_of_equal_values() -> None:
-    """Values that begin with the same digits are told apart by the next ones, or are equal."""
+    """Quantiles are exact for values that differ only in their last digits."""
     values = np.array([0.0] * 5 + [1.0] * 5 + [np.nextafter(1.0, 2.0)] * 5 + [np.inf])
     found = [
         quantization._quantile(lambda: iter([values[:7], values[7:]]), values.size, share)
@@ -105,7 +105,7 @@ def test_quantiles_of_equal_values() -> None:
 
 @pytest.mark.usefixtures("small_chunks")
 def test_rows_longer_than_a_chunk() -> None:
-    """The largest elements of a row may lie in different chunks; a row with NaN does not count."""
+    """The largest elements of a row may be in different chunks; a row with NaN is ignored."""
     reference = np.array([[5.0, 1, 2, 9, 3, 4, 8, 7, 0], [1, 2, 3, 4, 5, 6, 7, 8, np.nan]])
     second_best = reference.copy()
     second_best[0, 6] = 10.0
@@ -117,7 +117,7 @@ def test_rows_longer_than_a_chunk() -> None:
 
 @pytest.fixture(scope="module")
 def large_outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Two outputs of 100 MB that differ a little in each element, in files."""
+    """Write two outputs of 100 MB that differ slightly in each element."""
     folder = tmp_path_factory.mktemp("outputs")
     block = np.random.default_rng(0).normal(size=(OUTPUT_BYTES // 4 // 25, 25)).astype(np.float32)
     paths = folder / "candidate.npy", folder / "reference.npy"
@@ -127,7 +127,7 @@ def large_outputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]
 
 
 def measure_peak_bytes(compute: Callable[[], object]) -> int:
-    """Return the peak of what Python and numpy allocate; pages of mapped files are the system's to take back."""
+    """Return the peak of Python and numpy allocations, without pages of mapped files."""
     tracemalloc.start()
     try:
         compute()
@@ -150,7 +150,7 @@ def test_comparison_of_large_outputs_needs_little_memory(large_outputs: tuple[Pa
 
 
 def test_figures_of_large_outputs_need_little_memory(large_outputs: tuple[Path, Path]) -> None:
-    """Medians and quantiles of a mismatch are found without a copy of the distances."""
+    """Medians and quantiles are computed without a copy of the differences."""
     metrics: list[Metrics] = []
 
     def compute() -> None:

@@ -1,4 +1,4 @@
-"""Which tolerance holds for an output, and what is measured from a source."""
+"""The tolerance of an output, and its measurement from a source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FOR_ALL: dict[str, float | Tolerance] = {"rtol": 1e-3, "atol": 1e-4}
 
 
 def test_config_for_the_output_comes_first() -> None:
-    """It is stronger than the config's for all, and than the lock's."""
+    """A configured tolerance for the output has priority over the general one and over the lock."""
     settings = {**FOR_ALL, "y": Tolerance(rtol=0.5, atol=0.25)}
 
     assert ElementBound(0.5, 0.25, "config") == choose_bound(settings, LOCKED, "y", F32, half=False)
@@ -27,12 +27,12 @@ def test_config_for_the_output_comes_first() -> None:
 
 
 def test_measured_bound_is_absolute() -> None:
-    """The lock's bound is `atol`; nothing is relative."""
+    """The locked bound is absolute, without a relative part."""
     assert ElementBound(0.0, 3e-6, "lock") == choose_bound(None, LOCKED, "y", F32, half=False)
 
 
 def test_by_type_where_nothing_else_is_known() -> None:
-    """16 bits anywhere in the model are enough for the wider bound; float64 is held like float32."""
+    """The default depends on the type: a 16-bit type anywhere in the model gives the wider bound."""
     single = ElementBound(1e-4, 1e-5, "type", of_largest=1e-6)
     half = ElementBound(1e-2, 5e-3, "type", of_largest=5e-3)
 
@@ -43,7 +43,7 @@ def test_by_type_where_nothing_else_is_known() -> None:
 
 
 def test_default_grows_with_the_numbers_that_are_rounded() -> None:
-    """What is left where numbers of 1e5 cancel carries their rounding; the config's own tolerance is taken as it is."""
+    """The default tolerance grows with the largest values, whose rounding remains after cancellation."""
     reference = np.array([1e5, 120.0, np.inf], np.float32)
     candidate = np.array([1e5 + 0.01, 120.02, np.inf], np.float32)
     given = ElementBound(0.0, 1e-5, "config")
@@ -53,7 +53,7 @@ def test_default_grows_with_the_numbers_that_are_rounded() -> None:
 
 
 def test_what_a_mask_is_filled_with_widens_nothing() -> None:
-    """Numbers that both sides have exactly say nothing of what is rounded."""
+    """Values that are equal on both sides, such as mask fills, do not increase the tolerance."""
     reference = np.array([-1e9, 0.5], np.float32)
     candidate = np.array([-1e9, 0.6], np.float32)
 
@@ -61,7 +61,7 @@ def test_what_a_mask_is_filled_with_widens_nothing() -> None:
 
 
 def test_integers_are_exact_unless_named() -> None:
-    """A tolerance for all outputs is meant for figures, not for class labels."""
+    """A general tolerance does not apply to integers, because they may be class labels."""
     assert ElementBound(0.0, 0.0, "type") == choose_bound(FOR_ALL, LOCKED, "y", I64, half=False)
     assert ElementBound(0.0, 1.0, "config") == choose_bound(
         {"y": Tolerance(rtol=0.0, atol=1.0)}, None, "y", I64, half=False
@@ -70,7 +70,7 @@ def test_integers_are_exact_unless_named() -> None:
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
 def test_a_few_decisions_may_differ_in_16_bits(dtype: Any) -> None:
-    """An integer or boolean that is decided from 16 bits; one that the config names is held to that alone."""
+    """A few integers or booleans computed from 16-bit values may differ, unless the config sets their tolerance."""
     kind = np.dtype(dtype)
     named = {"y": Tolerance(rtol=0.0, atol=1.0)}
 
@@ -79,12 +79,12 @@ def test_a_few_decisions_may_differ_in_16_bits(dtype: Any) -> None:
 
 
 def test_words_are_exact_in_16_bits_too() -> None:
-    """A label in words is never left out."""
+    """String labels must be equal even in 16-bit models."""
     assert ElementBound(0.0, 0.0, "type") == choose_bound(None, None, "y", np.dtype("U3"), half=True)
 
 
 def test_half_of_a_tolerance_leaves_the_other_at_zero() -> None:
-    """Only `rtol` given: nothing is allowed beside it."""
+    """If only `rtol` is given, `atol` is 0."""
     assert ElementBound(1e-3, 0.0, "config") == choose_bound({"rtol": 1e-3}, LOCKED, "y", F32, half=False)
 
 
@@ -93,20 +93,20 @@ def _case(narrow: float, wide: float) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def test_noise_is_the_largest_over_cases_and_bounds_eight_times_as_much() -> None:
-    """Noise is the distance of float32 from float64."""
+    """The noise is the largest difference between float32 and float64, and the bound is 8 times the noise."""
     measured = measure_tolerance([_case(0.5, 0.5), _case(0.5, 0.53125), _case(0.5, 0.515625)])
 
     assert {"y": MeasuredTolerance(noise=0.03125, bound=0.25)} == measured
 
 
 def test_bound_has_a_floor_that_grows_with_the_reference() -> None:
-    """Without noise, a millionth of the largest value, and of 1 where all are smaller."""
+    """Without noise, the bound is a millionth of the largest value, or of 1 if all values are smaller."""
     assert measure_tolerance([_case(0.5, 0.5)])["y"].bound == 1e-6
     assert pytest.approx(2e-3) == measure_tolerance([_case(2000.0, 2000.0)])["y"].bound
 
 
 def test_what_cannot_be_measured_has_no_tolerance() -> None:
-    """An infinity on one side only, another shape, or an integer: the output is left out."""
+    """An output with an infinity on one side, different shapes or integers has no tolerance."""
     infinite = ({"y": np.array([np.inf], np.float32)}, {"y": np.array([1e300])})
     reshaped = ({"y": np.zeros(2, np.float32)}, {"y": np.zeros(3)})
     labels = ({"y": np.zeros(2, np.int64)}, {"y": np.zeros(2, np.int64)})
@@ -116,14 +116,14 @@ def test_what_cannot_be_measured_has_no_tolerance() -> None:
 
 
 def test_what_is_not_finite_on_both_sides_is_no_noise() -> None:
-    """Masked scores are minus infinity in both; the rest is measured."""
+    """Values that are infinite on both sides, such as masked scores, are not noise."""
     both = ({"y": np.array([-np.inf, 1.5], np.float32)}, {"y": np.array([-np.inf, 1.4375])})
 
     assert measure_tolerance([both])["y"].noise == 0.0625
 
 
 def test_a_bound_that_lets_zeros_pass_is_none() -> None:
-    """A score masked with the type's smallest number is another number in float64: nothing follows from that."""
+    """An output whose bound would accept zeros has no tolerance, as when masked with the type's smallest number."""
     masked = ({"y": np.array([np.finfo(np.float32).min])}, {"y": np.array([np.finfo(np.float64).min])})
 
     assert measure_tolerance([masked]) == {}

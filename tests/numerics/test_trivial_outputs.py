@@ -1,4 +1,4 @@
-"""Outputs from which nothing can be concluded."""
+"""Outputs that allow no conclusion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BLANK = np.full((2, 2), np.nan, np.float32)
 
 
 def test_no_number_on_either_side() -> None:
-    """Whatever the shapes and the precision."""
+    """Outputs that are entirely NaN on both sides are detected in any shape and precision."""
     assert are_both_nan(BLANK, BLANK.astype(np.float16)[:1])
 
 
@@ -26,7 +26,7 @@ def test_no_number_on_either_side() -> None:
     ],
 )
 def test_anything_else_tells_something(other: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
-    """One number, an infinity, an empty array: on either side."""
+    """A number, an infinity or an empty array on either side is not blank."""
     assert (are_both_nan(BLANK, other), are_both_nan(other, BLANK)) == (False, False)
 
 
@@ -46,5 +46,5 @@ FAINT = np.array([[3e-8, -1e-8]], np.float32)
 def test_what_zeros_would_pass_for_is_faint(
     candidate: np.ndarray[tuple[int, ...], np.dtype[np.float32]], allowed: float, faint: bool
 ) -> None:
-    """Nothing is larger than what may differ; unless it is equal, or near by its own measure."""
+    """An output within the tolerance of zero is negligible, unless both sides are equal or relatively close."""
     assert faint == is_negligible(candidate, FAINT, allowed, 1e-4)

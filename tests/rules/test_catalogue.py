@@ -1,4 +1,4 @@
-"""Tests of all rules on all cases, and of the catalog of rules."""
+"""All rules on all fixture cases, and the catalog of rules."""
 
 from __future__ import annotations
 

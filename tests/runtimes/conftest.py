@@ -1,4 +1,4 @@
-"""Seats of the tests: locked runtimes of the real index, and a worker that does every bad thing."""
+"""Fixtures for runtime tests: releases locked from the real package index, and a misbehaving worker."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
 @pytest.fixture(autouse=True)
 def no_downloads_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that wants a Python that is not here is skipped; it does not fetch one."""
+    """Skip tests whose Python version is not installed, instead of downloading it."""
     monkeypatch.setenv("UV_PYTHON_DOWNLOADS", "never")
 
 
 def _lock(release: str, python: str = "3.11", numpy: str = "", extension: str = "") -> Locked:
-    """A release as `onnxgate.lock` pins it, perhaps with the exact pin of an extension."""
+    """Return a release as `onnxgate.lock` pins it, optionally with an exact pin of an extension package."""
     pins = (f"numpy=={numpy or NUMPY[release]}", f"onnxruntime=={release}", *([extension] if extension else []))
     command = [find_uv_bin(), "pip", "compile", "--no-deps", "--format", "pylock.toml", "--universal", "--no-header"]
     command += ["--quiet", "--only-binary", ":all:", "--python-version", python, "-"]
@@ -56,33 +56,33 @@ def _package(each: dict[str, object], python: str) -> LockedPackage:
 
 @pytest.fixture(scope="session")
 def cache(shared_folder: Path) -> Path:
-    """A cache that all tests of a run share; its path has a space."""
+    """Return a cache shared by all tests of the run; its path contains a space."""
     return shared_folder / "a cache"
 
 
-@pytest.hookimpl(tryfirst=True)  # before the tier is chosen
+@pytest.hookimpl(tryfirst=True)  # before the tier is assigned
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests that lock a release, for which the index is asked."""
+    """Mark tests that lock a release, because locking queries the package index."""
     if "locked" in getattr(item, "fixturenames", ()):
         item.add_marker("index")
 
 
 @pytest.fixture(scope="session")
 def locked() -> Callable[..., Locked]:
-    """Locks a release (for a Python, with a numpy, with an extension), once."""
+    """Return a cached function that locks a release, for a Python version and with numpy or an extension if given."""
     return functools.cache(_lock)
 
 
 @pytest.fixture
 def host(cache: Path) -> Iterator[WorkerPool]:
-    """A host of real runtimes."""
+    """Yield a worker pool that runs real runtimes."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
         yield host
 
 
 @pytest.fixture(scope="session")
 def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The worker's folder with adapters that do what no engine should."""
+    """Return a copy of the worker's folder with added adapters that misbehave."""
     folder = tmp_path_factory.mktemp("a worker") / "worker"
     shutil.copytree(WORKER_FOLDER, folder, ignore=shutil.ignore_patterns("__pycache__"))
     for adapter in (HERE / "fakes").glob("*.py"):
@@ -93,7 +93,7 @@ def fake_worker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[WorkerPool]:
-    """A host of fakes, which have all rights; two seconds are the limit of a job."""
+    """Yield an unsandboxed pool of fake workers with a time limit of two seconds per job."""
     limits = JobLimits(time_s=2, memory_mib=1024)
     with WorkerPool(Environments(tmp_path, offline=True), 2, limits, worker=fake_worker, limited=False) as host:
         yield host
@@ -101,12 +101,12 @@ def fake_host(fake_worker: Path, tmp_path: Path) -> Iterator[WorkerPool]:
 
 @pytest.fixture
 def fake() -> WorkerSpec:
-    """A seat of the fake engine."""
+    """Return the worker specification of the fake engine."""
     return WorkerSpec("fake 1.0", "fake", interpreter=Path(sys.executable))
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
+    """Return whether a process is running; a zombie process is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -115,7 +115,7 @@ def alive(pid: int) -> bool:
 
 @pytest.fixture
 def is_alive() -> Callable[[int], bool]:
-    """Tells whether a process runs."""
+    """Return a function that reports whether a process is running."""
     if not Path("/proc/self").is_dir():
         pytest.skip("needs /proc")
     return alive

@@ -1,4 +1,4 @@
-"""The memory that a job may take, probably needs, and that the machine has."""
+"""Memory limits and estimates of jobs, and the available memory of the machine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write_ensemble(path: Path, count: int) -> Path:
 
 
 def test_limit_follows_from_the_model_alone(tmp_path: Path) -> None:
-    """Other files in the model's folder do not raise the limit; its external data do."""
+    """Other files in the model's folder do not raise the limit; external data does."""
     model = write_model_with_data(tmp_path)
 
     limit_mib = memory_limit_mib(Load(model=str(model)), JobLimits())
@@ -69,7 +69,7 @@ def test_limit_follows_from_the_model_alone(tmp_path: Path) -> None:
 
 
 def test_limit_of_a_file_that_is_no_model(tmp_path: Path) -> None:
-    """It follows from the size of the file."""
+    """The limit of a file that is not a model follows from the file size."""
     (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
 
     assert memory_limit_mib(Load(model=str(tmp_path / "m.onnx")), JobLimits()) == default_memory_mib(ModelSize(100))
@@ -77,7 +77,7 @@ def test_limit_of_a_file_that_is_no_model(tmp_path: Path) -> None:
 
 
 def test_estimate_of_weights(tmp_path: Path) -> None:
-    """Weights count wherever they lie, in both models of a benchmark; inputs count once, for the largest case."""
+    """External weights are counted, for both models of a benchmark; of the inputs, only the largest case is counted."""
     model = write_model_with_data(tmp_path)
     (tmp_path / "small.npy").write_bytes(bytes(1000))
     (tmp_path / "large.npy").write_bytes(bytes(3000))
@@ -94,7 +94,7 @@ def test_estimate_of_weights(tmp_path: Path) -> None:
 
 
 def test_estimate_of_attribute_lists(tmp_path: Path) -> None:
-    """Lists of numbers and strings need more than weights: runtimes parse each element."""
+    """Lists of numbers and strings need more memory than weights, because runtimes parse each element."""
     model = write_ensemble(tmp_path / "m.onnx", count := 300_000)
     lists = 2 * count * (5 + 12)  # in both branches; a tag and a float, or a tag, a length and ten characters
     weights = model.stat().st_size - lists
@@ -105,7 +105,7 @@ def test_estimate_of_attribute_lists(tmp_path: Path) -> None:
 
 
 def test_estimate_reads_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The elements of a tree ensemble of 200 MB take half a second to read, and decide nothing here."""
+    """Reading the elements of a 200 MB tree ensemble takes half a second and does not affect the estimate."""
     model = write_ensemble(tmp_path / "m.onnx", 300_000)
     expected = estimate_job_bytes(Load(model=str(model)))
     copy = write_ensemble(tmp_path / "copy.onnx", 300_000)
@@ -115,7 +115,7 @@ def test_estimate_reads_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_limit_leaves_room_for_attribute_lists(tmp_path: Path) -> None:
-    """A tree ensemble of more than 400 MB loads, although it takes 13 times its size."""
+    """A tree ensemble of more than 400 MB fits into its limit, although loading takes 13 times its size."""
     model = write_ensemble(tmp_path / "m.onnx", 300_000)
     size, lists = model.stat().st_size, 2 * 300_000 * (5 + 12)
 
@@ -127,7 +127,7 @@ def test_limit_leaves_room_for_attribute_lists(tmp_path: Path) -> None:
 
 
 def test_estimate_of_an_export(tmp_path: Path) -> None:
-    """A framework takes memory, too, and its weights as often as it copies them; the committed model has their size."""
+    """An export needs memory for the framework and for copies of the weights, estimated from the committed model."""
     model = str(write_model_with_data(tmp_path))
     weights = EXPORT_FACTOR * (Path(model).stat().st_size + 8 * MIB)
     case = InputCase(name="one", origin="generated", inputs={})
@@ -145,21 +145,21 @@ def test_estimate_of_an_export(tmp_path: Path) -> None:
 
 
 def test_estimate_of_other_jobs_of_a_toolchain() -> None:
-    """Inputs may be made with a framework; a probe imports one if it is asked to."""
+    """Input callables, and probes that import an exporter, need memory for a framework."""
     assert estimate_job_bytes(Inputs(source="", output="", folder="")) == FRAMEWORK_BYTES
     assert estimate_job_bytes(Probe(exporters=("torch",))) == FRAMEWORK_BYTES
 
 
 @pytest.mark.parametrize("available_gib", [4, 16, 24, 1024])
 def test_exports_of_small_models_are_not_large(available_gib: int) -> None:
-    """They run beside runtimes, in a process that stays: importing a framework takes seconds."""
+    """Exports of small models run concurrently with other jobs."""
     slots = WorkerSlots(2, lambda: available_gib * 1024 * MIB)
 
     assert not slots.is_large(FRAMEWORK_BYTES + EXPORT_FACTOR * MIB)
 
 
 def test_estimate_without_a_model(tmp_path: Path) -> None:
-    """What is no model, or is not there, is a job like any other."""
+    """A missing or invalid model gets the default estimate."""
     (tmp_path / "m.onnx").write_bytes(b"\xff" * 100)
 
     assert estimate_job_bytes(Probe()) == WORKER_BYTES
@@ -169,7 +169,7 @@ def test_estimate_without_a_model(tmp_path: Path) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Path:
-    """A machine with 1 GiB available, and no control group that limits memory."""
+    """Return a fake machine with 1 GiB of available memory and no cgroup memory limit."""
     (tmp_path / "proc" / "self").mkdir(parents=True)
     (tmp_path / "proc" / "meminfo").write_text("MemTotal: 4194304 kB\nMemAvailable: 1048576 kB\nHugePages_Total: 0\n")
     (tmp_path / "proc" / "self" / "cgroup").write_text("9:cpu:/\n0::/\n")
@@ -177,7 +177,7 @@ def machine(tmp_path: Path) -> Path:
 
 
 def available_mib(machine: Path) -> int:
-    """Return the available memory of a machine that a test made."""
+    """Return the available memory of a fake machine."""
     return measure_available_bytes(machine / "proc", machine / "cgroup") // MIB
 
 
@@ -189,12 +189,12 @@ def write_files(folder: Path, **values: object) -> None:
 
 
 def test_available_memory_of_a_machine(machine: Path) -> None:
-    """Without a limit of a control group, it is what the kernel says."""
+    """Without a cgroup limit, the kernel's value is used."""
     assert available_mib(machine) == 1024
 
 
 def test_available_memory_of_a_control_group(machine: Path) -> None:
-    """The least of a group and of those above it; cached files that were not used lately count as available."""
+    """The smallest limit of a group and its parents counts; inactive cached files count as available."""
     (machine / "proc" / "self" / "cgroup").write_text("0::/ci/job\n")
     write_files(machine / "cgroup" / "ci", memory_max=600 * MIB, memory_current=500 * MIB)
     write_files(machine / "cgroup" / "ci", memory_stat=f"anon 1\ninactive_file {300 * MIB}")
@@ -208,7 +208,7 @@ def test_available_memory_of_a_control_group(machine: Path) -> None:
 
 
 def test_available_memory_in_a_container(machine: Path) -> None:
-    """A container sees its own group as the root, whatever path the host has for it."""
+    """In a container, the own group is the root, whatever path the host reports."""
     (machine / "proc" / "self" / "cgroup").write_text("0::/../../kubepods/pod\n")
     write_files(machine / "cgroup", memory_max=700 * MIB, memory_current=0, memory_stat="inactive_file 0")
 
@@ -216,7 +216,7 @@ def test_available_memory_in_a_container(machine: Path) -> None:
 
 
 def test_available_memory_of_a_first_version_group(machine: Path) -> None:
-    """Version 1 has other names, and a folder per controller."""
+    """cgroup version 1 has other file names, and a folder per controller."""
     (machine / "proc" / "self" / "cgroup").write_text("5:cpu,memory:/job\n4:pids:/job\n")
     write_files(machine / "cgroup" / "memory", memory_limit_in_bytes=2**63 - 4096, memory_usage_in_bytes=MIB)
     write_files(machine / "cgroup" / "memory" / "job", memory_limit_in_bytes=500 * MIB, memory_usage_in_bytes=200 * MIB)
@@ -226,7 +226,7 @@ def test_available_memory_of_a_first_version_group(machine: Path) -> None:
 
 
 def test_available_memory_of_a_group_without_statistics(machine: Path) -> None:
-    """Its limit holds, although it is not known how much of its memory are cached files."""
+    """The limit applies even if the size of the cached files is unknown."""
     write_files(machine / "cgroup", memory_max=700 * MIB, memory_current=100 * MIB)
 
     assert available_mib(machine) == 600
@@ -238,17 +238,17 @@ def test_available_memory_of_a_group_without_statistics(machine: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"0::/caf\xe9\n", b"0:/\n", b"\n"])
 def test_unreadable_list_of_groups(machine: Path, content: bytes) -> None:
-    """The memory of the machine is still known."""
+    """The memory of the machine is used."""
     (machine / "proc" / "self" / "cgroup").write_bytes(content)
 
     assert available_mib(machine) == 1024
 
 
 def test_available_memory_where_the_system_reports_none(tmp_path: Path) -> None:
-    """An assumption then stands in for it."""
+    """A default value is used."""
     assert measure_available_bytes(tmp_path, tmp_path) == UNKNOWN_MEMORY_BYTES
 
 
 def test_available_memory_of_this_machine() -> None:
-    """The real files can be read."""
+    """The real files of this machine can be read."""
     assert measure_available_bytes() > 64 * MIB

@@ -1,4 +1,4 @@
-"""Workers that crash, hang, flood, lie and allocate: each costs one job, and nothing of it passes for an answer."""
+"""Workers that crash, hang, flood, lie or allocate too much: each affects only its own job."""
 
 from __future__ import annotations
 
@@ -45,27 +45,27 @@ GOOD = Completed(result=LoadResult(providers=("Fake",)))
 
 
 class Recorder:
-    """Remembers what a display was told."""
+    """Records the events of a progress display."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, ...]] = []
 
     def started(self, seat: str, what: str) -> None:
-        """Remember it."""
+        """Record the start of a job."""
         self.events.append(("started", seat, what))
 
     def finished(self, seat: str, what: str, outcome: str) -> None:
-        """Remember it."""
+        """Record the end of a job."""
         self.events.append(("finished", seat, what, outcome))
 
 
 def ask(host: WorkerPool, seat: WorkerSpec, model: str) -> Observation:
-    """What comes of loading it."""
+    """Return the observation of loading a model."""
     return host.submit(seat, Load(model=model)).result(60)
 
 
 def pid_of(host: WorkerPool, seat: WorkerSpec) -> int:
-    """The process that serves a seat."""
+    """Return the id of the process that serves a worker specification."""
     observation = host.submit(seat, Probe()).result(60)
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
@@ -73,7 +73,7 @@ def pid_of(host: WorkerPool, seat: WorkerSpec) -> int:
 
 
 def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
-    """Whether it ends within ten seconds."""
+    """Return whether a process ends within ten seconds."""
     until = time.monotonic() + 10
     while is_alive(pid) and time.monotonic() < until:
         time.sleep(0.02)
@@ -81,14 +81,14 @@ def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
 
 
 def test_one_process_serves_all_jobs_of_a_seat(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """The second job finds the first one's worker."""
+    """All jobs of a worker specification run in one process."""
     pids = {pid_of(fake_host, fake) for _ in range(3)}
 
     assert len(pids) == 1
 
 
 def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """The signal, the phase and the log are told; the next job has a new worker."""
+    """The observation contains the signal, the phase and the log; the next job gets a new worker."""
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("segfault", "good")]
 
     assert [Crashed(signal="SIGSEGV", during="load", log="about to fall"), GOOD] == [job.result(60) for job in jobs]
@@ -100,7 +100,7 @@ def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> No
 def test_extensions_that_fall_are_no_fault_of_the_model(
     fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str
 ) -> None:
-    """What ends the worker while libraries are registered leaves the model undecided; the next job gets its worker."""
+    """A crash or hang while extensions are registered leaves the model undecided; the next job gets a new worker."""
     observation = ask(fake_host, fake, model)
 
     assert Unavailable(reason=f"the extensions cannot be registered: {expected}") == observation
@@ -108,12 +108,12 @@ def test_extensions_that_fall_are_no_fault_of_the_model(
 
 
 def test_a_worker_that_ends_by_itself_has_crashed(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """`os._exit` in native code is no answer."""
+    """A worker that calls `os._exit` has crashed."""
     assert Crashed(signal="exit status 3", during="load", log="") == ask(fake_host, fake, "exit_3")
 
 
 def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """`sys.exit` does not end the worker."""
+    """`sys.exit` is reported as a failure and does not end the worker."""
     before = pid_of(fake_host, fake)
     observation = ask(fake_host, fake, "system_exit")
 
@@ -124,7 +124,7 @@ def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: 
 
 @pytest.mark.parametrize("model", ["hang", "hang_with_the_lock"])
 def test_what_does_not_end_is_ended(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
-    """Also native code that holds the interpreter's lock; the next job works."""
+    """A hanging job times out, even in native code that keeps the GIL; the next job works."""
     during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
 
     assert TimedOut(limit_s=2, during=during, log="") == ask(fake_host, fake, str(tmp_path / model))
@@ -132,21 +132,21 @@ def test_what_does_not_end_is_ended(fake_host: WorkerPool, fake: WorkerSpec, tmp
 
 
 def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """200 MB on both streams are read and forgotten."""
+    """200 MB on both streams are read and discarded."""
     limits = JobLimits(time_s=60)
 
     assert fake_host.submit(fake, Load(model="flood"), limits=limits).result(60) == GOOD
 
 
 def test_a_flood_of_phases_is_ended(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """The time limit holds however much a worker says."""
+    """The time limit applies regardless of how many messages a worker sends."""
     assert isinstance(ask(fake_host, fake, "flood_of_phases"), TimedOut)
     assert ask(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
 def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """2 GiB are refused under a limit of 1 GiB and given under one of 4 GiB, by the same worker."""
+    """The same worker refuses 2 GiB under a limit of 1 GiB and allocates it under a limit of 4 GiB."""
     before = pid_of(fake_host, fake)
     refused = ask(fake_host, fake, "allocate")
     given = fake_host.submit(fake, Load(model="allocate"), limits=JobLimits(60, 4096)).result(60)
@@ -158,7 +158,7 @@ def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> N
 
 
 def test_jobs_cannot_be_read_by_what_is_run(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """A source that reads its standard input finds it empty."""
+    """Code that reads its standard input finds it empty and does not consume queued jobs."""
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("read_stdin", "good")]
 
     assert Completed(result=LoadResult(providers=("read ''",))) == jobs[0].result(60)
@@ -166,7 +166,7 @@ def test_jobs_cannot_be_read_by_what_is_run(fake_host: WorkerPool, fake: WorkerS
 
 
 def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """Escapes and surrogates are gone, and its length is bounded."""
+    """Escape sequences and surrogates are removed, and the length is limited."""
     observation = ask(fake_host, fake, "raise_hostile")
 
     assert isinstance(observation, Refused)
@@ -178,7 +178,7 @@ def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec
     "model", ["wrong_kind", "wrong_type", "overlong", "no_json", "no_utf8", "deep", "not_to_us", "twice"]
 )
 def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
-    """Whatever else a worker says is a crash, its own or that of the next job, and never a pass of the next."""
+    """An invalid response is a crash of its own or of the next job, and never a pass."""
     first = ask(fake_host, fake, model)
     if model == "twice":
         assert first == GOOD
@@ -193,7 +193,7 @@ def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: s
 def test_outputs_that_are_not_there_are_no_answer(
     fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str
 ) -> None:
-    """A run is believed only with every case, every output, and every file where it belongs."""
+    """A run is accepted only with every case and every output, each in its expected place."""
     output = tmp_path / "output"
     output.mkdir()
     (tmp_path / "foreign.npy").touch()
@@ -204,7 +204,7 @@ def test_outputs_that_are_not_there_are_no_answer(
 
 
 def test_a_worker_that_died_at_rest_is_replaced(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """Its death is no job's."""
+    """The death of an idle worker is not attributed to a job."""
     os.kill(pid_of(fake_host, fake), signal.SIGKILL)
     time.sleep(0.5)
 
@@ -214,7 +214,7 @@ def test_a_worker_that_died_at_rest_is_replaced(fake_host: WorkerPool, fake: Wor
 def test_children_of_a_worker_end_with_it(
     fake_host: WorkerPool, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
-    """What a job left running does not outlive the crash."""
+    """Child processes of a job are killed when the worker crashes."""
     observation = ask(fake_host, fake, "with_a_child")
 
     assert isinstance(observation, Crashed)
@@ -222,7 +222,7 @@ def test_children_of_a_worker_end_with_it(
 
 
 def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
-    """Two jobs that wait for each other end."""
+    """Two jobs that wait for each other complete on different workers."""
     seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
     jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
 
@@ -230,7 +230,7 @@ def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
 
 
 def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path) -> None:
-    """With one at once, two jobs that wait for each other do not meet."""
+    """With one slot, two jobs that wait for each other do not run at the same time."""
     recorder = Recorder()
     limits = JobLimits(time_s=1)
     with WorkerPool(
@@ -245,7 +245,7 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
 
 
 def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
-    """However many may be busy: two jobs that wait for each other do not meet."""
+    """Workers with the same `turn` never run at the same time, regardless of the number of slots."""
     with WorkerPool(
         Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False
     ) as host:
@@ -257,7 +257,7 @@ def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path)
 
 
 def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: WorkerSpec) -> None:
-    """First come, first served; a display is told each."""
+    """Jobs run in the order of submission, and the display is notified of each."""
     recorder = Recorder()
     with WorkerPool(Environments(tmp_path, offline=True), 2, None, recorder, worker=fake_worker) as host:
         jobs = [host.submit(fake, Load(model=name)) for name in ("exit_3", "good", "wrong_type")]
@@ -291,7 +291,7 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
     ],
 )
 def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
-    """That is nobody's finding: every job is told why, and nothing is tried twice."""
+    """Every job is unavailable with the same reason, and the start is not retried."""
     observations = [ask(fake_host, seat, "good") for _ in range(2)]
 
     assert isinstance(observations[0], Unavailable)
@@ -300,7 +300,7 @@ def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: Wo
 
 
 def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its own variables are added; what would change a runtime's mind is taken away."""
+    """The specification's variables are added, and variables that change a runtime's behavior are removed."""
     monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
     seat = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
     observation = fake_host.submit(seat, Probe()).result(60)
@@ -312,7 +312,7 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, mon
 
 
 def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two workers of one hash seed agree; the path is the user's, and the worker's own modules are not on it."""
+    """Workers with the same hash seed agree; `sys.path` contains the user's folders, but not the worker's."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
     seat = WorkerSpec("toolchain", interpreter=Path(sys.executable), environment=(("PYTHONHASHSEED", "7"),))
     seen = [_export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
@@ -326,7 +326,7 @@ def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monk
 def test_an_engine_sees_only_its_environment(
     fake_host: WorkerPool, fake: WorkerSpec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """What the user set for Python does not reach it."""
+    """PYTHONPATH does not affect an engine."""
     (tmp_path / "json.py").write_text("raise SystemExit('not for you')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
@@ -343,7 +343,7 @@ def _export(host: WorkerPool, seat: WorkerSpec) -> dict[str, Any]:
 
 
 def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """What an earlier job printed is not in it."""
+    """The log does not contain output of earlier jobs."""
     ask(fake_host, fake, "flood")
     time.sleep(0.3)
 
@@ -351,7 +351,7 @@ def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec)
 
 
 def test_of_a_log_the_end_is_kept() -> None:
-    """However long it is."""
+    """The log keeps the end of the output, regardless of its length."""
     script = "import os; os.write(2, b'x' * 10**7 + b'the end')"
     child = subprocesses.WorkerProcess(subprocesses.start_program([sys.executable, "-c", script], bound="group"))
     end_of_lines = child.receive(30)
@@ -365,7 +365,7 @@ def test_of_a_log_the_end_is_kept() -> None:
 def test_closing_ends_what_runs_and_cancels_what_waits(
     fake_worker: Path, tmp_path: Path, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
-    """Nobody is told that the model hung."""
+    """Closing the pool ends running jobs and cancels waiting ones, without reporting a timeout."""
     with WorkerPool(Environments(tmp_path, offline=True), 2, worker=fake_worker, limited=False) as host:
         pid = pid_of(host, fake)
         jobs = [host.submit(fake, Load(model=str(tmp_path / name))) for name in ("hang_with_the_lock", "good")]
@@ -383,7 +383,7 @@ def test_closing_ends_what_runs_and_cancels_what_waits(
 def test_no_worker_outlives_its_host(
     fake_worker: Path, tmp_path: Path, is_alive: Callable[[int], bool], end: signal.Signals, *, limited: bool
 ) -> None:
-    """However the host ends, in the middle of native code that holds the interpreter's lock."""
+    """The worker ends with its pool's process, even in native code that keeps the GIL."""
     script = f"""
         import sys
         from pathlib import Path
@@ -426,7 +426,7 @@ def _wait_for(path: Path) -> Path:
 
 
 def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec, tmp_path: Path) -> None:
-    """Allocators keep much of a large model's memory: the next job gets a new process."""
+    """Allocators keep much of a large model's memory, so the next job gets a new process."""
     (tmp_path / "good").touch()
     environments, limits = Environments(tmp_path, offline=True), JobLimits(time_s=2)
     with WorkerPool(environments, 2, limits, worker=fake_worker, limited=False, measure_memory=lambda: 2**31) as host:
@@ -444,7 +444,7 @@ def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec
 def test_a_large_model_is_loaded_again_by_the_same_process(
     fake_worker: Path, fake: WorkerSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its next level, submitted when the first one ends, needs no new process, and no other model comes between."""
+    """The next optimization level of a large model uses the same process, and no other model runs in between."""
     (tmp_path / "good").touch()
     os.truncate(tmp_path / "good", LARGE_JOB_BYTES // 2)  # weights count twice
     starts, recorder, loads = list[object](), Recorder(), list[Future[Observation]]()
@@ -478,7 +478,7 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
 
 
 def test_jobs_that_need_more_than_there_is_run_one_by_one(tmp_path: Path) -> None:
-    """Exports, a probe of their framework and other workers end, however little memory is available."""
+    """Jobs that need more than the available memory run one at a time and complete."""
     toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "toolchain again")]
     command = Command(argv=(sys.executable, "-c", "pass"), folder=str(tmp_path))
     jobs = [command, Probe(exporters=("json",)), Probe(), command]

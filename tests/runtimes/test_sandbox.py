@@ -1,4 +1,4 @@
-"""An engine that is hostile gets nothing that it does not need; the same attempts succeed where nothing is limited."""
+"""The sandbox denies a hostile engine everything it does not need; without the sandbox the same attempts succeed."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ NEEDS = {
 
 
 class Den:
-    """Where a hostile engine lives, and what lies around it."""
+    """A hostile engine with its models, and files outside that it must not touch."""
 
     def __init__(self, folder: Path, seat: WorkerSpec, worker: Path, cache: Path) -> None:
         self.folder = folder
@@ -73,16 +73,16 @@ class Den:
         self._seat = seat
 
     def host(self, *, limited: bool) -> WorkerPool:
-        """One that runs it."""
+        """Return a worker pool that runs the engine."""
         environments = Environments(self._cache, offline=False)
         return WorkerPool(environments, 1, JobLimits(time_s=30), worker=self._worker, limited=limited)
 
     def seat(self, port: int) -> WorkerSpec:
-        """A locked runtime whose engine is hostile."""
+        """Return a locked runtime whose engine is hostile."""
         return replace(self._seat, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
 
     def model(self, name: str) -> str:
-        """A model that has it do something; with fresh keys around it."""
+        """Write a model that requests an attempt, and restore the outside files."""
         (self.models / name).write_text("the model")
         (self.outside / "key").write_text("secret")
         (self.outside / "spare").write_text("secret")
@@ -91,20 +91,20 @@ class Den:
 
 @pytest.fixture
 def den(tmp_path: Path, fake_worker: Path, cache: Path, locked: Callable[[str], Locked]) -> Den:
-    """A hostile engine in the environment of a real one."""
+    """Return a hostile engine in the environment of a real one."""
     runtime, packages = locked("1.31.1")
     return Den(tmp_path, WorkerSpec("hostile 1.0", "hostile", runtime, packages), fake_worker, cache)
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Where somebody listens."""
+    """Yield the port of a listening socket."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> dict[str, Observation]:
-    """What comes of each."""
+    """Return the observation of each attempt."""
     with den.host(limited=limited) as host:
         host.show(den.models)
         return {name: host.submit(den.seat(port), Load(model=den.model(name))).result(60) for name in names}
@@ -112,7 +112,7 @@ def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> d
 
 @held
 def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
-    """Each attempt is refused by the system, and the worker goes on; nothing outside has changed."""
+    """The system refuses each attempt, the worker stays usable, and nothing outside has changed."""
     seen = attempts(den, port, (*FILES, *OTHERS, "tell_a_secret"), limited=True)
 
     assert {name: type(each) for name, each in seen.items()} == dict.fromkeys(seen, Refused)
@@ -123,7 +123,7 @@ def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
 def test_each_attempt_succeeds_where_nothing_is_limited(
     den: Den, port: int, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that it is the limits which refuse it."""
+    """Each attempt succeeds without the sandbox, so it is the sandbox that refuses it."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     names = tuple(name for name in (*FILES, *OTHERS, "tell_a_secret") if name not in impossible())
     seen = attempts(den, port, names, limited=False)
@@ -134,7 +134,7 @@ def test_each_attempt_succeeds_where_nothing_is_limited(
 
 
 def impossible() -> set[str]:
-    """What the system that the tests run on lets nobody do."""
+    """Return the attempts that this system forbids for every process."""
     found = set()
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
         found.add("dump_core")
@@ -149,7 +149,7 @@ def impossible() -> set[str]:
 
 @held
 def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
-    """Its model, a folder of its own, threads; and it may end itself, which costs one job."""
+    """The engine can read its model, write to its own folder and start threads; its abort costs one job."""
     seen = attempts(den, port, (*NEEDS, "end_itself", "read_the_model"), limited=True)
 
     assert {name: Completed(result=LoadResult(providers=(NEEDS[name],))) for name in NEEDS} == {
@@ -161,7 +161,7 @@ def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
 
 @held
 def test_only_a_race_starts_programs(den: Den, port: int) -> None:
-    """It weighs models in fresh processes; there is no network even so."""
+    """A benchmark may start processes, because it measures memory in fresh ones, but has no network access."""
     job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
     with den.host(limited=True) as host:
         raced = host.submit(den.seat(port), job).result(60)
@@ -170,7 +170,7 @@ def test_only_a_race_starts_programs(den: Den, port: int) -> None:
 
 
 def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Path) -> None:
-    """Whatever it links to."""
+    """A symbolic link in place of an output is an invalid response."""
     (tmp_path / "out").mkdir()
     case = InputCase(name="one", origin="generated", inputs={})
     with den.host(limited=True) as host:
@@ -183,7 +183,7 @@ def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Pa
 
 
 def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what is known to be needed is passed on, and all scratch is the worker's own."""
+    """Only required variables are passed on, and all scratch folders are the worker's own."""
     for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "PIP_INDEX_URL", "SSH_AUTH_SOCK", "HF_TOKEN", "CUDA_PATH"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
@@ -196,11 +196,11 @@ def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.Mo
     assert "secret" not in seen.values()
     assert seen["OMP_NUM_THREADS"] == "2"
     assert {seen[name] for name in sandbox.HOME_VARIABLES} == {seen["HOME"]}
-    assert not Path(seen["HOME"]).exists()  # it is gone with the host
+    assert not Path(seen["HOME"]).exists()  # removed with the pool
 
 
 def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
-    """And is told no key either."""
+    """A user's own build also gets device paths, but no secrets."""
     variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
     own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
     locked = sandbox.runtime_variables(variables, Path("/scratch"), own=False)
@@ -210,7 +210,7 @@ def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
 
 
 def test_a_source_loses_what_is_the_runner_s_alone() -> None:
-    """It may have to sign in where its weights are; it is not to tell later steps what to do."""
+    """A source keeps credentials for its weights, but loses the runner's tokens and command files."""
     variables = dict.fromkeys(("HF_TOKEN", "SSH_AUTH_SOCK", "GITHUB_WORKSPACE", "GITHUB_ACTIONS", "HOME"), "x")
     taken = ("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "GITHUB_ENV", "GITHUB_PATH", "INPUT_TOKEN")
 
@@ -218,7 +218,7 @@ def test_a_source_loses_what_is_the_runner_s_alone() -> None:
 
 
 def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_path: Path) -> None:
-    """One worker serves all that was shown; a model elsewhere costs a start, and is read."""
+    """One worker serves all visible folders; a model in another folder needs a new worker."""
     elsewhere = tmp_path / "elsewhere" / "read_the_model"
     elsewhere.parent.mkdir()
     elsewhere.write_text("another")
@@ -237,7 +237,7 @@ def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_
 
 @held
 def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
-    """Also in a folder of which only what is no key is shown, entry by entry."""
+    """A model added after the start is readable, even in a folder that is exposed entry by entry to hide secrets."""
     with den.host(limited=True) as host:
         host.show(den.models)
         first = host.submit(den.seat(port), Load(model=den.model("start_a_thread"))).result(60)
@@ -249,7 +249,7 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
 
 @held
 def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: Path) -> None:
-    """As the caches of downloads have it, where data lies beside what the link leads to."""
+    """The folder that a link points to is readable, because download caches keep external data there."""
     (tmp_path / "blobs").mkdir()
     (tmp_path / "blobs" / "1").write_text("by a link")
     (den.models / "read_the_model").symlink_to(tmp_path / "blobs" / "1")
@@ -261,7 +261,7 @@ def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: P
 
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
 def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
-    """And the job is done."""
+    """The missing restrictions are noted, and the job runs."""
     old = tmp_path / "worker"
     shutil.copytree(fake_worker, old)
     with (old / "linux_sandbox.py").open("a") as module:
@@ -279,7 +279,7 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
 
 @pytest.mark.skipif(not LINUX, reason="engines are limited on Linux alone")
 def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Path, tmp_path: Path) -> None:
-    """Which is said: the model is not to blame for it."""
+    """The engine runs without the sandbox, and a note reports it."""
     with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
         seat = WorkerSpec("shy 1.0", "shy", interpreter=Path(sys.executable))
         observation = host.submit(seat, Load(model=str(tmp_path / "x.onnx"))).result(60)
@@ -302,19 +302,19 @@ def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Pat
     ],
 )
 def test_what_rights_cover(has: Permissions, wants: Permissions, *, covered: bool) -> None:
-    """A folder is shown with all below it; together they cover both."""
+    """Permission for a folder covers everything below it, and combined permissions cover both."""
     assert covered is has.covers(wants)
     assert (has | wants).covers(wants)
 
 
 @pytest.mark.parametrize(("memory_mib", "file_mib"), [(None, 8192), (8192, 8192), (8193, 16384), (40_000, 65536)])
 def test_files_may_be_as_large_as_a_job_s_memory(memory_mib: int | None, file_mib: int) -> None:
-    """An output was in memory before it was written."""
+    """The file size limit follows from the memory limit, because outputs are in memory before they are written."""
     assert sandbox.required_permissions(Load(model="/a/b.onnx"), memory_mib, own=False).file_mib == file_mib
 
 
 def deliver(write: Callable[[Path], object], target: Path) -> Path:
-    """Deliver one output that `write` writes; it is cut off afterwards, as a worker could that has it open."""
+    """Deliver one output of `write`, then truncate its file, as a worker could that still has it open."""
     folder, job = sandbox.WorkerFolder(), Run(model="m.onnx", cases=(), output=str(target))
     inner = folder.redirect(job)
     assert isinstance(inner, Run)
@@ -334,14 +334,14 @@ def deliver(write: Callable[[Path], object], target: Path) -> Path:
 
 
 def test_a_delivered_output_is_out_of_reach(tmp_path: Path) -> None:
-    """A worker that keeps its file open cannot change an array that is compared, or cut off one that is mapped."""
+    """A worker that keeps an output file open cannot change or truncate the delivered copy."""
     delivered = deliver(lambda path: np.save(path, np.ones(300_000, np.float32)), tmp_path / "outputs")
 
     assert load_array(delivered).sum() == 300_000
 
 
 def test_a_hole_of_an_output_takes_no_space(tmp_path: Path) -> None:
-    """A small file that claims to be large stays small; what lies around holes is complete."""
+    """A sparse output stays sparse when it is copied, and the data around its holes is complete."""
 
     def write(path: Path) -> None:
         values = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(75 * 2**20,))
@@ -354,7 +354,7 @@ def test_a_hole_of_an_output_takes_no_space(tmp_path: Path) -> None:
 
 
 def test_an_output_of_zeros_is_complete(tmp_path: Path) -> None:
-    """The last chunk may be a hole."""
+    """The copy is complete if the last chunk is a hole."""
     delivered = deliver(lambda path: np.save(path, np.zeros(3 * 2**20, np.uint8)), tmp_path / "outputs")
 
     assert load_array(delivered).shape == (3 * 2**20,)

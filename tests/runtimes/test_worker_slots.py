@@ -1,4 +1,4 @@
-"""Which of several waiting jobs starts, and what runs at the same time."""
+"""Scheduling of waiting jobs, and limits on jobs that run at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 2**20
 
 
 class Concurrency:
-    """Runs jobs of given needs in threads, and records the needs of those that run at the same time."""
+    """Runs jobs in threads, and records the memory needs of those that run at the same time."""
 
     def __init__(self, slots: WorkerSlots) -> None:
         self.moments: list[tuple[int, ...]] = []
@@ -44,7 +44,7 @@ class Concurrency:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
+    """Wait until another thread makes the condition true."""
     until = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < until
@@ -57,7 +57,7 @@ def is_waiting(slots: WorkerSlots, priority: Priority) -> bool:
 
 
 def test_higher_priority_goes_first() -> None:
-    """However long the others have waited."""
+    """A job of higher priority starts first, regardless of how long others have waited."""
     slots, order, threads = WorkerSlots(1), list[Priority](), list[threading.Thread]()
 
     def work(rank: Priority) -> None:
@@ -76,7 +76,7 @@ def test_higher_priority_goes_first() -> None:
 
 
 def test_a_failed_job_releases_its_slot() -> None:
-    """No more jobs run than there are slots, and an error in one does not keep its slot."""
+    """No more jobs run than there are slots, and a failing job releases its slot."""
     slots, inside, most = WorkerSlots(2), list[int](), list[int]()
 
     def work(number: int) -> None:
@@ -101,7 +101,7 @@ def test_a_failed_job_releases_its_slot() -> None:
 
 
 def test_running_jobs_fit_into_memory() -> None:
-    """The sum of what running jobs need stays below the available memory."""
+    """The total need of the running jobs stays below the available memory."""
     concurrency = Concurrency(WorkerSlots(8, lambda: GIB))
     needs = [200 * MIB] * 12 + [300 * MIB] * 12
     random.Random(0).shuffle(needs)
@@ -114,7 +114,7 @@ def test_running_jobs_fit_into_memory() -> None:
 
 
 def test_large_job_runs_alone() -> None:
-    """Also if the memory is enough for two: its own memory is then the peak."""
+    """A large job runs alone even if two would fit, so that the measured peak is its own."""
     slots = WorkerSlots(4, lambda: 16 * GIB)
     concurrency = Concurrency(slots)
     large = LARGE_JOB_BYTES
@@ -128,7 +128,7 @@ def test_large_job_runs_alone() -> None:
 
 
 def test_large_depends_on_the_machine() -> None:
-    """On a machine with much memory, models of some GB run side by side."""
+    """On a machine with much memory, models of some GB run concurrently."""
     slots = WorkerSlots(2, lambda: 512 * GIB)
 
     assert not slots.is_large(8 * GIB)
@@ -136,7 +136,7 @@ def test_large_depends_on_the_machine() -> None:
 
 
 def test_job_beyond_all_memory_runs_alone() -> None:
-    """It is not refused and waits for no memory that never comes."""
+    """A job that needs more than all memory runs alone instead of waiting forever."""
     concurrency = Concurrency(WorkerSlots(4, lambda: 0))
 
     concurrency.run([3 * GIB, 10, 10, 2 * GIB])
@@ -145,7 +145,7 @@ def test_job_beyond_all_memory_runs_alone() -> None:
 
 
 def test_memory_is_measured_again() -> None:
-    """Memory that other programs took since the start is not given to a job that runs next to others."""
+    """Available memory is measured before each start, because other programs may have taken some."""
     available = [2 * GIB]
     slots = WorkerSlots(4, lambda: available[0])
     started = threading.Event()
@@ -167,7 +167,7 @@ def test_memory_is_measured_again() -> None:
 
 
 def test_a_large_job_is_not_overtaken() -> None:
-    """Small jobs that come later wait for it; it would start last if they filled every moment."""
+    """Small jobs submitted later wait for a large one, which would otherwise start last."""
     slots, order = WorkerSlots(4, lambda: 16 * GIB), list[int]()
 
     def work(need: int) -> None:
@@ -186,7 +186,7 @@ def test_a_large_job_is_not_overtaken() -> None:
 
 
 def test_a_failed_measurement_blocks_no_other_job() -> None:
-    """A job whose memory cannot be measured fails, and those of a lower priority still start."""
+    """A job whose memory cannot be measured fails, and jobs of lower priority still start."""
     measurements = [GIB]
     slots, done = WorkerSlots(2, measurements.pop), threading.Event()
 

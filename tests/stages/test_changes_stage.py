@@ -1,4 +1,4 @@
-"""What became of models since a revision: what they were, what they are called now, and what cannot be told."""
+"""Changes of models since a revision: previous versions, renamed models and incomplete comparisons."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TWO = "g (float[N, 4] x, float[N, 4] z) => (float[N, 4] y) <float[4] w = {1, 2, 
 
 
 class Repository:
-    """A project in a git repository, in a folder of it or at its root."""
+    """A project at the root or in a folder of a git repository."""
 
     def __init__(self, root: Path, below: str = "") -> None:
         self.root = root
@@ -51,34 +51,34 @@ class Repository:
         self.folder.mkdir(parents=True)
 
     def write(self, name: str, text: str = NET, head: str = HEAD) -> Path:
-        """A model of that name."""
+        """Write a model with this name."""
         return write(self.folder / "models" / name, parse(text, head))
 
     def write_external(self, name: str, text: str = NET, location: str = "w.bin") -> None:
-        """A model with all of its weights in a file beside it."""
+        """Write a model with all its weights in an external file in the same folder."""
         model = parse(text)
         data = make_external(model, location)
         (write(self.folder / "models" / name, model).parent / location).write_bytes(data)
 
     def move(self, old: str, new: str) -> None:
-        """Give a model another name."""
+        """Rename a model."""
         (self.folder / "models" / new).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / "models" / old).rename(self.folder / "models" / new)
 
     def project(self) -> Project:
-        """The project as it is."""
+        """Return the project in its current state."""
         (self.folder / "onnxgate.toml").write_text(self.config)
         return load_config(self.folder / "onnxgate.toml")
 
     def lock(self) -> Lock:
-        """Lock the models as they are, and no runtime."""
+        """Lock the models in their current state, without runtimes."""
         project = self.project()
         lock = Lock(models=lock_models(project.models(), self.old_lock().models, {}))
         project.lock_path.write_text(render_lock(lock))
         return lock
 
     def commit(self, *, locked: bool = True) -> str:
-        """Commit everything."""
+        """Commit all files."""
         if locked:
             self.lock()
         else:
@@ -86,7 +86,7 @@ class Repository:
         return commit(self.root)
 
     def old_lock(self) -> Lock:
-        """What was locked last."""
+        """Return the last lock."""
         path = self.folder / "onnxgate.lock"
         return load_lock(path) if path.exists() else Lock()
 
@@ -98,7 +98,7 @@ class Repository:
         offline: bool = True,
         analyzer: StaticAnalyzer | None = None,
     ) -> DetectedChanges:
-        """What became of the models since a revision; an analyzer may have a cache and children."""
+        """Return the changes since a revision; an analyzer may have a cache and child processes."""
         project, lock = self.project(), self.old_lock()
         models = project.models(paths, base=self.folder)
         files = inspect_files(models, lock)
@@ -117,7 +117,7 @@ class Repository:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Repository:
-    """One whose project is the whole repository, with two committed models."""
+    """Return a repository whose root is the project, with two committed models."""
     made = Repository(tmp_path / "repository")
     made.write("a.onnx")
     made.write("b.onnx", NET.replace("Add", "Mul"))
@@ -126,19 +126,19 @@ def repository(tmp_path: Path) -> Repository:
 
 
 def said(found: DetectedChanges) -> list[tuple[str, str, str]]:
-    """Changes in brief."""
+    """Return the changes in short form."""
     return [(each.kind, each.model, each.before) for each in found.changes]
 
 
 def only(found: DetectedChanges) -> ModelChange:
-    """The one model that has other content, where nothing else is said."""
+    """Return the only changed model, if there are no incomplete checks and no remarks."""
     assert (found.undone, found.remarks) == ([], [])
     (change,) = found.subjects
     return change
 
 
 def point(file: Path) -> bytes:
-    """Leave a Git LFS pointer in the place of a file; what it points to."""
+    """Replace a file with its Git LFS pointer, and return the file's content."""
     content = file.read_bytes()
     oid = hashlib.sha256(content).hexdigest()
     file.write_text(f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n")
@@ -146,7 +146,7 @@ def point(file: Path) -> bytes:
 
 
 def test_nothing_changed(repository: Repository) -> None:
-    """There is nothing to say, and no old content is read: it is not even there."""
+    """Without changes, no old content is read; here it is even missing."""
     blob = git(repository.root, "rev-parse", "HEAD:models/a.onnx")
     (repository.root / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
 
@@ -154,7 +154,7 @@ def test_nothing_changed(repository: Repository) -> None:
 
 
 def test_what_it_was(repository: Repository) -> None:
-    """Facts of both, how far weights moved, from which release on it loads, and which promised ones are lost."""
+    """The change has the facts of both versions, the weight changes, the minimum release and the lost releases."""
     repository.write("a.onnx", TWO.replace("4}", "5}"), OPSET_21)
     found = repository.since()
     change = only(found)
@@ -190,7 +190,7 @@ def test_what_it_was(repository: Repository) -> None:
     ],
 )
 def test_what_targets_promise(repository: Repository, target: str, lost: tuple[str, ...]) -> None:
-    """Any release that a requirement admits, be it locked or not; not of builds of one's own."""
+    """All releases in the supported range count, locked or not, except those of user-provided builds."""
     repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
     repository.write("a.onnx", NET, OPSET_21)
 
@@ -198,7 +198,7 @@ def test_what_targets_promise(repository: Repository, target: str, lost: tuple[s
 
 
 def test_no_promise_of_onnxruntime(repository: Repository) -> None:
-    """Where no target asks for it, its releases are nobody's business."""
+    """Without a target that requires ONNX Runtime, its releases are not compared."""
     repository.config = 'models = ["models/*.onnx"]\n[targets.edge]\nruntime = "openvino>=2026"\n'
     repository.write("a.onnx", NET, OPSET_21)
 
@@ -206,7 +206,7 @@ def test_no_promise_of_onnxruntime(repository: Repository) -> None:
 
 
 def test_releases_that_nobody_can_predict(repository: Repository) -> None:
-    """An extension may register what is unknown: nothing is guessed, and a remark says which releases are open."""
+    """Releases without a prediction, because of an extension, are named in a remark."""
     own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
     repository.config = CONFIG + 'extensions = ["onnxruntime-extensions"]\n'
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
@@ -225,7 +225,7 @@ INT8 = (
     "g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> "
     "{ s = Add(x, w) c = Cast <to = 3> (s) d = Add(c, c) y = Cast <to = 1> (d) }"
 )
-"""ONNX Runtime adds int8 on a CPU since 1.21."""
+"""ONNX Runtime adds int8 on CPU since 1.21."""
 GPU_TOO = """
 [targets.gpu]
 runtime = "onnxruntime-gpu>=1.17"
@@ -236,7 +236,7 @@ required = false
 
 
 def test_each_target_has_its_own_providers(repository: Repository) -> None:
-    """What a GPU's kernels may do for one target hides nothing from another that promises a CPU."""
+    """A target with a GPU provider does not affect the predictions for a CPU target."""
     repository.config = CONFIG.replace("<1.32", "<1.19") + GPU_TOO
     repository.write("a.onnx", INT8)
     found = repository.since()
@@ -246,7 +246,7 @@ def test_each_target_has_its_own_providers(repository: Repository) -> None:
 
 
 def test_each_target_has_its_own_extensions(repository: Repository) -> None:
-    """What an extension may register is nobody else's; nor are releases lost that nobody else asked for."""
+    """An extension affects only its own target, and only releases in a target's range can be lost."""
     repository.config = (
         CONFIG.replace("<1.32", "<1.17.3")
         + '[targets.more]\nruntime = "onnxruntime>=1.17.3"\nextensions = ["onnxruntime-extensions"]\n'
@@ -263,7 +263,7 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
 
 
 def test_lost_where_others_are_open(repository: Repository) -> None:
-    """One release that nobody can predict makes no other one unknown."""
+    """A release without a prediction does not prevent others from being lost."""
     then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
     now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
     found = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
@@ -273,7 +273,7 @@ def test_lost_where_others_are_open(repository: Repository) -> None:
 
 @pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
 def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool) -> None:
-    """However many models did not change."""
+    """The number of git calls does not depend on the number of unchanged models."""
     asked: list[object] = []
     monkeypatch.setattr(git_asked, "run_git", lambda *each, **named: asked.append(each) or run_git(*each, **named))
     counts = []
@@ -296,7 +296,7 @@ def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.M
 
 
 def test_only_the_data_changed(repository: Repository) -> None:
-    """The model's own file is the same, and the model is not."""
+    """A change of the external data is a change of the model, although the model file is the same."""
     repository.write_external("a.onnx")
     repository.commit()
     repository.write_external("a.onnx", NET.replace("4}", "6}"))
@@ -308,7 +308,7 @@ def test_only_the_data_changed(repository: Repository) -> None:
 
 
 def test_new_and_gone(repository: Repository) -> None:
-    """A model with no baseline breaks nobody; one that is no more is said, also where its file was only left out."""
+    """Added and removed models are listed; a model that is now excluded counts as removed."""
     repository.write("c.onnx", TWO)
     (repository.folder / "models" / "b.onnx").unlink()
     repository.config = CONFIG.replace("[targets", 'exclude = ["models/a.onnx"]\n[targets', 1)
@@ -323,7 +323,7 @@ def test_new_and_gone(repository: Repository) -> None:
 
 
 def test_moved(repository: Repository) -> None:
-    """Equal content under another name is the same model."""
+    """A model with equal content under another name is renamed."""
     repository.move("a.onnx", "deep/er/name.onnx")
     found = repository.since()
 
@@ -332,7 +332,7 @@ def test_moved(repository: Repository) -> None:
 
 
 def test_behind_a_link_to_a_folder(repository: Repository) -> None:
-    """The folder that is current is another one, and the lock of then says nothing of it."""
+    """The linked folder is now another one, so the model behind the link has changed."""
     for name, text in (("v1", NET), ("v2", TWO)):
         write(repository.root / "all" / name / "c.onnx", parse(text))
     link = repository.folder / "models" / "current"
@@ -348,14 +348,14 @@ def test_behind_a_link_to_a_folder(repository: Repository) -> None:
 
 
 def test_copied(repository: Repository) -> None:
-    """A copy beside its original is new."""
+    """A copy of an existing model is a new model."""
     shutil.copy(repository.folder / "models" / "a.onnx", repository.folder / "models" / "copy.onnx")
 
     assert said(repository.since()) == [("added", "models/copy.onnx", "")]
 
 
 def test_moved_and_changed(repository: Repository) -> None:
-    """One name in another folder, with the inputs and outputs that it had."""
+    """A changed model with the same file name and interface in another folder is renamed."""
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", NET.replace("4}", "5}"))
     found = repository.since()
@@ -370,7 +370,7 @@ def test_moved_and_changed(repository: Repository) -> None:
     ids=["another input", "another rank", "another name"],
 )
 def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
-    """Another interface is another model: what it breaks would be a false alarm."""
+    """A model of the same file name with another interface is a new model, to avoid false alarms."""
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", text)
 
@@ -384,7 +384,7 @@ def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
 
 
 def test_two_namesakes(repository: Repository) -> None:
-    """Which of them it was is not told by guessing."""
+    """With two candidates, neither is treated as the renamed model."""
     repository.move("a.onnx", "one/a.onnx")
     repository.write("one/a.onnx", NET.replace("4}", "5}"))
     repository.write("two/a.onnx", NET.replace("4}", "6}"))
@@ -404,7 +404,7 @@ def _large(last: float) -> str:
 
 
 def test_like_another(repository: Repository) -> None:
-    """Git tells that most of a file is the same: then it may have another input too."""
+    """If git detects a rename by similarity, the interface may differ."""
     repository.write("large.onnx", _large(1))
     repository.commit()
     repository.move("large.onnx", "renamed.onnx")
@@ -417,7 +417,7 @@ def test_like_another(repository: Repository) -> None:
 
 
 def test_all_pointers_are_alike(repository: Repository) -> None:
-    """Git takes one for another: what they point to are other models."""
+    """Similar Git LFS pointers are not a rename, because their contents are different models."""
     repository.write("large.onnx", _large(1))
     lock = repository.lock()
     point(repository.folder / "models" / "large.onnx")
@@ -434,7 +434,7 @@ def test_all_pointers_are_alike(repository: Repository) -> None:
 
 
 def test_broken_then(repository: Repository) -> None:
-    """What was no model cannot have been broken since: a remark, and nothing is left open."""
+    """An old version that was not a valid model results in a remark."""
     (repository.folder / "models" / "a.onnx").write_bytes(b"<html>not found</html>")
     repository.commit(locked=False)
     repository.write("a.onnx")
@@ -448,7 +448,7 @@ def test_broken_then(repository: Repository) -> None:
 
 
 def test_data_that_were_not_there(repository: Repository) -> None:
-    """Facts can be told without them, and weights cannot: that is said."""
+    """If the old external data is missing, facts are compared, and a remark reports that weights are not."""
     repository.write_external("a.onnx")
     (repository.folder / "models" / "w.bin").unlink()
     repository.commit(locked=False)
@@ -464,7 +464,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
 
 
 def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
-    """Its content need not be here."""
+    """The old lock describes the content of a pointer that was not fetched."""
     repository.lock()
     point(repository.folder / "models" / "a.onnx")
     commit(repository.root)
@@ -476,7 +476,7 @@ def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
 
 
 def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
-    """A stale lock is about another content: without what the pointer stands for there is no verdict."""
+    """If the lock does not describe the pointer's content, the comparison is incomplete."""
     repository.write("a.onnx", NET.replace("4}", "5}"))
     point(repository.folder / "models" / "a.onnx")
     commit(repository.root)
@@ -493,7 +493,7 @@ def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
 
 
 def test_lock_that_lies(repository: Repository) -> None:
-    """Content that is here is read, whatever the lock of then says of it."""
+    """Available content is read even if the old lock contradicts it."""
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
     lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
@@ -505,7 +505,7 @@ def test_lock_that_lies(repository: Repository) -> None:
 
 
 def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
-    """The same in Git LFS, where the content was fetched."""
+    """Content in the local Git LFS storage is read even if the old lock contradicts it."""
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
     lie = msgspec.structs.replace(lock, models={**lock.models, "models/a.onnx": entry})
@@ -523,7 +523,7 @@ def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
 
 @pytest.mark.parametrize("text", ["version = 99\n", "<<<<<<< ours\n", "\udcff"], ids=["newer", "conflict", "bytes"])
 def test_lock_that_cannot_be_read(repository: Repository, text: str) -> None:
-    """What was no lock tells nothing, and is no fault of today."""
+    """An unreadable old lock is ignored."""
     (repository.folder / "onnxgate.lock").write_text(text, errors="surrogateescape")
     commit(repository.root)
     (repository.folder / "onnxgate.lock").unlink()
@@ -533,7 +533,7 @@ def test_lock_that_cannot_be_read(repository: Repository, text: str) -> None:
 
 
 def test_pointers_to_the_same(repository: Repository) -> None:
-    """A model that moves into Git LFS is the one that it was, and so is one that moves out."""
+    """Moving a model into or out of Git LFS is not a change."""
     repository.lock()
     content = point(repository.folder / "models" / "a.onnx")
     into = repository.since()
@@ -545,7 +545,7 @@ def test_pointers_to_the_same(repository: Repository) -> None:
 
 
 def test_config_in_a_folder(tmp_path: Path) -> None:
-    """Git's names and the project's are not the same."""
+    """Paths of git and of the project differ if the config is in a subfolder."""
     repository = Repository(tmp_path / "repository", "ml/nets")
     repository.write_external("a.onnx")
     repository.commit()
@@ -557,7 +557,7 @@ def test_config_in_a_folder(tmp_path: Path) -> None:
 
 
 def test_config_that_moved(tmp_path: Path) -> None:
-    """The lock of then lies elsewhere, and tells of the models all the same."""
+    """An old lock in another folder still describes the models."""
     repository = Repository(tmp_path / "repository", "old")
     repository.write("a.onnx")
     repository.write("b.onnx", NET.replace("Add", "Mul"))
@@ -579,7 +579,7 @@ def test_config_that_moved(tmp_path: Path) -> None:
 
 
 def test_models_that_git_does_not_have(repository: Repository) -> None:
-    """Of those the lock alone knows what they were."""
+    """Models that git does not track are compared with their old lock entries."""
     (repository.root / ".gitignore").write_text("*.onnx\n")
     git(repository.root, "rm", "--quiet", "-r", "--cached", "models")
     repository.commit()
@@ -596,7 +596,7 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
 
 
 def test_entry_without_a_file(repository: Repository) -> None:
-    """What a stale lock still had of a model that git did not have is no baseline of a new one."""
+    """A stale lock entry is not a baseline for a new model."""
     (repository.folder / "models" / "a.onnx").unlink()
     repository.commit(locked=False)
     repository.write("a.onnx", TWO)
@@ -607,7 +607,7 @@ def test_entry_without_a_file(repository: Repository) -> None:
 
 
 def test_links(repository: Repository) -> None:
-    """A link is the file that it led to then; one that leads out of the repository is known to nobody."""
+    """A link is compared with its old target; a link out of the repository cannot be compared."""
     (repository.folder / "models" / "link.onnx").symlink_to("a.onnx")
     (repository.folder / "models" / "out.onnx").symlink_to("/etc/hostname")
     repository.commit(locked=False)
@@ -627,7 +627,7 @@ def test_links(repository: Repository) -> None:
 
 
 def test_submodule(repository: Repository, tmp_path: Path) -> None:
-    """Its models are those of the commit that the repository had of it."""
+    """Models in a submodule are compared with those of its recorded commit."""
     inner = Repository(tmp_path / "inner")
     write(inner.root / "s.onnx", parse(NET))
     commit(inner.root)
@@ -644,7 +644,7 @@ def test_submodule(repository: Repository, tmp_path: Path) -> None:
 
 
 def test_worktree(repository: Repository, tmp_path: Path) -> None:
-    """Its `.git` is a file."""
+    """In a worktree, `.git` is a file."""
     git(repository.root, "worktree", "add", "--quiet", "-b", "other", str(tmp_path / "other"))
     other = Repository.__new__(Repository)
     other.root = other.folder = tmp_path / "other"
@@ -656,7 +656,7 @@ def test_worktree(repository: Repository, tmp_path: Path) -> None:
 
 
 def test_selected_models(repository: Repository) -> None:
-    """Only those asked for are compared; what a model was called does not depend on that."""
+    """Only the selected models are compared, but renames are found among all models."""
     repository.write("a.onnx", TWO)
     repository.move("b.onnx", "deep/b.onnx")
 
@@ -665,7 +665,7 @@ def test_selected_models(repository: Repository) -> None:
 
 
 def test_new_model_that_cannot_be_read(repository: Repository) -> None:
-    """It may be the one that is gone, which is not called so then."""
+    """A new model that cannot be read may be a renamed one, so no model is reported as removed."""
     repository.move("b.onnx", "c.onnx")
     (repository.folder / "models" / "c.onnx").write_bytes(b"broken")
 
@@ -673,7 +673,7 @@ def test_new_model_that_cannot_be_read(repository: Repository) -> None:
 
 
 def test_revision_without_a_tree(repository: Repository) -> None:
-    """What cannot be listed is not taken for empty."""
+    """If the files of a revision cannot be listed, the comparison is incomplete."""
     lost = git(repository.root, "rev-parse", "HEAD^{tree}")
     repository.write("a.onnx", TWO)
     (repository.root / ".git" / "objects" / lost[:2] / lost[2:]).unlink()
@@ -684,7 +684,7 @@ def test_revision_without_a_tree(repository: Repository) -> None:
 
 
 def test_since_the_lock(repository: Repository) -> None:
-    """Without a revision, what was locked is the baseline: of models that are other than that."""
+    """Without a revision, models that differ from the lock are compared with it."""
     repository.write("a.onnx", TWO)
     project, lock = repository.project(), repository.old_lock()
     against, _ = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(project.models(), lock))

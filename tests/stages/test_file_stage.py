@@ -1,4 +1,4 @@
-"""The file stage: what each selected file is, and what its rules say of it."""
+"""The file stage: evidence about each selected file, and the findings of its rules."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from tests.model.reading.test_file_format import OID, POINTER
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """The config's folder `ml` of a git repository."""
+    """Return the config's folder `ml` in a git repository."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "ml").mkdir()
     return tmp_path / "ml"
 
 
 def select(folder: Path, path: str) -> SelectedModel:
-    """A model that no entry of the config matches."""
+    """Return a selected model that no entry of the config matches."""
     return SelectedModel(path, folder / path, MergedSettings(), Place(path))
 
 
 def look(folder: Path, path: str, lock: Lock | None = None) -> ModelFile:
-    """What the stage gathers of one model."""
+    """Return the evidence about one model."""
     return inspect_files([select(folder, path)], lock)[0]
 
 
 def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
-    """A lock that knows one model."""
+    """Return a lock with one model."""
     entry = LockedModel(sha256=sha256, size_bytes=12345, ir_version=8, opsets={}, external=external)
     return Lock(models={"models/a.onnx": entry})
 
 
 def test_sound_model(project: Path) -> None:
-    """A sound model has facts and nothing else."""
+    """A valid model has facts and no problems."""
     write(project / "models/a.onnx")
 
     file = look(project, "models/a.onnx")
@@ -59,7 +59,7 @@ def test_sound_model(project: Path) -> None:
 
 
 def test_model_newer_than_onnx(project: Path) -> None:
-    """Where onnx could not judge a model, the evidence says so, and there is no finding."""
+    """A model that is too new for onnx is unchecked, without a finding."""
     write(project / "m.onnx", parse(head='<ir_version: 8, opset_import: ["": 99]>'))
     file = look(project, "m.onnx")
 
@@ -68,7 +68,7 @@ def test_model_newer_than_onnx(project: Path) -> None:
 
 
 def test_order_is_kept(project: Path) -> None:
-    """Each model has its evidence, in the order of the selection."""
+    """The evidence is in the order of the selection."""
     for name in ("b.onnx", "a.onnx"):
         write(project / name)
 
@@ -78,7 +78,7 @@ def test_order_is_kept(project: Path) -> None:
 
 
 def test_pointer(project: Path) -> None:
-    """A pointer is read as one; its fix names the path below git's root."""
+    """The fix for a pointer names the path relative to the git root."""
     (project / "a.onnx").write_text(POINTER)
 
     file = look(project, "a.onnx")
@@ -94,7 +94,7 @@ def test_pointer(project: Path) -> None:
 
 @pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None), ("", None)])
 def test_locked_pointer_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
-    """A pointer whose oid the lock has proves that the content is the locked one."""
+    """A pointer with the locked hash results in a note only."""
     (project / "models").mkdir()
     (project / "models/a.onnx").write_text(POINTER)
 
@@ -104,7 +104,7 @@ def test_locked_pointer_is_a_note(project: Path, sha256: str, level: Level | Non
 
 
 def test_locked_pointer_of_another_size(project: Path) -> None:
-    """A pointer that has the locked oid and another size is of nobody's making, and proves nothing."""
+    """A pointer with the locked hash and another size does not match the lock."""
     (project / "models").mkdir()
     (project / "models/a.onnx").write_text(POINTER)
     lock = locked(OID)
@@ -116,7 +116,7 @@ def test_locked_pointer_of_another_size(project: Path) -> None:
 
 @pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None)])
 def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
-    """The same for external data; it is one finding for both tensors, and its path is the data's."""
+    """A data pointer with the locked hash results in a note; both tensors share one finding."""
     write(project / "models/a.onnx", external_model())
     (project / "models/w.bin").write_text(POINTER)
 
@@ -128,7 +128,7 @@ def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Lev
 
 @pytest.mark.parametrize("content", [b"", b"<html>", parse().SerializeToString()[:40], b"\x08\x08\x3a\x02\x0a\x7f"])
 def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
-    """What cannot be read is named, and nothing else is said of it."""
+    """A file that is not a model has no facts and no other finding."""
     (project / "a.onnx").write_bytes(content)
 
     file = look(project, "a.onnx")
@@ -137,19 +137,19 @@ def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
 
 
 def test_absent_model(project: Path) -> None:
-    """A model that git tracks and that is not in the working tree is no crash."""
+    """A missing model file does not crash the stage."""
     assert look(project, "a.onnx").other_type == "not there"
 
 
 def test_unreadable_file(project: Path) -> None:
-    """Of a file that cannot be opened nothing is known, and the others are judged all the same."""
+    """An unreadable file has a reason and does not stop the others."""
     (project / "a.onnx").symlink_to("a.onnx")
 
     assert look(project, "a.onnx").unreadable == "too many levels of symbolic links"
 
 
 def test_broken_external_data_are_one_fault(project: Path) -> None:
-    """Missing data are not said a second time in onnx.checker's words."""
+    """Invalid external data is not reported again with the message of onnx.checker."""
     write(project / "a.onnx", external_model("../../escape.bin"))
 
     file = look(project, "a.onnx")
@@ -158,7 +158,7 @@ def test_broken_external_data_are_one_fault(project: Path) -> None:
 
 
 def test_passthrough(project: Path) -> None:
-    """An input that is an output; an initializer that is both is another thing."""
+    """Only an input that is also an output counts; an initializer with the same name does not."""
     text = """g (float[N] x, float[N] m, float[1] w) => (float[N] y, float[N] m, float[1] w)
     <float[1] w = {1}> { y = Add (x, w) }"""
     write(project / "a.onnx", text)
@@ -167,7 +167,7 @@ def test_passthrough(project: Path) -> None:
 
 
 def test_fault_is_shown_on_its_source_line(project: Path) -> None:
-    """The node that is at fault has the line of the export script that made it."""
+    """A finding about a node is placed at the source line that created it."""
     model = parse("g (float[N] x) => (float[N] y) { [n] y = Relu <a = 1> (x) }")
     trace = 'File "/elsewhere/ml/net.py", line 2, in forward\n    return relu(x)\n'
     model.graph.node[0].metadata_props.add(key="pkg.torch.onnx.stack_trace", value=trace)

@@ -1,4 +1,4 @@
-"""The lock stage: models and config, each against the lock."""
+"""The lock stage: models and config compared with the lock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:{}\nsize {}\n"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A project of two models, one of them with external data."""
+    """Return a project with two models, one of them with external data."""
     write(tmp_path / "a.onnx", TEXT)
     write(tmp_path / "b.onnx", EXTERNAL)
     (tmp_path / "w.bin").write_bytes(bytes(8))
@@ -52,26 +52,26 @@ def write(path: Path, text: str) -> None:
 
 
 def point(path: Path) -> None:
-    """Leave a Git LFS pointer in a file's place."""
+    """Replace a file with its Git LFS pointer."""
     path.write_text(POINTER.format(sha256_of(path), path.stat().st_size))
 
 
 def lock_of(project: Project) -> Lock:
-    """A lock of the project as it is."""
+    """Return a lock of the project in its current state."""
     runtime = LockedRuntime(engine="onnxruntime", release="1.31.1", python="3.11", packages=())
     target = LockedTarget(policy=target_policy(project.config.targets["cpu"]), runtimes=(runtime,))
     return Lock(targets={"cpu": target}, models=lock_models(project.models(), {}, {}))
 
 
 def gather(project: Project, lock: Lock, *paths: str) -> tuple[dict[str, ModelLockComparison], LockConfigComparison]:
-    """What the stage says, models by path."""
+    """Return the evidence of the stage, models by path."""
     models = project.models(paths, base=project.folder)
     against, whole = lock_stage.collect_evidence(project, lock, render_lock(lock), inspect_files(models, lock))
     return {each.facts.path: each for each in against}, whole
 
 
 def test_current(project: Project) -> None:
-    """Where nothing changed there are entries, their lines in the lock, and no changes."""
+    """Without changes, each model has its entry's line in the lock and no differences."""
     lock = lock_of(project)
 
     against, whole = gather(project, lock)
@@ -85,7 +85,7 @@ def test_current(project: Project) -> None:
 
 
 def test_unlocked(project: Project) -> None:
-    """A model without an entry stands at its own place."""
+    """A model without an entry is placed at its own file."""
     lock = lock_of(project)
     del lock.models["a.onnx"]
 
@@ -95,7 +95,7 @@ def test_unlocked(project: Project) -> None:
 
 
 def test_changed(project: Project) -> None:
-    """What changed is said in words."""
+    """Changes are described in words."""
     lock = lock_of(project)
     write(project.folder / "a.onnx", TEXT.replace("17", "18").replace("float[N, 4] x", "float[1, 4] x"))
 
@@ -108,7 +108,7 @@ def test_changed(project: Project) -> None:
 
 
 def test_changed_data(project: Project) -> None:
-    """External data that changed is a change of the model."""
+    """Changed external data is a change of the model."""
     lock = lock_of(project)
     (project.folder / "w.bin").write_bytes(bytes([1] * 8))
 
@@ -119,7 +119,7 @@ def test_changed_data(project: Project) -> None:
 
 @pytest.mark.parametrize("content", [None, b"short"])
 def test_broken_data(project: Project, content: bytes | None) -> None:
-    """Data that is missing or short is the file stage's to say, and no second finding here."""
+    """Missing or truncated data is reported by the file stage, not here."""
     lock = lock_of(project)
     if content is None:
         (project.folder / "w.bin").unlink()
@@ -132,7 +132,7 @@ def test_broken_data(project: Project, content: bytes | None) -> None:
 
 
 def test_pointer_to_the_locked_content(project: Project) -> None:
-    """A pointer whose oid is locked is judged by the facts that the lock has."""
+    """A pointer with the locked hash is checked with the facts from the lock."""
     lock = lock_of(project)
     point(project.folder / "a.onnx")
 
@@ -143,7 +143,7 @@ def test_pointer_to_the_locked_content(project: Project) -> None:
 
 
 def test_pointer_to_other_content(project: Project) -> None:
-    """Of a pointer to other content nothing is known here."""
+    """A pointer with another hash is not compared."""
     lock = lock_of(project)
     write(project.folder / "a.onnx", TEXT.replace("17", "18"))
     point(project.folder / "a.onnx")
@@ -158,7 +158,7 @@ def test_pointer_to_other_content(project: Project) -> None:
     [("ir_version", 10), ("opsets", {"ai.onnx": 9}), ("inputs", ()), ("size_bytes", 1), ("metadata_keys", ("author",))],
 )
 def test_edited_entry(project: Project, key: str, value: object) -> None:
-    """An entry with the locked bytes' sha256 and with another fact is told, as a finding that names the fact."""
+    """An entry with the right sha256 and a wrong fact results in a finding that names the fact."""
     lock = lock_of(project)
     edited = msgspec.structs.replace(lock.models["a.onnx"], **{key: value})
 
@@ -171,7 +171,7 @@ def test_edited_entry(project: Project, key: str, value: object) -> None:
 
 @pytest.mark.parametrize("pointed", [False, True])
 def test_data_beside_a_pointer(project: Project, pointed: bool) -> None:
-    """Where the model is a pointer, its data is held to the lock by itself, be it content or a pointer."""
+    """If the model is a pointer, its external data is compared separately, as content or as a pointer."""
     lock = lock_of(project)
     point(project.folder / "b.onnx")
     assert gather(project, lock)[0]["b.onnx"].changes == ()
@@ -185,7 +185,7 @@ def test_data_beside_a_pointer(project: Project, pointed: bool) -> None:
 
 
 def test_no_model(project: Project) -> None:
-    """A file that is no model is the file stage's to say."""
+    """A file that is not a model is reported by the file stage, not here."""
     lock = lock_of(project)
     (project.folder / "a.onnx").write_text("<html></html>")
 
@@ -196,7 +196,7 @@ def test_no_model(project: Project) -> None:
 
 
 def test_vanished(project: Project) -> None:
-    """A model that is gone is gone for the whole lock, whichever paths are asked for."""
+    """A removed model is found even if other paths are selected."""
     lock = lock_of(project)
     (project.folder / "a.onnx").unlink()
     again = load_config(project.path)
@@ -207,7 +207,7 @@ def test_vanished(project: Project) -> None:
 
 
 def test_stale_policy(project: Project) -> None:
-    """The config's targets are held against the locked ones."""
+    """The config's targets are compared with the locked ones."""
     lock = lock_of(project)
     project.path.write_text(project.path.read_text() + '[targets.server]\nruntime = "onnxruntime"\n')
 
@@ -217,7 +217,7 @@ def test_stale_policy(project: Project) -> None:
 
 
 def test_entry_is_complete(project: Project) -> None:
-    """What the lock has of a model is all that its facts say."""
+    """The entry contains all facts of the model."""
     entry = lock_of(project).models["b.onnx"]
 
     assert msgspec.json.decode(msgspec.json.encode(entry)) == {

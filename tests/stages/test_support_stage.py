@@ -1,4 +1,4 @@
-"""The support stage: what is predicted of a model on each runtime, and what is said where it cannot be."""
+"""The support stage: predictions for each runtime, and notes about missing predictions."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ PLACE = Place("onnxgate.lock", 7)
 def planned(
     release: str, *, engine: str = "onnxruntime", providers: tuple[str, ...] = (CPU,), **more: object
 ) -> PlannedRuntime:
-    """A runtime as it is planned."""
+    """Return a planned runtime."""
     runtime = LockedRuntime(engine=engine, release=release, environment=str(more.get("environment", "")))
     extensions = ("acme-operators",) if more.get("extended") else ()
     return PlannedRuntime(runtime, ("all",), ("all",), providers, required=True, extensions=extensions)
 
 
 def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport] | None = None) -> ModelPrediction:
-    """What is said of the model in the folder."""
+    """Return the evidence about the model in the folder."""
     path = folder / "m.onnx"
     model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, folder, folder)
     return collect_model_evidence(model, read_facts(path, "m.onnx"), read_checked_model(path), runtimes, kept or {})
 
 
 def said(predicted: ModelPrediction, kind: type) -> list[object]:
-    """The subjects of one type."""
+    """Return the subjects of one type."""
     return [each for each in predicted.subjects if type(each) is kind]
 
 
 def unpredicted(*runtimes: PlannedRuntime) -> list[tuple[str, str]]:
-    """What is not predicted of which runtime."""
+    """Return the runtimes and what is not predicted for them."""
     return [(each.runtime, each.what) for each in collect_prediction_gaps(runtimes, PLACE)]
 
 
 def test_predictions_are_handed_on(tmp_path: Path) -> None:
-    """For each runtime whose kernels are known, also where nothing is refused."""
+    """Each runtime with known kernels has a prediction, even if it loads the model."""
     write(tmp_path / "m.onnx")
     found = gather(tmp_path, planned("1.16.3"), planned("1.31.1"), planned("1.15.1"))
 
@@ -72,7 +72,7 @@ def test_predictions_are_handed_on(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_alike_is_told_alike(tmp_path: Path) -> None:
-    """Ways out and spans are those of all runtimes together, so that their findings can be merged."""
+    """Suggestions and spans are the same for all runtimes, so that their findings can be merged."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     first, second = said(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
 
@@ -94,7 +94,7 @@ def test_equal_misses_are_one(tmp_path: Path) -> None:
 
 
 def test_a_function_that_is_called_twice_counts_once(tmp_path: Path) -> None:
-    """The nodes are those that the file has."""
+    """A node in a function is counted once, regardless of the number of calls."""
     head = '<ir_version: 8, opset_import: ["" : 18, "my" : 1]>\n'
     text = """
     g (double[N, 3, 3] x, double[N, 3, 3] z) => (double[N] a, double[N] b) { a = my.Volume (x) b = my.Volume (z) }
@@ -107,7 +107,7 @@ def test_a_function_that_is_called_twice_counts_once(tmp_path: Path) -> None:
 
 
 def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
-    """Then nothing is refused, and it is said what is left open."""
+    """An extension may register the operator, so nothing is refused and the gap is reported."""
     write(tmp_path / "m.onnx", parse("g (float[N] x) => (float[N] y) { [n] y = acme.Do (x) }", CUSTOM))
     plain, extended = gather(tmp_path, planned("1.31.1")), gather(tmp_path, planned("1.31.1", extended=True))
     (open_one,) = said(extended, PredictionGap)
@@ -120,7 +120,7 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
 
 
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
-    """A kernel that the processor lacks is no refusal where the kernels of a provider are not known."""
+    """A kernel that is missing on CPU is not a refusal if another provider with unknown kernels is configured."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
@@ -129,7 +129,7 @@ def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
 
 
 def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
-    """What the schema does not allow, no provider takes."""
+    """An invalid attribute is refused regardless of the provider."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Relu <alpha = 1.0> (x) }")
     found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
@@ -137,7 +137,7 @@ def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
 
 
 def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
-    """Their kernels are their own: of them nothing is predicted, and that is said."""
+    """Kernels of a GPU build are unknown, so only limits and schemas are predicted, and a note reports this."""
     gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     kernel = gather(tmp_path, gpu)
@@ -160,7 +160,7 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
-    """No data is no pass: there is no prediction, and a note."""
+    """A runtime without data has a note instead of a prediction."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     found = gather(tmp_path, runtime)
 
@@ -169,7 +169,7 @@ def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what
 
 
 def test_stamps_alone_are_a_prediction_where_they_are_refused(tmp_path: Path) -> None:
-    """Of a release whose kernels are not known it can be told that it refuses a model, never that it loads it."""
+    """If kernels are unknown, version fields can predict a refusal, but never a load."""
     write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
     found = gather(tmp_path, planned("1.15.1"))
 
@@ -177,7 +177,7 @@ def test_stamps_alone_are_a_prediction_where_they_are_refused(tmp_path: Path) ->
 
 
 def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
-    """Its stamps are; what its operators ask for is said not to be, unless another rule has said so."""
+    """If the file is a pointer, version fields from the lock are checked, and a note reports that operators are not."""
     path = write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
     facts = read_facts(path, "m.onnx")
     path.unlink()
@@ -194,7 +194,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
 
 
 def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
-    """Each runtime that does not read them there, with the number of tensors."""
+    """Each runtime that cannot read external data in its place is reported, with the number of tensors."""
     text = """g (float[2] x) => (float[2] y)
         <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
     (tmp_path / "w.bin").write_bytes(bytes(8))
@@ -207,7 +207,7 @@ def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
 
 
 def harvested(operators: tuple[str, ...]) -> BuildSupport:
-    """A build of a release that has kernels of CUDA, too: for these operators those that the processor has."""
+    """Return a build with CUDA kernels for these operators, copied from the CPU kernels."""
     release = "1.31.1"
     whole = select_releases(tables_operators.load_shipped_table(), [release])
     rows = dict(whole.operators["ai.onnx"])
@@ -222,7 +222,7 @@ def harvested(operators: tuple[str, ...]) -> BuildSupport:
 
 
 def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
-    """The nodes that a provider leaves to the processor, by operator; nothing where it runs all."""
+    """Nodes that fall back to the CPU are counted by operator, unless the provider runs all nodes."""
     write(tmp_path / "m.onnx", "g (float[N, 3, 3] x) => (float[N] y) { [a] a = Relu (x) [d] d = Det (a) y = Neg (d) }")
     gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
     some = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu",))})
@@ -236,7 +236,7 @@ def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
 
 
 def test_what_was_harvested_counts(tmp_path: Path) -> None:
-    """A release that the shipped table does not know is predicted like the others once it was asked."""
+    """Harvested kernels are used for a release that the shipped table does not contain."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     unknown = planned("1.99.0")
     kept = {unknown.name: harvested(())}
@@ -247,7 +247,7 @@ def test_what_was_harvested_counts(tmp_path: Path) -> None:
 
 
 def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
-    """An opset that a release takes no more is no way out, also where its kernels are not known."""
+    """An opset that another runtime does not support is not suggested, even if that runtime's kernels are unknown."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Gelu (x) }")
     (alone,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
     (limited,) = said(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)

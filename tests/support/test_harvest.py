@@ -36,7 +36,7 @@ LIMITS = Limits(
     external_data=ExternalData(outside=False, link=False, linked_model=True, absolute=False),
 )
 
-# Few of each, so that releases share much and differ in little.
+# Small sets, so that releases share most of them.
 names = st.sampled_from(["Add", "Cast", "Größe"])
 domains = st.sampled_from(["", "com.microsoft", "my.own"])
 types = st.lists(st.sampled_from(["tensor(float)", "tensor(int64)", "seq(tensor(float))"]), max_size=3).map(tuple)
@@ -209,7 +209,7 @@ def test_joining_and_taking_apart_are_opposites(said: dict[str, BuildDump]) -> N
 
 
 def test_releases_ascend_by_number() -> None:
-    """1.16.10 is newer than 1.16.9 and 1.9.2."""
+    """Releases are ordered numerically: 1.16.10 is newer than 1.16.9 and 1.9.2."""
     empty = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     joined = harvest.join_tables(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
 
@@ -256,7 +256,7 @@ def test_a_build_without_a_registry_has_limits_alone() -> None:
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
 def test_a_damaged_harvest_is_none(damage: str) -> None:
-    """A harvest of another version is ignored too; both are harvested again."""
+    """A harvest of another version is ignored, so that the build is harvested again."""
     whole = harvest.HarvestRecord(limits=LIMITS, table=None)
     kept = harvest.encode_harvest(whole)
     newer = harvest.encode_harvest(msgspec.structs.replace(whole, version=harvest.HARVEST_VERSION + 1))

@@ -34,7 +34,7 @@ def harvested() -> harvest.HarvestRecord:
 
 
 def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
-    """Another process reads it from the file."""
+    """A stored harvest can be read by another process."""
     HarvestCache(tmp_path / "a folder").put(KEY, harvested())
     kept = HarvestCache(tmp_path / "a folder").get(KEY)
     prepared = infer_model_types(ModelView(onnx.parser.parse_model(MODEL)))
@@ -60,7 +60,7 @@ def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
 
 
 def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
-    """The build is then harvested again."""
+    """A truncated or missing harvest is ignored, so that the build is harvested again."""
     harvests = HarvestCache(tmp_path)
     (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(harvested())[:100])
 
@@ -69,7 +69,7 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) -> None:
-    """The content must match the file name."""
+    """A harvest whose build does not match the file name is ignored."""
     other = harvest.make_harvest_key("onnxruntime", RELEASE, "0" * 64)
     HarvestCache(tmp_path).put(other, harvested())
 
@@ -87,7 +87,7 @@ def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) 
     ],
 )
 def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
-    """Otherwise every check would fail until the cache is cleared."""
+    """An inconsistent harvest is ignored; otherwise every check would fail until the cache is cleared."""
     said = msgspec.json.decode(msgspec.json.encode(harvested()))
     change(said["table"])
     wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.HarvestRecord)
@@ -97,7 +97,7 @@ def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], Non
 
 
 def test_what_cannot_be_written_is_known_in_this_process(tmp_path: Path) -> None:
-    """The cache folder is a file."""
+    """If the cache folder cannot be written, the harvest is still available in the same process."""
     (tmp_path / "a file").touch()
     harvests = HarvestCache(tmp_path / "a file")
     with pytest.raises(OSError, match="a file"):

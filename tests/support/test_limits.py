@@ -34,10 +34,10 @@ def test_patches_share_the_limits_of_their_minor() -> None:
 
 
 def test_where_external_data_may_be() -> None:
-    """
-    Measured with real files; what is refused, from which release on.
+    """External data locations are refused since the releases that were measured with real files.
 
-    Source: 1.19.0 began to take absolute paths, 1.24.1 to refuse what lies outside, 1.24.2 to follow a linked model.
+    Source: 1.19.0 began to accept absolute paths, 1.24.1 to refuse files outside the folder, 1.24.2 to follow a linked
+    model.
     """
     history: list[tuple[str, set[str]]] = []
     for release, row in measured():

@@ -40,7 +40,7 @@ def test_limits_are_the_newest_that_load() -> None:
 
 
 def test_missing_probes_are_not_measured() -> None:
-    """The environment variable or symbolic links may be unavailable."""
+    """Limits whose probes did not run stay unset, because symbolic links or the variable may be unavailable."""
     partial = {
         name: loaded for name, loaded in loads().items() if name.startswith(("ir/", "opset/", "external/inside"))
     }
@@ -62,7 +62,7 @@ def test_missing_probes_are_not_measured() -> None:
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_what_is_no_limit_is_no_answer(wrong: dict[str, bool]) -> None:
-    """A gap in a range, and external data that never or always loads, are wrong measurements."""
+    """A gap in a range, and external data that never or always loads, are reported as wrong measurements."""
     with pytest.raises(probes.ProbeError):
         probes.derive_limits(loads(**wrong))
 
@@ -111,7 +111,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
 
 
 def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other probes are still written."""
+    """Without symbolic links, the other probes are still written."""
 
     def refuse(*_: object) -> None:
         raise OSError(1314, "a required privilege is not held by the client")
@@ -126,7 +126,7 @@ def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pyt
 
 
 def test_only_unreleased_opsets_need_an_environment() -> None:
-    """For other probes, it would remove the limit that they measure."""
+    """Only probes of unreleased opsets set the environment variable, which would remove the limits of others."""
     needing = {name.partition("/")[0] for name in probes.make_limit_probes() if probes.get_probe_environment(name)}
 
     assert needing == {"unreleased"}

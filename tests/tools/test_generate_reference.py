@@ -1,4 +1,4 @@
-"""What `docs/reference/` publishes is what the code says."""
+"""The generated files in `docs/reference/` match the code."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ TOOL = ROOT / "tools" / "generate_reference.py"
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
-    """The tool, after some code has told it where to work."""
+    """Run code that uses the tool as a module."""
     whole = f"import sys; sys.path.insert(0, {str(TOOL.parent)!r}); import generate_reference as tool; {code}"
     return subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 def test_the_reference_is_current() -> None:
-    """Whoever changes a type or adds a rule generates it again."""
+    """The generated files are current; after a change of a type or a rule they must be regenerated."""
     checked = run("sys.exit(tool.main(['--check']))")
 
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
 def test_what_is_stale_is_named(tmp_path: Path) -> None:
-    """A file that is missing or other is stale; writing makes all of them current."""
+    """A missing or modified file is outdated, and writing makes all files current."""
     folder = f"tool.Path({str(tmp_path)!r})"
     run(f"tool.write({folder})")
     (tmp_path / "reference" / "report.schema.json").write_text("{}", encoding="utf-8")
@@ -44,7 +44,7 @@ def test_what_is_stale_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("project", ["quickstart", "broken"])
 def test_our_projects_hold_to_the_schema_of_the_config(project: str) -> None:
-    """An editor that knows the schema underlines nothing in them."""
+    """The projects' configs are valid under the schema, so that editors show no errors."""
     config = loads((ROOT / "fixtures/projects" / project / "onnxgate.toml").read_text(encoding="utf-8"))
 
     jsonschema.Draft202012Validator(schema.json_schema()).validate(config)

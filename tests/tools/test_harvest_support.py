@@ -1,4 +1,4 @@
-"""`tools/harvest_support.py`, which generates the shipped data."""
+"""The script `tools/harvest_support.py`, which generates the shipped data."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_every_shipped_file_follows_from_the_data() -> None:
 
 @pytest.mark.parametrize("seed", ["1", "2", "3"])
 def test_a_file_is_the_same_whatever_the_order_of_sets(seed: str) -> None:
-    """The order of sets differs between Python processes."""
+    """The output does not depend on the order of sets, which differs between Python processes."""
     code = (
         f"import sys; sys.path.insert(0, {str(TOOL.parent)!r})\n"
         "import hashlib; from pathlib import Path; from harvest import data\n"

@@ -1,4 +1,4 @@
-"""What is said of two models side by side: each edit alone, and edits drawn at random."""
+"""Differences between two models: single edits of each kind."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ twice (v) => (z) { [half] u = Relu (v)  [whole] z = Add (u, u) }"""
 
 
 def net(text: str = NET, seed: int = 0) -> onnx.ModelProto:
-    """A model whose weights are drawn from `seed`."""
+    """Return a model whose weights are drawn from `seed`."""
     model = parse(text)
     random = np.random.default_rng(seed)
     for name in ("w1", "w2", "w3"):
@@ -50,25 +50,25 @@ def net(text: str = NET, seed: int = 0) -> onnx.ModelProto:
 
 
 def compare(folder: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> Difference:
-    """The difference of two models."""
+    """Return the difference of two models."""
     first, second = write(folder / "old.onnx", old), write(folder / "new.onnx", new)
     return compute_diff(NamedModel("old.onnx", first), NamedModel("new.onnx", second), "0")
 
 
 def told(found: Difference) -> list[tuple[str, ...]]:
-    """The changes of nodes, in short."""
+    """Return the changes of nodes in short form."""
     return [(it.change, it.operator, it.name, *(detail.text for detail in it.details)) for it in found.nodes]
 
 
 def test_equal_bytes(tmp_path: Path) -> None:
-    """The same file is the same model, and nothing more is said."""
+    """Identical files are reported as identical, without details."""
     found = compare(tmp_path, net(), net())
 
     assert (found.verdict, found.nodes, found.weights, found.beside) == ("identical", (), (), ())
 
 
 def test_every_name(tmp_path: Path) -> None:
-    """Nodes, inner values, weights and the graph called otherwise make the same model."""
+    """Different names of nodes, inner values, weights and the graph do not make a different model."""
     new = net(NET.replace("g (", "graph ("))
     renamed: dict[str, str] = {}
     for tensor in new.graph.initializer:
@@ -85,7 +85,7 @@ def test_every_name(tmp_path: Path) -> None:
 
 
 def test_another_order(tmp_path: Path) -> None:
-    """Nodes in another order of which each comes after what it reads are the same."""
+    """Another valid order of the nodes does not make a different model."""
     new = net()
     left, right = new.graph.node[1], new.graph.node[2]
     new.graph.node.insert(3, left)
@@ -99,7 +99,7 @@ def test_another_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("operator", ["Identity", "Relu", "Cast"])
 @pytest.mark.parametrize("after", ["first", "mix", "second", "shrink", "third"])
 def test_put_in(tmp_path: Path, operator: str, after: str) -> None:
-    """A node in the middle is one node more, and nothing else is said of its readers."""
+    """An inserted node is the only reported change; its readers are not reported."""
     found = compare(tmp_path, net(), put_in(net(), operator, after))
 
     assert told(found) == [("added", operator, "put in")]
@@ -108,7 +108,7 @@ def test_put_in(tmp_path: Path, operator: str, after: str) -> None:
 
 
 def put_in(model: onnx.ModelProto, operator: str, after: str) -> onnx.ModelProto:
-    """A node between the one that is called `after` and all its readers."""
+    """Insert a node between the node named `after` and all its readers."""
     position = next(index for index, node in enumerate(model.graph.node) if node.name == after)
     value = model.graph.node[position].output[0]
     more = {"to": TensorProto.FLOAT} if operator == "Cast" else {}
@@ -119,7 +119,7 @@ def put_in(model: onnx.ModelProto, operator: str, after: str) -> onnx.ModelProto
 
 
 def test_taken_out(tmp_path: Path) -> None:
-    """The other way round, it is one node less."""
+    """A deleted node is the only reported change."""
     found = compare(tmp_path, put_in(net(), "Relu", "second"), net())
 
     assert told(found) == [("removed", "Relu", "put in")]
@@ -129,7 +129,7 @@ def test_taken_out(tmp_path: Path) -> None:
 
 
 def test_at_the_ends(tmp_path: Path) -> None:
-    """A node after the input, and one before the output."""
+    """A node inserted after the input or before the output is the only reported change."""
     first = parse(NET.replace("MatMul (x, w1)", "MatMul (z, w1)").replace("[first]", "[new] z = Neg (x)\n  [first]"))
     last = parse(NET.replace("[last] y = Add (h, x)", "[last] z = Add (h, x)\n  [new] y = Neg (z)"))
     for model in (first, last):
@@ -141,7 +141,7 @@ def test_at_the_ends(tmp_path: Path) -> None:
 
 
 def test_replaced(tmp_path: Path) -> None:
-    """A node of another operator at the same place stands in place of the one that is gone."""
+    """A node of another operator in the same place is reported as a replacement."""
     found = compare(tmp_path, net(), net(NET.replace("Sigmoid", "Tanh")))
 
     assert told(found) == [("replaced", "Tanh", "right")]
@@ -149,7 +149,7 @@ def test_replaced(tmp_path: Path) -> None:
 
 
 def test_an_attribute(tmp_path: Path) -> None:
-    """Both values are said; a default that is spelled out is none."""
+    """Both values of an attribute are reported; an explicit default value is not a change."""
     found = compare(tmp_path, net(), net(NET.replace("0.25", "0.5")))
     spelled = compare(
         tmp_path,
@@ -162,7 +162,7 @@ def test_an_attribute(tmp_path: Path) -> None:
 
 
 def test_swapped_operands(tmp_path: Path) -> None:
-    """Both inputs of a node; it is said where that makes no difference to the operator."""
+    """Swapped inputs of a node are reported, with a remark if the operator is commutative."""
     swapped = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, b)")))
     harmless = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (x, h)")))
 
@@ -171,14 +171,14 @@ def test_swapped_operands(tmp_path: Path) -> None:
 
 
 def test_wired_otherwise(tmp_path: Path) -> None:
-    """An input that comes from another node that was there before."""
+    """An input that comes from another existing node is reported."""
     found = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
 
     assert told(found) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
 
 
 def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
-    """It is no exchange of two where the other one is gone."""
+    """Moving one input to the other's position is not reported as a swap."""
     found = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, x)")))
     second = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (x, b)")))
 
@@ -190,7 +190,7 @@ def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
 
 
 def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
-    """It is said of the new node what its reader read before, and once."""
+    """The former input of the reader is reported once, at the added node."""
     text = NET.replace("[last] y = Add (h, x)", "[new] z = Neg (d)  [last] y = Add (h, z)")
     found = compare(tmp_path, net(), net(text))
 
@@ -199,7 +199,7 @@ def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
 
 
 def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
-    """Two inputs of it are swapped, and neither weight moved."""
+    """Swapped weights of one node are reported as swapped inputs, not as changed weights."""
     text = "g (float[N, 8] x) => (float[N, 8] y) { [norm] y = LayerNormalization (x, scale, offset) }"
     old, new = parse(text), parse(text.replace("scale, offset", "offset, scale"))
     for model in (old, new):
@@ -213,7 +213,7 @@ def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
 
 
 def test_a_weight_of_its_own(tmp_path: Path) -> None:
-    """One of two nodes that shared a weight gets another one: that is new, and the shared one is the same."""
+    """A node that no longer shares a weight gets an added weight; the shared one is unchanged."""
     shared = net(NET.replace("w3", "w1"))
     shared.graph.initializer.pop(2)
     own = net(NET.replace("(x, w1)", "(x, w9)").replace("w3", "w8"))
@@ -225,7 +225,7 @@ def test_a_weight_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_weight_behind_a_node(tmp_path: Path) -> None:
-    """A quantized weight is unpacked before the node that had it; that node is the same, attributes and all."""
+    """If a weight is replaced by a quantized one and a DequantizeLinear node, only the added node is reported."""
     text = "g (float[N, 3, 8, 8] x) => (float[N, 2, 6, 6] y) { [conv] c = Conv (x, w)  [act] y = Relu (c) }"
     packed = "[unpack] w = DequantizeLinear (q, s)  [conv]"
     old, new = parse(text), parse(text.replace("[conv]", packed))
@@ -240,7 +240,7 @@ def test_a_weight_behind_a_node(tmp_path: Path) -> None:
 
 
 def test_one_weight(tmp_path: Path) -> None:
-    """How many elements moved, and how far."""
+    """The number of changed elements and the distances are reported."""
     new = net()
     values = numpy_helper.to_array(new.graph.initializer[1]).copy()
     values[2, 3] += 0.5
@@ -255,7 +255,7 @@ def test_one_weight(tmp_path: Path) -> None:
 
 
 def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
-    """It is said, and no distance that leaves it out."""
+    """A changed NaN or infinite element is reported instead of a distance."""
     old, new = net(), net()
     values = numpy_helper.to_array(new.graph.initializer[0]).copy()
     values.flat[:2] = np.nan, np.inf
@@ -269,7 +269,7 @@ def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
 
 
 def test_two_weights_swapped(tmp_path: Path) -> None:
-    """Two that change places are two weights that hold what the other held, and no change of nodes."""
+    """Two weights that are swapped are reported as changed weights, not as changed nodes."""
     found = compare(tmp_path, net(), net(NET.replace("w1", "w").replace("w3", "w1").replace("(x, w)", "(x, w3)")))
 
     assert told(found) == []
@@ -280,7 +280,7 @@ def test_two_weights_swapped(tmp_path: Path) -> None:
 
 
 def test_weights_that_change_places_in_a_ring(tmp_path: Path) -> None:
-    """Three weights hold what the next one held; the nodes stand where they stood."""
+    """Three weights that are rotated are reported as changed weights, not as changed nodes."""
     ring = NET.replace("w1", "a").replace("w2", "b").replace("w3", "c")
     for old, new in (("a)", "w2)"), ("b)", "w3)"), ("c)", "w1)")):
         ring = ring.replace(f", {old}", f", {new}") if old != "c)" else ring.replace("(f, c)", "(f, w1)")
@@ -292,7 +292,7 @@ def test_weights_that_change_places_in_a_ring(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tuned", [0.0, 0.01])
 def test_many_equal_blocks(tmp_path: Path, tuned: float) -> None:
-    """Of blocks of equal shape one is taken out and a node put in, all weights tuned or none, all names new."""
+    """In a model of equal blocks, one removed block and one added node are found even if weights and names change."""
 
     def blocks(prefix: str, indices: list[int], extra: int, scale: float) -> onnx.ModelProto:
         lines, value = [], "x"
@@ -326,7 +326,7 @@ def test_many_equal_blocks(tmp_path: Path, tuned: float) -> None:
 
 
 def test_weights_and_nodes_at_once(tmp_path: Path) -> None:
-    """With every weight tuned and a node put in at each end, the counterparts are found by what weights are like."""
+    """If all weights change slightly and nodes are added at both ends, counterparts are found by similar weights."""
     new = put_in(net(), "Relu", "first")
     for tensor in new.graph.initializer:
         values = numpy_helper.to_array(tensor) * np.float32(1.001)
@@ -341,7 +341,7 @@ def test_weights_and_nodes_at_once(tmp_path: Path) -> None:
 
 
 def test_inside_a_graph(tmp_path: Path) -> None:
-    """Changes in a branch are said of the nodes there."""
+    """Changes in a branch are reported with the branch as their scope."""
     old = parse(INSIDE)
     found = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Tanh (a)")))
     captured = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Sigmoid (x)")))
@@ -355,7 +355,7 @@ def test_inside_a_graph(tmp_path: Path) -> None:
 
 
 def test_inside_a_local_function(tmp_path: Path) -> None:
-    """Once, and not of each call; a function of another name that does the same is the same."""
+    """A change in a local function is reported once; a renamed function with the same body is not a difference."""
     old = onnx.parser.parse_model(FUNCTIONS)
     body = compare(tmp_path, old, onnx.parser.parse_model(FUNCTIONS.replace("Relu (v)", "Neg (v)")))
     name = compare(tmp_path, old, onnx.parser.parse_model(FUNCTIONS.replace("twice", "double")))
@@ -368,7 +368,7 @@ def test_inside_a_local_function(tmp_path: Path) -> None:
 
 
 def test_the_interface(tmp_path: Path) -> None:
-    """Inputs and outputs by name; where as many are gone as came, they were renamed."""
+    """Inputs and outputs are compared by name; equal numbers of added and removed ones are renames."""
     old = "g (float[N, 8] x) => (float[N, 8] y) { y = Relu (x) }"
     shaped = compare(tmp_path, parse(old), parse(old.replace("float[N, 8] x", "float[1, 8] x")))
     renamed = compare(tmp_path, parse(old), parse(old.replace(" x)", " z)").replace("(x)", "(z)")))
@@ -388,7 +388,7 @@ def test_the_interface(tmp_path: Path) -> None:
 
 
 def test_an_output_of_another_node(tmp_path: Path) -> None:
-    """An output of the graph that something else makes."""
+    """A graph output that another node computes is reported."""
     text = "g (float[N, 8] x) => (float[N, 8] y, float[N, 8] z) { y = Relu (x)  z = Sigmoid (x)  w = Neg (x) }"
     new = parse(text)
     new.graph.node[1].output[0], new.graph.node[2].output[0] = "w", "z"
@@ -399,7 +399,7 @@ def test_an_output_of_another_node(tmp_path: Path) -> None:
 
 
 def test_what_makes_no_difference(tmp_path: Path) -> None:
-    """Stamps and metadata are said, and it is the same model; another opset makes it another one."""
+    """IR version and metadata are reported without making a different model; another opset makes a different model."""
     new = net()
     new.producer_name, new.ir_version = "someone", 9
     new.metadata_props.add(key="labels", value="a,b")
@@ -417,7 +417,7 @@ def test_what_makes_no_difference(tmp_path: Path) -> None:
 
 
 def test_opsets_are_listed_by_domain(tmp_path: Path) -> None:
-    """A domain comes before those whose names begin with it."""
+    """A domain comes before domains whose names begin with it."""
     old, new = net(), net()
     for model, version in ((old, 18), (new, 19)):
         model.opset_import[0].version = version
@@ -427,7 +427,7 @@ def test_opsets_are_listed_by_domain(tmp_path: Path) -> None:
 
 
 def test_constants_and_initializers(tmp_path: Path) -> None:
-    """Where a weight is kept is said, and is the same model."""
+    """Whether a weight is an initializer or a Constant is reported without making a different model."""
     new = net()
     tensor = new.graph.initializer.pop(0)
     new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
@@ -439,7 +439,7 @@ def test_constants_and_initializers(tmp_path: Path) -> None:
 
 
 def test_data_that_are_not_there(tmp_path: Path) -> None:
-    """What cannot be compared is no equality."""
+    """If external data is missing, the verdict is undecided."""
     new = net()
     make_external(new, "gone.bin")
     found = compare(tmp_path, net(), new)
@@ -451,7 +451,7 @@ def test_data_that_are_not_there(tmp_path: Path) -> None:
 
 
 def test_a_weight_less_shared(tmp_path: Path) -> None:
-    """A weight that two nodes shared and that is stored twice now is a copy."""
+    """A formerly shared weight that is now stored twice is reported as a copy."""
     shared = net(NET.replace("w3", "w1"))
     shared.graph.initializer.pop(2)
     new = net()
@@ -465,7 +465,7 @@ def test_a_weight_less_shared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [HEAD, HEAD.replace("18", "17")])
 def test_repeated_blocks(tmp_path: Path, head: str) -> None:
-    """Of ten equal blocks one is left out: as many nodes are gone, and no other is said to differ."""
+    """If one of ten equal blocks is removed, only the nodes of one block are reported."""
 
     def blocks(count: int, weight: Callable[[int], str]) -> onnx.ModelProto:
         lines, value = [], "x"

@@ -1,4 +1,4 @@
-"""Edits drawn at random are the edits that are reported, whatever the graph and its names."""
+"""Random edits are reported exactly, regardless of the graph and its names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BINARY = ("Sub", "Add", "Mul")
 
 @dataclass
 class Drawing:
-    """A graph that is drawn node by node, and what was then done to it."""
+    """A random graph, and the edits made to it."""
 
     random: random.Random
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Drawing:
     moved: Counter[str] = field(default_factory=Counter)
 
     def draw(self, count: int) -> None:
-        """Nodes that read the input, a weight or what was made before."""
+        """Add nodes that read the input, a weight or an earlier value."""
         values = ["x"]
         for index in range(count):
             first = self.random.choice(values[-4:])
@@ -58,19 +58,19 @@ class Drawing:
         self.outputs = [name for name in values if name not in used and name != "x"]
 
     def model(self) -> onnx.ModelProto:
-        """The graph as it is now."""
+        """Return the current graph as a model."""
         sides = [helper.make_tensor_value_info(name, 1, [6, 6]) for name in ("x", *self.outputs)]
         tensors = [numpy_helper.from_array(values, name) for name, values in self.weights.items()]
         graph = helper.make_graph(self.nodes, "g", sides[:1], sides[1:], tensors)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
     def copy(self) -> Drawing:
-        """The same graph, to be edited."""
+        """Return a copy for editing."""
         nodes = [onnx.NodeProto.FromString(node.SerializeToString()) for node in self.nodes]
         return Drawing(self.random, nodes, dict(self.weights), list(self.outputs))
 
     def near(self, node: onnx.NodeProto) -> set[str]:
-        """Every value that a node or a neighbour of it touches."""
+        """Return all values of a node and its neighbors."""
         own = {*node.input, *node.output}
         return {
             name
@@ -81,7 +81,7 @@ class Drawing:
         } | own
 
     def edit(self, kind: str) -> None:
-        """One edit, where there is a place for it away from all others."""
+        """Make one edit, if there is a place for it that is apart from all earlier edits."""
         fit = {
             "put in": lambda node: node.output[0] not in self.outputs,
             "take out": lambda node: len(node.input) == 1 and node.output[0] not in self.outputs,
@@ -96,7 +96,7 @@ class Drawing:
             getattr(self, kind.replace(" ", "_"))(node)
 
     def put_in(self, node: onnx.NodeProto) -> None:
-        """A node between this one and its readers."""
+        """Insert a node between this one and its readers."""
         operator = self.random.choice((*UNARY, "Identity", "Softsign"))
         value = node.output[0]
         for other in self.nodes:
@@ -107,29 +107,29 @@ class Drawing:
         self.expected["added", operator] += 1
 
     def take_out(self, node: onnx.NodeProto) -> None:
-        """This node; its readers read what it read."""
+        """Remove this node and connect its readers to its input."""
         self.nodes.remove(node)
         for other in self.nodes:
             other.input[:] = [node.input[0] if name == node.output[0] else name for name in other.input]
         self.expected["removed", node.op_type] += 1
 
     def attribute(self, node: onnx.NodeProto) -> None:
-        """Another value."""
+        """Change the attribute."""
         node.attribute[0].f += 1
         self.expected["changed", node.op_type] += 1
 
     def weight(self, node: onnx.NodeProto) -> None:
-        """One element."""
+        """Change one weight."""
         self.weights[node.input[1]] = self.weights[node.input[1]] + np.eye(6, dtype=np.float32) / 64
         self.moved["changed"] += 1
 
     def swap(self, node: onnx.NodeProto) -> None:
-        """Both operands."""
+        """Swap both operands."""
         node.input[:] = [node.input[1], node.input[0]]
         self.expected["changed", node.op_type] += 1
 
     def shuffle(self) -> None:
-        """Another order of nodes, each after what it reads."""
+        """Change the order of the nodes without breaking it."""
         ready, rest, done = {"x", *self.weights}, list(self.nodes), []
         while rest:
             node = self.random.choice([node for node in rest if set(node.input) <= ready])
@@ -139,7 +139,7 @@ class Drawing:
         self.nodes = done
 
     def rename(self) -> None:
-        """Other names for all but inputs and outputs."""
+        """Rename everything except inputs and outputs."""
         names = [*self.weights, *(name for node in self.nodes for name in node.output if name not in self.outputs)]
         others = [f"r{index}" for index in range(len(names))]
         self.random.shuffle(others)
@@ -151,7 +151,7 @@ class Drawing:
             node.output[:] = [renamed.get(name, name) for name in node.output]
 
 
-# About one drawing in a thousand is reported with another edit, such as (1319030241, 11, ["swap", "attribute"]).
+# About one random graph in a thousand is reported with another edit, such as (1319030241, 11, ["swap", "attribute"]).
 @settings(deadline=None, derandomize=True, max_examples=150)
 @given(
     seed=st.integers(0, 2**32),
@@ -159,12 +159,12 @@ class Drawing:
     edits=st.lists(st.sampled_from(["put in", "take out", "attribute", "weight", "swap"]), max_size=4),
     renames=st.booleans(),
 )
-@example(seed=92399981, count=3, edits=["put in"], renames=False)  # twins: one of them was put in before the other
-@example(seed=0, count=27, edits=["take out"], renames=False)  # the first of two of one operator is gone
-@example(seed=68614046, count=12, edits=["put in", "swap"], renames=False)  # what is swapped differs in weights alone
+@example(seed=92399981, count=3, edits=["put in"], renames=False)  # twins, one of which is inserted before the other
+@example(seed=0, count=27, edits=["take out"], renames=False)  # removes the first of two nodes of one operator
+@example(seed=68614046, count=12, edits=["put in", "swap"], renames=False)  # the swapped values differ only in weights
 @example(seed=1251608, count=20, edits=["put in", "put in"], renames=True)  # two equal nodes with different readers
 def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], renames: bool) -> None:
-    """Each edit once, and nothing else."""
+    """Each edit is reported once, and nothing else is."""
     old = Drawing(random.Random(seed))
     old.draw(count)
     new = old.copy()

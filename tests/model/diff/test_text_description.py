@@ -1,4 +1,4 @@
-"""One model as text: small changes of it are small changes of the text."""
+"""Text description of a model: small changes of the model are small changes of the text."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ EXPORTED = """g (float[N, 8] x) => (float[N, 8] y)
 
 
 def text(folder: Path, model: onnx.ModelProto) -> list[str]:
-    """The model's description."""
+    """Return the model's description."""
     return list(describe_model(write(folder / "model.onnx", model)))
 
 
 def changed(old: list[str], new: list[str]) -> list[str]:
-    """Lines that a difference of the two texts shows."""
+    """Return the lines that a diff of the two texts shows."""
     return [line for line in difflib.unified_diff(old, new, n=0, lineterm="") if line[:2] not in ("--", "++", "@@")]
 
 
 def exported(lines: str = EXPORTED) -> onnx.ModelProto:
-    """A model whose values are called as exporters call them."""
+    """Return a model with value names like those of exporters."""
     model = parse(lines.replace("layers.", "layers_").replace(".weight", "_w"))
     for index in range(3):
         values = np.random.default_rng(index).standard_normal((8, 8)).astype(np.float32)
@@ -46,7 +46,7 @@ def exported(lines: str = EXPORTED) -> onnx.ModelProto:
 
 
 def test_a_small_model(tmp_path: Path) -> None:
-    """All that there is to say of one."""
+    """The description of a small model is complete."""
     model = parse("g (float[N, 4] x) => (float[N, 4] y) <int64[2] shape = {-1, 4}> { y = Reshape (x, shape) }")
     model.metadata_props.add(key="author", value="someone")
 
@@ -70,7 +70,7 @@ def test_a_small_model(tmp_path: Path) -> None:
 
 
 def test_numbers_of_an_exporter_do_not_show(tmp_path: Path) -> None:
-    """All values numbered anew, as after one more node in front, is no difference."""
+    """Renumbered values, as after adding a node in front, do not change the text."""
     renumbered = EXPORTED
     numbers = {"val_2": "val_9", "val_1": "val_8", "val_0": "val_7", "relu_2": "relu_6", "relu_1": "relu_5"}
     for old, new in {**numbers, "node_": "n_"}.items():
@@ -83,7 +83,7 @@ def test_numbers_of_an_exporter_do_not_show(tmp_path: Path) -> None:
 
 
 def test_the_order_of_nodes_does_not_show(tmp_path: Path) -> None:
-    """Lines follow from how the graph is wired."""
+    """The order of the nodes in the file does not change the text."""
     new = net()
     left = new.graph.node[1]
     new.graph.node.insert(3, left)
@@ -93,7 +93,7 @@ def test_the_order_of_nodes_does_not_show(tmp_path: Path) -> None:
 
 
 def test_a_node_put_in_is_a_few_lines(tmp_path: Path) -> None:
-    """The node, its reader, and how many there are of its operator."""
+    """The diff shows the node, its reader, and the new count of its operator."""
     lines = changed(text(tmp_path, exported()), text(tmp_path, put_in(exported(), "Neg", "node_2")))
 
     assert len(lines) <= 8
@@ -102,7 +102,7 @@ def test_a_node_put_in_is_a_few_lines(tmp_path: Path) -> None:
 
 
 def test_a_weight_is_one_line(tmp_path: Path) -> None:
-    """A float that moved shows in its own line alone."""
+    """A changed weight changes only its own line."""
     new = exported()
     values = numpy_helper.to_array(new.graph.initializer[1]) + np.float32(1)
     new.graph.initializer[1].CopyFrom(numpy_helper.from_array(values, "layers_1_w"))
@@ -112,7 +112,7 @@ def test_a_weight_is_one_line(tmp_path: Path) -> None:
 
 
 def test_an_attribute_is_one_line(tmp_path: Path) -> None:
-    """Of a node that has a name."""
+    """A changed attribute changes only the line of its node."""
     old, new = (
         parse("g (float[4] x) => (float[4] y) { y = Elu <alpha = 0.1> (x) }"),
         parse("g (float[4] x) => (float[4] y) { y = Elu <alpha = 0.2> (x) }"),
@@ -122,7 +122,7 @@ def test_an_attribute_is_one_line(tmp_path: Path) -> None:
 
 
 def test_types_of_small_constants_show(tmp_path: Path) -> None:
-    """An int32 is no int64, a 1.0 no 1, and neighbouring floats differ."""
+    """The text distinguishes int32 from int64, 1.0 from 1, and adjacent floats."""
     said = []
     for value in (np.int64(1), np.int32(1), np.float32(1), np.nextafter(np.float32(1), np.float32(2)), np.float64(1)):
         model = parse("g (float[4] x) => (float[4] y) { y = my.Thing (x, val_3) }")
@@ -133,7 +133,7 @@ def test_types_of_small_constants_show(tmp_path: Path) -> None:
 
 
 def test_graphs_inside_and_functions(tmp_path: Path) -> None:
-    """Below the node that holds them, and after the main graph."""
+    """Subgraphs are described below their node, and functions after the main graph."""
     inside = text(tmp_path, parse(INSIDE))
     functions = text(tmp_path, onnx.parser.parse_model(FUNCTIONS))
     start = inside.index("  y = If(p)")
@@ -151,7 +151,7 @@ def test_graphs_inside_and_functions(tmp_path: Path) -> None:
 
 
 def test_external_data_are_named_and_not_read(tmp_path: Path) -> None:
-    """Git has the model's own file alone, in a folder of its own: the text must not depend on what lies beside it."""
+    """The text does not depend on the content of external data, because git passes only the model file."""
     model = net()
     data = make_external(model, "weights.bin")
     without = text(tmp_path, model)
@@ -162,7 +162,7 @@ def test_external_data_are_named_and_not_read(tmp_path: Path) -> None:
 
 
 def test_weights_in_their_order(tmp_path: Path) -> None:
-    """By name, numbers in it as numbers."""
+    """Weights are sorted by name, with numbers in numerical order."""
     model = parse(NET)
     for name in ("w10", "w2", "w1"):
         model.graph.initializer.append(numpy_helper.from_array(np.zeros((8, 8), np.float32), f"layer.{name}.weight"))
@@ -179,7 +179,7 @@ def test_weights_in_their_order(tmp_path: Path) -> None:
     "name", ["val_72", "relu_1", "/Add_5_output_0", "onnx::Conv_123", "Relu__5:0", "v12", "123", "", "node.3"]
 )
 def test_numbered(name: str) -> None:
-    """Names that shift when something is put in before."""
+    """Names that contain an exporter's counter are not treated as chosen by the user."""
     assert find_user_given_name(name) == ""
 
 
@@ -187,5 +187,5 @@ def test_numbered(name: str) -> None:
     "name", ["conv1", "/layer1/relu/Relu_output_0", "model/dense/BiasAdd:0", "x", "layer.0.weight"]
 )
 def test_given(name: str) -> None:
-    """Names that stay."""
+    """Names without an exporter's counter are kept."""
     assert find_user_given_name(name) == name

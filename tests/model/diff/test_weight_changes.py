@@ -1,4 +1,4 @@
-"""How far weights moved, matched by structure."""
+"""Size of weight changes, with weights matched by structure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ("a", "b", "c")
 
 
 def chain(*weights: np.ndarray, names: tuple[str, ...] = NAMES) -> onnx.ModelProto:
-    """`x` multiplied by one weight after the other."""
+    """Return a model that multiplies `x` by each weight in turn."""
     values = ["x", *(f"{name}_out" for name in names[: len(weights)])]
     nodes = [
         helper.make_node("MatMul", [values[i], names[i]], [values[i + 1]], name=f"{names[i]}_node")
@@ -34,13 +34,13 @@ def chain(*weights: np.ndarray, names: tuple[str, ...] = NAMES) -> onnx.ModelPro
 
 
 def drawn(count: int = 3, seed: int = 0) -> list[np.ndarray]:
-    """Square weights."""
+    """Return random square weights."""
     random = np.random.default_rng(seed)
     return [random.standard_normal((8, 8)).astype(np.float32) for _ in range(count)]
 
 
 def moved(tmp_path: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> WeightChanges | None:
-    """What is said of `new` against `old`."""
+    """Return the weight changes from `old` to `new`."""
     return measure(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new))
 
 
@@ -50,12 +50,12 @@ def measure(old: Path, new: Path) -> WeightChanges | None:
 
 
 def test_names_do_not_count(tmp_path: Path) -> None:
-    """Weights that are called otherwise and hold the same are the same."""
+    """Renamed weights with the same values are unchanged."""
     assert moved(tmp_path, chain(*drawn()), chain(*drawn(), names=("p", "q", "r"))) is None
 
 
 def test_one_element(tmp_path: Path) -> None:
-    """The weight that moved furthest is named as the new model calls it."""
+    """The weight with the largest change is named as in the new model."""
     old, new = drawn(), drawn()
     new[0][1, 1] += 0.25
     new[1][0, 0] -= 0.5
@@ -66,7 +66,7 @@ def test_one_element(tmp_path: Path) -> None:
 
 
 def test_added_and_removed(tmp_path: Path) -> None:
-    """A weight put in between moves no other one."""
+    """An inserted weight does not change the others."""
     first, second, third = drawn()
 
     assert moved(tmp_path, chain(first, third), chain(first, second, third)) == WeightChanges(changed=0, of=3, added=1)
@@ -76,7 +76,7 @@ def test_added_and_removed(tmp_path: Path) -> None:
 
 
 def test_swapped(tmp_path: Path) -> None:
-    """Two weights that take each other's place are two that hold other values."""
+    """Two swapped weights count as two changed weights."""
     first, second, third = drawn()
     found = moved(tmp_path, chain(first, second, third), chain(second, first, third))
 
@@ -85,7 +85,7 @@ def test_swapped(tmp_path: Path) -> None:
 
 
 def test_another_type(tmp_path: Path) -> None:
-    """A weight kept as float16 moved by its rounding."""
+    """A weight converted to float16 has changed by the rounding error."""
     old = drawn(1)
     found = moved(tmp_path, chain(*old), chain(old[0].astype(np.float16)))
 
@@ -95,7 +95,7 @@ def test_another_type(tmp_path: Path) -> None:
 
 
 def test_external_data(tmp_path: Path) -> None:
-    """Where the data lie says nothing; where they are not there, nothing is said of them."""
+    """External storage is not a change; missing external data is an error."""
     old, new = chain(*drawn()), chain(*drawn())
     data = make_external(new, "weights.bin")
     (tmp_path / "weights.bin").write_bytes(data)
@@ -108,7 +108,7 @@ def test_external_data(tmp_path: Path) -> None:
 
 
 def test_constants(tmp_path: Path) -> None:
-    """A weight in a `Constant` is that weight."""
+    """A weight in a `Constant` equals the same weight in an initializer."""
     old, new = chain(*drawn()), chain(*drawn())
     tensor = new.graph.initializer.pop(0)
     new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
@@ -117,7 +117,7 @@ def test_constants(tmp_path: Path) -> None:
 
 
 def test_the_largest_of_all_stretches(tmp_path: Path) -> None:
-    """A weight of several megabytes that moved most in its first element, and a little in its last one."""
+    """The largest change is found in a weight of several megabytes, which is read in chunks."""
     old = np.ones((1500, 1000), np.float32)
     new = old.copy()
     new[0, 0], new[-1, -1] = 3, 1.5
@@ -126,7 +126,7 @@ def test_the_largest_of_all_stretches(tmp_path: Path) -> None:
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
-    """Two files of 120 MB are compared with a fraction of what one of them takes."""
+    """Two files of 120 MB are compared in a fraction of the memory that one of them takes."""
     weights = [np.full((1900, 8000), seed, np.float32) for seed in (1, 2)]
     (old := tmp_path / "old.onnx").write_bytes(chain(*weights).SerializeToString())
     weights[1][5, 5] = 4
@@ -143,7 +143,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_what_is_not_finite_has_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
-    """One element that is NaN or infinite, or was: nothing moved "by at most" anything, other weights or not."""
+    """If an element is or was NaN or infinite, no largest change is reported."""
     old, new = drawn(), drawn()
     new[0][1, 1] = broken
     new[0][2, 2] += 0.125

@@ -1,4 +1,4 @@
-"""Two files hold the same model, or what differs is said."""
+"""Comparison of two model files: equality, and descriptions of differences."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NET = """g (float[N, 3, 8, 8] x) => (float[N, 4] y)
 
 
 def net(text: str = NET, seed: int = 0, head: str = HEAD) -> onnx.ModelProto:
-    """A small convolutional net whose two float weights are drawn from `seed`."""
+    """Return a small convolutional net whose two float weights are drawn from `seed`."""
     model = parse(text, head)
     random = np.random.default_rng(seed)
     for value in model.graph.value_info:
@@ -38,12 +38,12 @@ def net(text: str = NET, seed: int = 0, head: str = HEAD) -> onnx.ModelProto:
 
 
 def compare(tmp_path: Path, old: onnx.ModelProto | str, new: onnx.ModelProto | str) -> tuple[str, ...]:
-    """What is said of `new` against `old`."""
+    """Return the differences of `new` from `old`."""
     return compare_models(write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new)).differences
 
 
 def test_metadata_and_names_do_not_count(tmp_path: Path) -> None:
-    """Producer, metadata, document strings, value and node names, value infos and the graph's name say nothing."""
+    """Producer, metadata, document strings, names, value infos and the graph's name are ignored."""
     old, new = net(), net(NET.replace(" c", " conv").replace("(c)", "(conv)").replace("g (", "main ("))
     new.producer_name, new.producer_version, new.doc_string = "pytorch", "2.13.0+cpu", "made today"
     new.metadata_props.add(key="author", value="someone")
@@ -62,7 +62,7 @@ AXES = "g (float[unk__6, unk__7] x) => (float[unk__6, unk__7] y) { y = Neg (x) }
 
 
 def test_numbers_that_a_converter_gives_to_axes(tmp_path: Path) -> None:
-    """tf2onnx counts on from export to export; which axes have the same size still counts."""
+    """tf2onnx numbers axes differently in each export; only which axes have the same name counts."""
     again = AXES.replace("unk__7", "unk__41").replace("unk__6", "unk__9")
     square = AXES.replace("unk__7", "unk__6")
     named = AXES.replace("unk__6", "batch")
@@ -76,7 +76,7 @@ def test_numbers_that_a_converter_gives_to_axes(tmp_path: Path) -> None:
 
 
 def test_name_of_the_graph_and_order_of_imports(tmp_path: Path) -> None:
-    """onnxmltools calls each graph by a random number; skl2onnx imports opsets in any order, and one of them twice."""
+    """The graph name, which onnxmltools draws at random, and the order and repetition of opset imports are ignored."""
     old, new = net(), net()
     old.opset_import.add(domain="ai.onnx.ml", version=1)
     imported = [(it.domain, it.version) for it in old.opset_import]
@@ -99,20 +99,20 @@ TREES = "g (float[N, 4] x) => (float[N, 1] y) { y = ai.onnx.ml.TreeEnsembleRegre
     ],
 )
 def test_long_lists(tmp_path: Path, new: list[float], says: str) -> None:
-    """Attributes of trees have thousands of numbers: a message does not list them."""
+    """Long attribute lists are not printed in messages."""
     texts = [TREES.replace("V", ", ".join(map(str, values))) for values in ([0.5] * 9, new)]
 
     assert compare(tmp_path, *texts) == (f"node 0 `ai.onnx.ml.TreeEnsembleRegressor`: attribute `nodes_values` {says}",)
 
 
 def test_ir_version_does_not_count(tmp_path: Path) -> None:
-    """How new a format the file is written in says nothing of what it computes."""
+    """The IR version is ignored, because it does not affect the results."""
 
     assert compare(tmp_path, net(), net(head='<ir_version: 9, opset_import: ["" : 18]>\n')) == ()
 
 
 def test_order_of_nodes_does_not_count(tmp_path: Path) -> None:
-    """Nodes may stand in any order that computes the same."""
+    """The order of nodes is ignored if the graph is the same."""
     text = "g (float[N] x) => (float[N] y) { %s y = Add (a, b) }"
 
     assert compare(tmp_path, text % "a = Relu (x) b = Neg (x)", text % "b = Neg (x) a = Relu (x)") == ()
@@ -127,14 +127,14 @@ def test_order_of_nodes_does_not_count(tmp_path: Path) -> None:
     ],
 )
 def test_defaults_are_filled_in(tmp_path: Path, old: str, new: str) -> None:
-    """An attribute that is spelled out at its default, or that the weight gives away, is no difference."""
+    """An explicit attribute that equals its default or follows from the weight is not a difference."""
     text = NET.replace("Conv <kernel_shape = [3, 3]>", "%s")
 
     assert compare(tmp_path, net(text % old), net(text % new)) == ()
 
 
 def test_weights_count_by_what_they_hold(tmp_path: Path) -> None:
-    """Inline raw, inline typed and external data are the same where their values are."""
+    """Inline raw, inline typed and external data are equal if their values are."""
     raw, typed, external = net(), net(), net()
     for tensor in typed.graph.initializer:
         if tensor.raw_data:
@@ -146,7 +146,7 @@ def test_weights_count_by_what_they_hold(tmp_path: Path) -> None:
 
 
 def test_large_files_are_compared_without_being_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Weights that were left in the file are read from there, raw or typed."""
+    """Weights that were omitted when reading are compared from the file, raw or typed."""
     typed = net()
     for tensor in typed.graph.initializer:
         if tensor.raw_data:
@@ -160,7 +160,7 @@ def test_large_files_are_compared_without_being_loaded(tmp_path: Path, monkeypat
 
 @pytest.mark.parametrize(("steps", "said"), [(4, ()), (5, ("weight `w` differs in 1 of 54 elements, by up to",))])
 def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) -> None:
-    """Floats up to 4 representable numbers apart are equal; further apart they are not."""
+    """Floats up to 4 representable numbers apart are equal."""
     old, new = net(), net()
     values = numpy_helper.to_array(new.graph.initializer[1]).copy()
     for _ in range(steps):
@@ -171,7 +171,7 @@ def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) ->
 
 
 def test_rounding_is_said(tmp_path: Path) -> None:
-    """What is equal only but for rounding is counted."""
+    """Elements that are equal only within rounding are counted."""
     paths = [tmp_path / "old.onnx", tmp_path / "new.onnx"]
     old, new = net(), net()
     values = numpy_helper.to_array(new.graph.initializer[1]).copy()
@@ -188,7 +188,7 @@ def test_rounding_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_zeros_and_nans_are_equal_to_themselves(tmp_path: Path, dtype: type) -> None:
-    """Both zeros are one number, and NaN in the same place is no difference."""
+    """Positive and negative zero are equal, and so are NaN values in the same place."""
     models = []
     for values in ([0.0, np.nan, 1.0], [-0.0, np.nan, 1.0]):
         model = parse("g (float[3] x) => (float[3] y) { c = Constant () t = CastLike (c, x) y = Add (x, t) }")
@@ -230,14 +230,14 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_changes_are_said(tmp_path: Path, change: str) -> None:
-    """Each kind of change is said once, where it is."""
+    """Each change is reported once, with its place."""
     text, said = CHANGES[change]
 
     assert compare(tmp_path, net(), net(text)) == said
 
 
 def test_opsets_are_said(tmp_path: Path) -> None:
-    """Another opset or domain is a difference; another IR version is none."""
+    """Another opset or domain is a difference; another IR version is not."""
     new = net(head='<ir_version: 9, opset_import: ["" : 20, "my.domain" : 1]>\n')
 
     assert compare(tmp_path, net(), new) == (
@@ -247,7 +247,7 @@ def test_opsets_are_said(tmp_path: Path) -> None:
 
 
 def test_too_few_data(tmp_path: Path) -> None:
-    """Data that are shorter than their shape differ as a whole."""
+    """A weight with too little data differs as a whole."""
     new = net()
     new.graph.initializer[1].raw_data = new.graph.initializer[1].raw_data[:-8]
 
@@ -255,7 +255,7 @@ def test_too_few_data(tmp_path: Path) -> None:
 
 
 def test_retrained_weights_are_counted(tmp_path: Path) -> None:
-    """Other weights in the same graph: each one, with how much of it differs."""
+    """Each retrained weight is reported with its number of changed elements."""
     said = compare(tmp_path, net(), net(seed=1))
 
     assert [text.partition(", by up to")[0] for text in said] == [
@@ -290,7 +290,7 @@ BRANCHES = """g (bool c, float[N] x) => (float[N] y)
     ],
 )
 def test_subgraphs(tmp_path: Path, before: str, after: str, said: tuple[str, ...]) -> None:
-    """Branches are compared like graphs, and see the values around them."""
+    """Branches are compared like graphs, including outer values."""
     assert compare(tmp_path, BRANCHES, BRANCHES.replace(before, after)) == said
 
 
@@ -318,7 +318,7 @@ def test_local_functions(tmp_path: Path, before: str, after: str, said: tuple[st
 
 
 def test_a_missing_local_function_is_reported_once(tmp_path: Path) -> None:
-    """However many nodes call it: each of a model's ten differences is another one."""
+    """An added local function is reported once, regardless of the number of calls."""
     calls = " ".join(f"x{i + 1} = l.f (x{i})" for i in range(3))
     head = '<ir_version: 9, opset_import: ["" : 18, "l" : 1]>'
     graph = f"{head} g (float[N] x0) => (float[N] x3) {{ {calls} }}"
@@ -328,7 +328,7 @@ def test_a_missing_local_function_is_reported_once(tmp_path: Path) -> None:
 
 
 def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path) -> None:
-    """A report is the same in each run, under any hash seed."""
+    """Removed attributes are reported in the order of the file, regardless of the hash seed."""
     old = parse("g (float[N] x) => (float[N] y) { y = Relu (x) }")
     new = parse("g (float[N] x) => (float[N] y) { y = Relu (x) }")
     for name in "srqp":
@@ -340,7 +340,7 @@ def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path
 
 
 def test_missing_data_are_no_equality(tmp_path: Path) -> None:
-    """Weights that are not there cannot be called equal."""
+    """Missing external data is never equal."""
     old, new = net(), net()
     make_external(new, "gone.bin")
 
@@ -348,7 +348,7 @@ def test_missing_data_are_no_equality(tmp_path: Path) -> None:
 
 
 def test_many_differences_are_cut(tmp_path: Path) -> None:
-    """No more than ten are said."""
+    """At most ten differences are reported."""
     text = (
         "g (float[N] x0) => (float[N] x20) { "
         + " ".join(f"x{i + 1} = Elu <alpha = %s> (x{i})" for i in range(20))
@@ -359,19 +359,19 @@ def test_many_differences_are_cut(tmp_path: Path) -> None:
 
 
 def constant(value: AttributeProto) -> onnx.ModelProto:
-    """A model of one Constant with this attribute."""
+    """Return a model with one Constant that has this attribute."""
     model = parse("g () => (float[3] y) { y = Constant () }")
     model.graph.node[0].attribute.append(value)
     return model
 
 
 def tensor_attribute(values: np.ndarray[Any, Any]) -> AttributeProto:
-    """The `value` of a Constant."""
+    """Return the `value` attribute of a Constant."""
     return AttributeProto(name="value", type=AttributeProto.TENSOR, t=numpy_helper.from_array(values))
 
 
 def test_every_nan_is_one(tmp_path: Path) -> None:
-    """NaN of other bits is no difference; NaN where a number was is one."""
+    """All NaN bit patterns are equal; NaN and a number differ."""
     quiet, loud, number = (np.array([bits, 0, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00001, 0))
     models = [constant(tensor_attribute(values)) for values in (quiet, loud, number)]
 
@@ -389,7 +389,7 @@ def test_strings(tmp_path: Path, new: list[bytes], said: int) -> None:
 
 
 def test_nan_attribute_is_itself(tmp_path: Path) -> None:
-    """An attribute that is NaN is not stale for ever; one that is not NaN differs from it."""
+    """A NaN attribute equals itself, so that a model with one is not always stale."""
     nan, one = (AttributeProto(name="value_float", type=AttributeProto.FLOAT, f=f) for f in (float("nan"), 1.0))
 
     again = constant(nan)
@@ -401,7 +401,7 @@ def test_nan_attribute_is_itself(tmp_path: Path) -> None:
 
 
 def sparse(values: list[float], indices: list[int]) -> onnx.ModelProto:
-    """A model with a sparse weight."""
+    """Return a model with a sparse weight."""
     model = parse("g (float[9] x) => (float[9] y) { y = Add (x, w) }")
     model.graph.sparse_initializer.append(
         onnx.helper.make_sparse_tensor(
@@ -412,7 +412,7 @@ def sparse(values: list[float], indices: list[int]) -> onnx.ModelProto:
 
 
 def test_sparse_weights(tmp_path: Path) -> None:
-    """A sparse weight differs by its values and by where they are."""
+    """Sparse weights are compared by values and indices."""
     base = sparse([1, 2], [3, 4])
 
     said = [compare(tmp_path, base, other) for other in (base, sparse([1, 3], [3, 4]), sparse([1, 2], [3, 5]))]
@@ -487,14 +487,14 @@ PAIRS = {
 
 @pytest.mark.parametrize("pair", PAIRS)
 def test_pairs(tmp_path: Path, pair: str) -> None:
-    """Changes that look alike from afar."""
+    """Similar-looking changes are distinguished."""
     old, new, said = PAIRS[pair]
 
     assert tuple(sorted(compare(tmp_path, old, new))) == said
 
 
 def test_attribute_references(tmp_path: Path) -> None:
-    """Which attribute of its caller a function's node takes, and which opsets the function imports."""
+    """Attribute references and the opset imports of a function are compared."""
     text = FUNCTION.replace("act <slope>", "act <slope, other>").replace("slope = 0.5", "slope = 0.5, other = 0.5")
     imports = 'opset_import: ["" : 18]>\nact'
 

@@ -1,4 +1,4 @@
-"""External data: found, whole, and inside the model's folder."""
+"""External data: location, completeness, and restriction to the model's folder."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ TEXT = """g (float[N, 4] x) => (float[N, 4] y)
 
 
 def external_model(location: str = "w.bin", *, with_length: bool = True) -> onnx.ModelProto:
-    """A model of two external tensors of 16 bytes."""
+    """Return a model with two external tensors of 16 bytes."""
     model = parse(TEXT)
     make_external(model, location, with_length=with_length)
     return model
 
 
 def problems(path: Path) -> list[str | None]:
-    """What is wrong with each use of external data."""
+    """Return the problem of each use of external data."""
     return [use.problem for use in check_external_data(read_view(path), path)]
 
 
 def test_sound(tmp_path: Path) -> None:
-    """Data that end with the last tensor's last byte are sound; the file is a fact of the model."""
+    """A file that ends with the last tensor's last byte is valid, and its hash is a fact of the model."""
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_bytes(bytes(32))
 
@@ -47,7 +47,7 @@ def test_sound(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("with_length", [True, False])
 def test_short(tmp_path: Path, with_length: bool) -> None:
-    """A file that ends inside the second tensor is short for that one only, also where no length is written."""
+    """A file that ends inside the second tensor is too short for that tensor only, even without a length entry."""
     path = write(tmp_path / "model.onnx", external_model(with_length=with_length))
     (tmp_path / "w.bin").write_bytes(bytes(31))
 
@@ -71,7 +71,7 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
     ],
 )
 def test_entries(tmp_path: Path, key: str, value: str, problem: str) -> None:
-    """What the model says of its data is held against shape and type."""
+    """Location, offset and length are checked against the tensor's shape and type."""
     model = external_model()
     for entry in model.graph.initializer[0].external_data:
         if entry.key == key:
@@ -83,7 +83,7 @@ def test_entries(tmp_path: Path, key: str, value: str, problem: str) -> None:
 
 
 def test_missing_and_misplaced(tmp_path: Path) -> None:
-    """No file, a broken link, a folder, a pipe and a pointer are told apart."""
+    """A missing file, a broken link, a folder, a pipe and a pointer are distinguished."""
     (tmp_path / "broken").symlink_to("nowhere")
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
@@ -98,7 +98,7 @@ def test_missing_and_misplaced(tmp_path: Path) -> None:
 
 
 def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
-    """The facts of a model whose data are a pointer are those of the data."""
+    """If the external data is a pointer, the facts describe the data that it points to."""
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_text(POINTER)
 
@@ -126,7 +126,7 @@ def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
     ],
 )
 def test_escapes(tmp_path: Path, location: str, problem: str | None) -> None:
-    """Only what lies in the model's folder is looked at, by its path and by where links lead."""
+    """Only files in the model's folder are read, both by path and after resolving links."""
     models = tmp_path / "models"
     (models / "sub").mkdir(parents=True)
     for file in (models / "sub" / "w.bin", tmp_path / "w.bin"):
@@ -147,7 +147,7 @@ def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
 
 
 def test_links_into_one_folder(tmp_path: Path) -> None:
-    """Model and data linked from one folder of blobs are one model, as in a Hugging Face cache."""
+    """A model and data linked from one folder of blobs are valid, as in a Hugging Face cache."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
     snapshot.mkdir(parents=True)
     write(blobs / "a", external_model())

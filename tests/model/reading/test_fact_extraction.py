@@ -1,4 +1,4 @@
-"""Facts of a model, as its file says them."""
+"""Facts extracted from a model file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.model.equality.test_model_comparison import BRANCHES, FUNCTION
 
 
 def facts(tmp_path: Path, model: onnx.ModelProto | str) -> ModelFacts:
-    """The facts of a model."""
+    """Return the facts of a model."""
     return read_facts(write(tmp_path / "model.onnx", model), "models/model.onnx")
 
 
 def test_all_facts(tmp_path: Path) -> None:
-    """Everything that a file says of itself, spelled as reports spell it."""
+    """All facts are extracted and spelled as in reports."""
     model = parse(
         "g (float[batch, 3, 4] x, int64[?] ids) => (float[batch, 3, 4] y) { y = Relu (x) z = com.microsoft.Gelu (x) }",
         '<ir_version: 9, producer_name: "pytorch", producer_version: "2.13.0+cpu",'
@@ -52,7 +52,7 @@ def test_all_facts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ir_version", [3, 8])
 def test_initializers_are_no_inputs(tmp_path: Path, ir_version: int) -> None:
-    """An input that an initializer gives a value to need not be fed, whether IR 3 demands it there or not."""
+    """An input with an initializer is not a required input, even if IR version 3 requires it to be listed."""
     model = parse(
         "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {1}> { y = Add (x, w) }",
         HEAD.replace("8", str(ir_version), 1),
@@ -63,7 +63,7 @@ def test_initializers_are_no_inputs(tmp_path: Path, ir_version: int) -> None:
 
 @pytest.mark.parametrize(("ir_version", "expected"), [(3, []), (4, ["w"])])
 def test_a_default_makes_an_input_optional(tmp_path: Path, ir_version: int, expected: list[str]) -> None:
-    """From IR 4 on; below, what must be listed among the inputs is a constant."""
+    """An input with an initializer is optional since IR version 4; in older models it is a constant."""
     model = parse(
         "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {1}> { y = Add (x, w) }",
         HEAD.replace("8", str(ir_version), 1),
@@ -73,7 +73,7 @@ def test_a_default_makes_an_input_optional(tmp_path: Path, ir_version: int, expe
 
 
 def test_local_functions_are_named_as_operators_are(tmp_path: Path) -> None:
-    """So that a call of one can be told from an operator that somebody else must implement."""
+    """Local functions are named like operators, so that their calls can be recognized."""
     found = facts(tmp_path, parse(FUNCTION, ""))
 
     assert set(found.functions) <= set(found.operators)
@@ -81,7 +81,7 @@ def test_local_functions_are_named_as_operators_are(tmp_path: Path) -> None:
 
 
 def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
-    """What a file needs does not depend on what was checked out."""
+    """Missing external data is listed, and available external data is described."""
     text = 'g (float[2] x) => (float[2] y) <float[2] w = ["location": "w.bin"]> { y = Add (x, w) }'
     missing = facts(tmp_path, text)
     (tmp_path / "w.bin").write_bytes(bytes(8))
@@ -107,14 +107,14 @@ def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_types(tmp_path: Path, written: str, spelled: str) -> None:
-    """Types are spelled as ONNX Runtime spells them."""
+    """Types are spelled as in ONNX Runtime."""
     model = parse(f"g ({written} x) => ({written} y) {{ y = Identity (x) }}")
 
     assert facts(tmp_path, model).inputs[0].type == spelled
 
 
 def test_map_type(tmp_path: Path) -> None:
-    """The output of a classifier with a ZipMap."""
+    """The output of a classifier with a ZipMap has a sequence of maps as its type."""
     model = parse()
     kind = model.graph.output[0].type
     kind.Clear()
@@ -125,7 +125,7 @@ def test_map_type(tmp_path: Path) -> None:
 
 
 def test_shapes(tmp_path: Path) -> None:
-    """No rank, a scalar, an axis without a name, and -1, which older exporters write for it."""
+    """Unknown rank, scalars, unnamed axes, and -1, which older exporters write for unnamed axes, are recognized."""
     model = parse("g (float a, float[] b, float[?, 4] c, float[2] d) => (float y) { y = Relu (a) }")
     model.graph.input[3].type.tensor_type.shape.dim[0].dim_value = -1
 
@@ -133,7 +133,7 @@ def test_shapes(tmp_path: Path) -> None:
 
 
 def test_operators_of_subgraphs_and_functions(tmp_path: Path) -> None:
-    """Nodes in branches and in local functions are counted, and so is the call."""
+    """Nodes in branches and in local functions are counted, and so are the calls."""
     counted = facts(tmp_path, BRANCHES).operators, facts(tmp_path, parse(FUNCTION, "")).operators
 
     assert counted == (
@@ -143,14 +143,14 @@ def test_operators_of_subgraphs_and_functions(tmp_path: Path) -> None:
 
 
 def test_both_spellings_of_the_default_domain(tmp_path: Path) -> None:
-    """The newer of two imports of one domain counts."""
+    """If a domain is imported twice, the newer version counts."""
     model = parse(head='<ir_version: 8, opset_import: ["" : 17, "ai.onnx" : 18]>')
 
     assert facts(tmp_path, model).opsets == {"ai.onnx": 18}
 
 
 def test_opsets_of_functions(tmp_path: Path) -> None:
-    """What local functions import is kept apart from what the model does; a runtime needs the newest of both."""
+    """Opsets of local functions are kept separate; a runtime needs the newest of both."""
     body = "f%s (a) => (b) { b = Neg (a) }"
     functions = "".join(
         f'<domain: "my", opset_import: ["": {version}, "ai.onnx.ml": 3]> {body % version}\n' for version in (22, 17)
@@ -164,7 +164,7 @@ def test_opsets_of_functions(tmp_path: Path) -> None:
 
 
 def test_unreadable(tmp_path: Path) -> None:
-    """A file whose top level is sound and whose graph is not is a damaged model."""
+    """A file with a valid top level and an invalid graph is a damaged model."""
     content = parse().SerializeToString().replace(b"\x0a\x01x", b"\x0a\x7fx")
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
@@ -174,7 +174,7 @@ def test_unreadable(tmp_path: Path) -> None:
 
 
 def test_a_model_read_without_its_weights_has_the_digest_of_its_file(tmp_path: Path) -> None:
-    """A changed weight of a large model changes what the lock records."""
+    """The hash includes weights that were not read."""
     weight = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[LIGHT_BYTES], raw_data=bytes(LIGHT_BYTES))
     model = helper.make_model(helper.make_graph([], "g", [], [], [weight]))
     content = model.SerializeToString()

@@ -1,4 +1,4 @@
-"""What a file that is called a model really is."""
+"""Detection of the real type of a file with the extension .onnx."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{OID}\nsize 1
 
 
 def archive(*names: str) -> bytes:
-    """A zip archive of empty files."""
+    """Return a zip archive of empty files."""
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as file:
         for name in names:
@@ -31,7 +31,7 @@ def archive(*names: str) -> bytes:
 
 
 def tar() -> bytes:
-    """A tar archive of one folder."""
+    """Return a tar archive with one folder."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as file:
         file.addfile(tarfile.TarInfo("models"))
@@ -39,7 +39,7 @@ def tar() -> bytes:
 
 
 def safetensors() -> bytes:
-    """A safetensors file of one tensor."""
+    """Return a safetensors file with one tensor."""
     header = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
     return len(header).to_bytes(8, "little") + header + bytes(4)
 
@@ -77,7 +77,7 @@ KINDS = {
 
 @pytest.mark.parametrize("content", KINDS, ids=KINDS.values())
 def test_kinds(tmp_path: Path, content: bytes) -> None:
-    """Each kind of file that is met in place of a model has its words."""
+    """Each file type that can be found in place of a model has a description."""
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
 
@@ -85,7 +85,7 @@ def test_kinds(tmp_path: Path, content: bytes) -> None:
 
 
 def test_no_file(tmp_path: Path) -> None:
-    """A folder, a pipe and nothing at all are told apart, and none is opened."""
+    """A folder, a pipe and a missing file are distinguished without being opened."""
     os.mkfifo(tmp_path / "pipe")
 
     said = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
@@ -94,14 +94,14 @@ def test_no_file(tmp_path: Path) -> None:
 
 
 def test_model(tmp_path: Path) -> None:
-    """A model may be one, and so may a protobuf message that lacks a graph: that is judged elsewhere."""
+    """A valid protobuf message without a graph is not another file type; the validity check reports it."""
     paths = write(tmp_path / "a.onnx"), write(tmp_path / "b.onnx", onnx.ModelProto(ir_version=8))
 
     assert [*map(detect_other_type, paths)] == ["", ""]
 
 
 def test_truncated_anywhere(tmp_path: Path) -> None:
-    """A model that is cut is called truncated, or is a model that lacks what was cut off."""
+    """A truncated model is described as truncated, or is a valid message without its last fields."""
     content = parse().SerializeToString()
     path = tmp_path / "model.onnx"
     said = set()
@@ -113,7 +113,7 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
 
 
 def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
-    """The lengths in the file say how large it was."""
+    """The expected size follows from the lengths in the file."""
     content = parse().SerializeToString()
     path = tmp_path / "model.onnx"
     path.write_bytes(content[:30])
@@ -133,7 +133,7 @@ def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
     ],
 )
 def test_pointer(tmp_path: Path, text: str, pointer: LfsPointer | None) -> None:
-    """A pointer is small, has the exact first line, an oid and a size."""
+    """A valid pointer is small and has the exact first line, an oid and a size."""
     path = tmp_path / "model.onnx"
     path.write_bytes(text.encode())
 

@@ -1,4 +1,4 @@
-"""Long lists of attributes stay in the file, and every reader gets the same answers as from a complete model."""
+"""Long attribute lists stay in the file, and every reader returns the same results as for a complete model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NODE_LISTS: dict[str, list[object]] = {
 
 
 def leaves(prefix: str) -> dict[str, list[object]]:
-    """The lists of leaves of a classifier or a regressor."""
+    """Return the leaf lists of a classifier or a regressor."""
     numbers = {f"{prefix}_{name}": list[object](range(NODES)) for name in ("treeids", "nodeids", "ids")}
     return {**numbers, f"{prefix}_weights": [0.5] * NODES}
 
@@ -85,13 +85,13 @@ TENSORS: dict[str, dict[str, int]] = {
 
 
 def make_tensor(element: int, *dims: int) -> TensorProto:
-    """A tensor of zeros."""
+    """Return a tensor of zeros."""
     size = helper.tensor_dtype_to_np_dtype(element).itemsize
     return TensorProto(data_type=element, dims=dims, raw_data=bytes(size * math.prod(dims)))
 
 
 def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attributes: object) -> ModelProto:
-    """A model of one node with lists of 6,000 elements; attributes that are None are left out."""
+    """Return a model of one node with lists of 6,000 elements; attributes that are None are omitted."""
     tensors = {name: make_tensor(element, NODES) for name, element in TENSORS.get(operator, {}).items()}
     both = {**LISTS[operator], **SHORT.get(operator, {}), **tensors, **attributes}
     names = ["label", "scores"] if operator.endswith("Classifier") else ["scores"]
@@ -113,13 +113,13 @@ def make_model(operator: str = "TreeEnsembleRegressor", version: int = 3, **attr
 
 
 def list_omitted(model: ModelProto) -> set[str]:
-    """The names of attributes whose lists are omitted."""
+    """Return the names of attributes whose lists are omitted."""
     return {it.name for node in ModelView(model).nodes() for it in node.attributes if find_omitted_list(it)}
 
 
 @pytest.mark.parametrize("operator", OMITTED_LISTS)
 def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
-    """Of each list one element is in the structure, and the rest is where it is said to lie."""
+    """The structure has one element of each list and the position of the rest."""
     model = make_model(operator)
     path = write(tmp_path / "m.onnx", model)
 
@@ -136,7 +136,7 @@ def test_long_lists_stay_in_the_file(tmp_path: Path, operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OMITTED_LISTS)
 def test_static_checks_leave_them_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operator: str) -> None:
-    """Also in files that are read completely for other stages; tensors that belong to the lists do not change that."""
+    """Static checks omit lists even in files that other stages read completely, and tensors do not change that."""
     path = write(tmp_path / "m.onnx", make_model(operator))
     monkeypatch.setattr(structure, "LIGHT_BYTES", 1000)
 
@@ -154,7 +154,7 @@ ELEMENTS = {
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), kind=st.sampled_from(sorted(ELEMENTS)), repeats=st.sampled_from([1, 4000, 20_000]))
 def test_restored_lists_are_what_onnx_reads(tmp_path: Path, data: st.DataObject, kind: str, repeats: int) -> None:
-    """Wherever pieces are divided: elements may hold bytes that look like the start of another one."""
+    """Restored lists are correct for any division into chunks, even if elements look like the start of another one."""
     elements = data.draw(st.lists(ELEMENTS[kind], min_size=1, max_size=12)) * repeats
     name = {"floats": "nodes_values", "ints": "nodes_nodeids", "strings": "nodes_modes"}[kind]
     attribute = AttributeProto(name=name, type=kind.upper(), **{kind: elements})
@@ -172,7 +172,7 @@ def test_restored_lists_are_what_onnx_reads(tmp_path: Path, data: st.DataObject,
 
 
 def get_node_ids(model: ModelProto) -> AttributeProto:
-    """One of the attributes that are omitted."""
+    """Return one of the attributes that are omitted."""
     return next(it for it in model.graph.node[0].attribute if it.name == "nodes_nodeids")
 
 
@@ -192,7 +192,7 @@ UNUSUAL: dict[str, Callable[[ModelProto], object]] = {
 
 @pytest.mark.parametrize("unusual", UNUSUAL)
 def test_lists_that_readers_may_need_are_complete(tmp_path: Path, unusual: str) -> None:
-    """An attribute with anything else in it, or of an operator whose lists are read, is as onnx reads it."""
+    """An attribute with other content, or of an operator whose lists are needed, is read completely."""
     model = make_model()
     UNUSUAL[unusual](model)
     path = write(tmp_path / "m.onnx", model)
@@ -201,7 +201,7 @@ def test_lists_that_readers_may_need_are_complete(tmp_path: Path, unusual: str) 
 
 
 def test_packed_lists_are_complete(tmp_path: Path) -> None:
-    """No exporter packs them, and protobuf reads them all the same."""
+    """Packed lists, which no exporter writes but protobuf accepts, are read completely."""
     numbers = b"\x05" * 9000
     packed = encode_length_prefix(1, 13) + b"nodes_nodeids" + b"\xa0\x01\x07" + encode_length_prefix(8, 9000) + numbers
     node = NodeProto(op_type="TreeEnsembleRegressor", domain="ai.onnx.ml").SerializeToString()
@@ -217,7 +217,7 @@ def test_packed_lists_are_complete(tmp_path: Path) -> None:
 
 
 def test_training_information_is_complete(tmp_path: Path) -> None:
-    """It is compared as it is."""
+    """Training information is read completely, because it is compared as a whole."""
     model = make_model()
     model.training_info.add().algorithm.CopyFrom(model.graph)
     path = write(tmp_path / "m.onnx", model)
@@ -226,7 +226,7 @@ def test_training_information_is_complete(tmp_path: Path) -> None:
 
 
 def test_document_strings_need_not_be_text(tmp_path: Path) -> None:
-    """Protobuf returns bytes that are not UTF-8 as they are."""
+    """Document strings may be invalid UTF-8, which protobuf returns as bytes."""
     model = make_model()
     get_node_ids(model).doc_string = "doc?"
     path = tmp_path / "m.onnx"
@@ -239,7 +239,7 @@ def test_document_strings_need_not_be_text(tmp_path: Path) -> None:
 
 
 def changes_of(operator: str) -> dict[str, dict[str, object]]:
-    """Variants of the operator's attributes: lengths, types, missing ones, empty ones."""
+    """Return variants of the operator's attributes: other lengths and types, missing and empty ones."""
     variants: dict[str, dict[str, object]] = {"valid": {}, "unknown": {"nodes_nothing": [1] * 100}}
     for name, elements in LISTS[operator].items():
         variants |= {
@@ -264,7 +264,7 @@ def changes_of(operator: str) -> dict[str, dict[str, object]]:
 
 
 def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object], list[object]]:
-    """The fault, and the attributes and types that matching reads."""
+    """Return the fault, and the attributes and types that matching reads."""
     model = read_view(path, large_bytes=large_bytes, small_bytes=64)
     nodes = infer_model_types(model).nodes
     types: list[object] = [node.type_of(name) for node in nodes for name in node.proto.output]
@@ -274,7 +274,7 @@ def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object]
 
 @pytest.mark.parametrize("operator", OMITTED_LISTS)
 def test_omission_changes_no_answer_of_onnx(tmp_path: Path, operator: str) -> None:
-    """Neither the checker nor inference, in any version of the operator, depends on what is omitted."""
+    """Omitted lists change no result of the checker or of shape inference, in any version of the operator."""
     faults = set()
     short: dict[str, object] = {name: elements[:100] for name, elements in LISTS[operator].items()}
     short |= {name: make_tensor(element, 100) for name, element in TENSORS.get(operator, {}).items()}
@@ -289,7 +289,7 @@ def test_omission_changes_no_answer_of_onnx(tmp_path: Path, operator: str) -> No
 
 
 def test_matching_reads_no_long_list(tmp_path: Path) -> None:
-    """Operations are equal, so that what is known of one holds for the other."""
+    """Operations with omitted lists are equal to complete ones, so that cached results apply to both."""
     path = write(tmp_path / "m.onnx", make_model())
 
     held, omitted = (infer_model_types(read_view(path, large_bytes=it)).nodes for it in (HELD, OMITTED))
@@ -300,7 +300,7 @@ def test_matching_reads_no_long_list(tmp_path: Path) -> None:
 
 
 def pairs(tmp_path: Path, old: ModelProto, new: ModelProto) -> list[list[str]]:
-    """The differences, each of the models once held and once omitted."""
+    """Return the differences for each combination of complete and omitted lists."""
     first, second = write(tmp_path / "old.onnx", old), write(tmp_path / "new.onnx", new)
     differences = []
     for sizes in ((HELD, HELD), (HELD, OMITTED), (OMITTED, HELD), (OMITTED, OMITTED)):
@@ -311,7 +311,7 @@ def pairs(tmp_path: Path, old: ModelProto, new: ModelProto) -> list[list[str]]:
 
 @pytest.mark.parametrize("name", LISTS["TreeEnsembleRegressor"])
 def test_one_element_makes_a_difference(tmp_path: Path, name: str) -> None:
-    """Elements are compared where they lie."""
+    """Omitted elements are compared in the file."""
     elements = [*LISTS["TreeEnsembleRegressor"][name]]
     elements[4321] = "BRANCH_LT" if name == "nodes_modes" else 99
     text = f"node 0 `ai.onnx.ml.TreeEnsembleRegressor`: attribute `{name}` differs in 1 of 6,000 elements"
@@ -320,7 +320,7 @@ def test_one_element_makes_a_difference(tmp_path: Path, name: str) -> None:
 
 
 def test_equal_elements_make_none(tmp_path: Path) -> None:
-    """The order of attributes does not count, NaN equals itself, and so do both zeros."""
+    """The order of attributes is ignored, and NaN and both zeros are equal."""
     old, new = (make_model(nodes_values=[float("nan"), zero] * (NODES // 2)) for zero in (0.0, -0.0))
     attributes = [*new.graph.node[0].attribute]
     del new.graph.node[0].attribute[:]
@@ -331,7 +331,7 @@ def test_equal_elements_make_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("elements", [[0.5] * 7000, [0.5] * 3000, [0.5] * 3, None])
 def test_lists_of_other_lengths_differ(tmp_path: Path, elements: list[float] | None) -> None:
-    """Long and short lists are told apart as before."""
+    """Lists of different lengths differ, whether they are omitted or not."""
     held, *others = pairs(tmp_path, make_model(), make_model(target_weights=elements))
 
     assert ([held] * 3, 1) == (others, len(held))
@@ -339,7 +339,7 @@ def test_lists_of_other_lengths_differ(tmp_path: Path, elements: list[float] | N
 
 
 def test_few_long_strings_are_a_tuple(tmp_path: Path) -> None:
-    """Whether a list is in memory depends on its number of elements, not on the file."""
+    """A list with few elements is returned as a tuple even if it is omitted."""
     path = write(tmp_path / "m.onnx", make_model(nodes_modes=["x" * 900] * 10))
 
     values = [
@@ -350,7 +350,7 @@ def test_few_long_strings_are_a_tuple(tmp_path: Path) -> None:
 
 
 def test_texts_are_the_same(tmp_path: Path) -> None:
-    """git keeps texts, and compares them."""
+    """The text description does not depend on omission."""
     path = write(tmp_path / "m.onnx", make_model())
 
     held, omitted = (
@@ -360,7 +360,7 @@ def test_texts_are_the_same(tmp_path: Path) -> None:
 
 
 def test_extracted_nodes_are_complete(tmp_path: Path) -> None:
-    """A runtime must never be given a model whose lists were left out."""
+    """A model extracted for a runtime always contains the complete lists."""
     model = make_model()
     path = write(tmp_path / "m.onnx", model)
     types = {value.name: value.type for value in (*model.graph.input, *model.graph.output)}
@@ -379,7 +379,7 @@ def test_extracted_nodes_are_complete(tmp_path: Path) -> None:
 
 
 def outcome(path: Path, large_bytes: int) -> object:
-    """The model, or why it cannot be read."""
+    """Return the serialized model, or the reason why it cannot be read."""
     try:
         model = read_structure(path, large_bytes=large_bytes)
         restore_lists((model.graph, *model.functions), path)
@@ -391,7 +391,7 @@ def outcome(path: Path, large_bytes: int) -> object:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_is_reported_as_before(tmp_path: Path, data: st.DataObject) -> None:
-    """A file that is damaged in a list, or cut off there, is described in the same words."""
+    """A file that is damaged or truncated inside a list has the same error message as without omission."""
     content = bytearray(make_model().SerializeToString())
     for _ in range(data.draw(st.integers(0, 2))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -402,7 +402,7 @@ def test_damage_is_reported_as_before(tmp_path: Path, data: st.DataObject) -> No
 
 
 def test_marks_cannot_be_forged(tmp_path: Path) -> None:
-    """A file cannot claim that a list of it was left out."""
+    """A file cannot contain forged marks of omitted lists."""
     model = make_model()
     get_node_ids(model).doc_string = f"{OMITTED_KEY.rpartition('.')[0]}.0:1:0:9"
     path = write(tmp_path / "m.onnx", model)
@@ -423,7 +423,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no `resource`")
 def test_memory_does_not_grow_with_lists(tmp_path: Path) -> None:
-    """Of 100 MB of a list, which protobuf holds in 600 MB, a few are in memory at a time."""
+    """Reading a file with a list of 100 MB, which takes 600 MB in protobuf, needs little memory."""
     elements = b"\x4a\x04LEAF" * 16_000_000
     head = AttributeProto(name="nodes_modes", type=AttributeProto.STRINGS).SerializeToString()
     attribute = encode_length_prefix(5, len(head) + len(elements)) + head

@@ -1,4 +1,4 @@
-"""A model's structure, read without its weights, is what onnx reads; of garbage comes `UnreadableModel` alone."""
+"""Models read without weights: the same structure as onnx reads, and only `UnreadableModel` for damaged files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ many = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 @st.composite
 def drawn_tensors(draw: st.DrawFn) -> TensorProto:
-    """A tensor with data of any size in any of the fields for them; whether it fits its dims does not matter."""
+    """Draw a tensor with data of any size in any data field, regardless of its dims."""
     tensor = TensorProto(name=draw(names), dims=draw(st.lists(st.integers(0, 9), max_size=3)), data_type=1)
     match draw(st.sampled_from(["raw", "floats", "ints", "strings", "external", "none"])):
         case "raw":
@@ -47,7 +47,7 @@ def drawn_tensors(draw: st.DrawFn) -> TensorProto:
 
 @st.composite
 def drawn_attributes(draw: st.DrawFn, depth: int) -> AttributeProto:
-    """An attribute of any kind; graphs down to `depth`."""
+    """Draw an attribute of any kind, with graphs down to `depth`."""
     attribute = AttributeProto(name=draw(names))
     kinds = ["int", "ints", "string", "floats", "tensor", "tensors", "sparse", *(["graph", "graphs"] if depth else [])]
     match draw(st.sampled_from(kinds)):
@@ -82,7 +82,7 @@ def drawn_attributes(draw: st.DrawFn, depth: int) -> AttributeProto:
 
 @st.composite
 def drawn_nodes(draw: st.DrawFn, depth: int) -> NodeProto:
-    """A node of no operator in particular."""
+    """Draw a node with an arbitrary operator."""
     node = NodeProto(op_type=draw(names), name=draw(names), input=draw(st.lists(names, max_size=2)), output=["y"])
     node.attribute.extend(draw(st.lists(drawn_attributes(depth), max_size=2)))
     node.metadata_props.add(key="trace", value=draw(st.text(max_size=100)))
@@ -91,7 +91,7 @@ def drawn_nodes(draw: st.DrawFn, depth: int) -> NodeProto:
 
 @st.composite
 def drawn_graphs(draw: st.DrawFn, depth: int = 2) -> GraphProto:
-    """A graph that need not be valid."""
+    """Draw a graph that need not be valid."""
     graph = GraphProto(name=draw(names))
     graph.node.extend(draw(st.lists(drawn_nodes(depth), max_size=3)))
     graph.initializer.extend(draw(st.lists(drawn_tensors(), max_size=3)))
@@ -100,7 +100,7 @@ def drawn_graphs(draw: st.DrawFn, depth: int = 2) -> GraphProto:
 
 @st.composite
 def drawn_models(draw: st.DrawFn) -> ModelProto:
-    """A model with graphs in graphs, a local function and metadata."""
+    """Draw a model with nested graphs, a local function and metadata."""
     model = ModelProto(ir_version=draw(st.integers(0, 20)), producer_name=draw(names), graph=draw(drawn_graphs()))
     model.opset_import.add(domain="", version=18)
     model.metadata_props.add(key="note", value=draw(st.text(max_size=100)))
@@ -109,7 +109,7 @@ def drawn_models(draw: st.DrawFn) -> ModelProto:
 
 
 def restore(model: ModelProto, content: bytes) -> None:
-    """Put back what was left out, from where it is said to lie."""
+    """Restore omitted data from its recorded position."""
     for _, tensor in ModelView(model).tensors:
         left_out = find_omitted_data(tensor)
         for entry in [it for it in tensor.external_data if it.key == OMITTED_KEY]:
@@ -122,7 +122,7 @@ def restore(model: ModelProto, content: bytes) -> None:
 @many
 @given(model=drawn_models(), small=st.sampled_from([0, 16, 64, 1024]))
 def test_own_reader_agrees_with_onnx(tmp_path: Path, model: ModelProto, small: int) -> None:
-    """What is read without weights is what onnx reads, once the weights are put back from where they lie."""
+    """The structure equals what onnx reads, once the omitted weights are restored."""
     path = write(tmp_path / "model.onnx", model)
 
     structure = read_structure(path, large_bytes=0, small_bytes=small)
@@ -133,7 +133,7 @@ def test_own_reader_agrees_with_onnx(tmp_path: Path, model: ModelProto, small: i
 
 
 def look_at_everything(path: Path, large_bytes: int) -> None:
-    """All that the file stage does with a file, but for the rules."""
+    """Run the reading steps of the file stage, without rules."""
     detect_other_type(path)
     try:
         proto = read_structure(path, large_bytes=large_bytes, small_bytes=16)
@@ -147,7 +147,7 @@ def look_at_everything(path: Path, large_bytes: int) -> None:
 @many
 @given(content=st.binary(max_size=300), large_bytes=st.sampled_from([0, 10**9]))
 def test_garbage_is_unreadable(tmp_path: Path, content: bytes, large_bytes: int) -> None:
-    """Whatever the bytes are, they are a model or they are not: nothing else comes of it."""
+    """Arbitrary bytes are either read or reported as unreadable, without another error."""
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
 
@@ -157,7 +157,7 @@ def test_garbage_is_unreadable(tmp_path: Path, content: bytes, large_bytes: int)
 @many
 @given(model=drawn_models(), data=st.data(), large_bytes=st.sampled_from([0, 10**9]))
 def test_damage_is_unreadable(tmp_path: Path, model: ModelProto, data: st.DataObject, large_bytes: int) -> None:
-    """The same for models that were cut off, or in which bytes were changed."""
+    """Truncated or modified models are either read or reported as unreadable, without another error."""
     content = bytearray(model.SerializeToString())
     for _ in range(data.draw(st.integers(0, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -169,7 +169,7 @@ def test_damage_is_unreadable(tmp_path: Path, model: ModelProto, data: st.DataOb
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_deep_nesting_is_unreadable(tmp_path: Path, large_bytes: int) -> None:
-    """A file of graphs in graphs in graphs ends the reading, and not the process."""
+    """Deeply nested graphs are reported as unreadable instead of crashing the process."""
     graph = b"".join([encode_length_prefix(2, 2000), b"x" * 2000])
     for _ in range(2000):
         attribute = encode_length_prefix(6, len(graph)) + graph
@@ -183,7 +183,7 @@ def test_deep_nesting_is_unreadable(tmp_path: Path, large_bytes: int) -> None:
 
 
 def test_forged_marks_are_ignored(tmp_path: Path) -> None:
-    """A file cannot claim that its data were left out."""
+    """A file cannot contain forged marks of omitted data."""
     model = parse("g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Add (x, w) }")
     model.graph.initializer[0].external_data.add(key="onnxgate.omitted", value="9:0:999999999999")
     path = write(tmp_path / "model.onnx", model)
@@ -191,12 +191,12 @@ def test_forged_marks_are_ignored(tmp_path: Path) -> None:
     assert [find_omitted_data(tensor) for _, tensor in read_view(path, large_bytes=0).tensors] == [()]
 
 
-GROUP = bytes.fromhex("9b06a30608011200a4069c06")  # field 99, which holds field 100, which holds two fields
+GROUP = bytes.fromhex("9b06a30608011200a4069c06")  # field 99, which contains field 100, which contains two fields
 
 
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_groups_are_skipped(tmp_path: Path, large_bytes: int) -> None:
-    """A group that nobody knows is skipped, as protobuf does it."""
+    """Unknown groups are skipped, as protobuf does."""
     content = parse().SerializeToString()
     (tmp_path / "m.onnx").write_bytes(GROUP * 3 + content + GROUP)
 
@@ -218,7 +218,7 @@ def test_groups_are_skipped(tmp_path: Path, large_bytes: int) -> None:
     ],
 )
 def test_damaged_groups(tmp_path: Path, group: str, large_bytes: int) -> None:
-    """One that does not end, ends as another, holds what protobuf does not have, lies too deep, or is not all there."""
+    """An unterminated, mismatched, invalid, too deep or truncated group makes the file unreadable."""
     content = parse().SerializeToString() + bytes.fromhex(group) + bytes(200_000)
     (tmp_path / "m.onnx").write_bytes(content)
     assert detect_other_type(tmp_path / "m.onnx")
@@ -228,7 +228,7 @@ def test_damaged_groups(tmp_path: Path, group: str, large_bytes: int) -> None:
 
 
 def test_large_file_stays_on_disk(tmp_path: Path) -> None:
-    """Of 55 MB next to nothing is held in memory, and the shapes of the weights are known."""
+    """Reading a file of 55 MB needs almost no memory, and the shapes of the weights are known."""
     path = tmp_path / "model.onnx"
     tensor = TensorProto(name="w", dims=[14, 1024, 1024], data_type=TensorProto.FLOAT).SerializeToString()
     size = 14 * 1024 * 1024 * 4
@@ -252,19 +252,19 @@ def test_large_file_stays_on_disk(tmp_path: Path) -> None:
 
 
 def test_data_fields_are_those_of_onnx() -> None:
-    """The numbers of the fields that are left out are onnx's own."""
+    """The numbers of the omitted fields match those of onnx."""
     numbers = {name: field.number for name, field in TensorProto.DESCRIPTOR.fields_by_name.items()}
 
     assert {number: name for name, number in numbers.items() if name in DATA_FIELDS.values()} == DATA_FIELDS
 
 
 def large() -> TensorProto:
-    """A tensor of 40 floats."""
+    """Return a tensor of 40 floats."""
     return TensorProto(name="w", dims=[40], data_type=TensorProto.FLOAT, raw_data=bytes(160))
 
 
 def models_with_large_tensors() -> dict[str, ModelProto]:
-    """One model for each place that a tensor can be in."""
+    """Return one model for each possible place of a tensor."""
     attributes = {
         "t": AttributeProto(name="t", type=AttributeProto.TENSOR, t=large()),
         "tensors": AttributeProto(name="t", type=AttributeProto.TENSORS, tensors=[large()]),
@@ -289,7 +289,7 @@ def models_with_large_tensors() -> dict[str, ModelProto]:
 
 @pytest.mark.parametrize("place", models_with_large_tensors())
 def test_large_tensors_are_left_out_everywhere(tmp_path: Path, place: str) -> None:
-    """Wherever a large tensor is, its data stay in the file, and are where they are said to be."""
+    """Large tensors are omitted in every place, with the right position."""
     path = write(tmp_path / "model.onnx", models_with_large_tensors()[place])
     content = path.read_bytes()
 
@@ -300,7 +300,7 @@ def test_large_tensors_are_left_out_everywhere(tmp_path: Path, place: str) -> No
 
 
 def weights(size_bytes: int) -> TensorProto:
-    """One tensor of bytes."""
+    """Return one tensor of bytes."""
     return TensorProto(name="w", dims=[size_bytes], data_type=TensorProto.UINT8, raw_data=bytes(size_bytes))
 
 
@@ -316,7 +316,7 @@ ODD = {
 
 @pytest.mark.parametrize("odd", ["", *ODD])
 def test_what_is_read_lightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
-    """Plain weights are left out; what onnx's checker looks into is not, but in files that are too large for that."""
+    """Plain weights are omitted, but not tensors that onnx's checker reads, unless the file is too large."""
     model = parse()
     model.graph.initializer.add().CopyFrom(weights(100_000))
     if odd:
@@ -330,7 +330,7 @@ def test_what_is_read_lightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, o
 
 
 def test_last_data_count(tmp_path: Path) -> None:
-    """Of data that are given twice protobuf takes the last, and so do we."""
+    """If data is given twice, the last one counts, as in protobuf."""
     tensor = b"".join(encode_length_prefix(9, 160) + bytes([value]) * 160 for value in (1, 2))
     graph = encode_length_prefix(5, len(tensor)) + tensor
     path = tmp_path / "model.onnx"
@@ -344,7 +344,7 @@ def test_last_data_count(tmp_path: Path) -> None:
 
 
 def test_names_are_text(tmp_path: Path) -> None:
-    """Names that are not UTF-8 are said to be so, and fail nowhere else."""
+    """Names that are not UTF-8 make the file unreadable."""
     path = tmp_path / "model.onnx"
     path.write_bytes(parse().SerializeToString().replace(b"Relu", b"Re\xff\xfe"))
 
@@ -353,7 +353,7 @@ def test_names_are_text(tmp_path: Path) -> None:
 
 
 def test_two_gib(tmp_path: Path) -> None:
-    """A file that no protobuf library reads is no model, however it begins."""
+    """A file of 2 GiB or more is unreadable, because no protobuf library can read it."""
     path = write(tmp_path / "model.onnx")
     with path.open("ab") as file:
         file.truncate(2**31)

@@ -1,4 +1,4 @@
-"""A view has what its messages have, in their order."""
+"""A view contains the same content as its messages, in the same order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProt
 
 
 def walk(model: ModelProto) -> tuple[list[str], list[tuple[object, ...]], list[TensorProto]]:
-    """Names of graphs, fields of nodes, and tensors, walked over without a view."""
+    """Return names of graphs, fields of nodes, and tensors, collected without a view."""
     graphs = [model.graph, *_iter_graphs_below(model.graph)]
     graphs += [graph for function in model.functions for graph in _iter_graphs_below(function)]
     scopes = [*graphs, *model.functions]
@@ -59,13 +59,13 @@ def walk(model: ModelProto) -> tuple[list[str], list[tuple[object, ...]], list[T
 
 
 def view(model: ModelView) -> tuple[list[str], list[tuple[object, ...]], list[TensorProto]]:
-    """The same of a view."""
+    """Return the same content, collected from a view."""
     nodes = [(node.name, *node.operator, node.inputs, node.outputs) for node in model.nodes()]
     return [graph.proto.name for graph in model.graphs], nodes, [tensor for _, tensor in model.tensors]
 
 
 def by_content(tensors: list[TensorProto]) -> list[bytes]:
-    """Tensors in an order of their own."""
+    """Return the tensors in a canonical order."""
     return sorted(tensor.SerializeToString() for tensor in tensors)
 
 
@@ -79,7 +79,7 @@ def test_a_view_has_nested_graphs_and_functions() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_view_of_a_mutant_has_what_its_messages_have(seed: int, tmp_path: Path) -> None:
-    """Nothing of a damaged model is left out either, or the checks would not see it."""
+    """A view of a damaged model is complete, so that the checks read everything."""
     compared = 0
     for index in range(150):
         path = tmp_path / "m.onnx"
@@ -97,7 +97,7 @@ def test_a_view_of_a_mutant_has_what_its_messages_have(seed: int, tmp_path: Path
 
 @pytest.mark.parametrize("place", ["producer", "graph", "node", "input", "attribute", "tensor", "dimension"])
 def test_a_name_that_is_not_utf8_is_reported(place: str, tmp_path: Path) -> None:
-    """Such a name fails wherever it is used, so that no check may meet it."""
+    """A name that is not UTF-8 makes the file unreadable, so that no check has to handle it."""
     value = helper.make_tensor_value_info("x", 1, ["dimension"])
     node = helper.make_node("Relu", ["input"], ["y"], name="node")
     node.attribute.add(name="attribute", type="INT")
@@ -111,7 +111,7 @@ def test_a_name_that_is_not_utf8_is_reported(place: str, tmp_path: Path) -> None
 
 
 def test_remarks_are_documentation_and_values_of_metadata() -> None:
-    """Paths of the machine that exported a model leak there."""
+    """Remarks include document strings and metadata values, which may contain paths of the exporting machine."""
     model = parser.parse_model(NESTED)
     model.doc_string = "of the model"
     model.metadata_props.add(key="k", value="of its metadata")

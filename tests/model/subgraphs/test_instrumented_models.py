@@ -1,4 +1,4 @@
-"""Models with intermediate values as outputs, and with nodes that are fed one by one."""
+"""Models with intermediate values as outputs, and with nodes that have their own inputs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ g (float[2] x, bool go) => (float[2] y) {
 
 
 def written(text: str, folder: Path) -> tuple[onnx.ModelProto, Path]:
-    """A model of this text, with its file."""
+    """Return a model with this text, and its file."""
     model = parser.parse_model(text)
     onnx.save(model, str(folder / "m.onnx"))
     return model, folder / "m.onnx"
 
 
 def test_steps_are_what_an_output_needs() -> None:
-    """Neither what other outputs need, nor what depends on weights alone."""
+    """Only nodes that the output depends on are listed, without those that depend only on weights."""
     model = parser.parse_model(BRANCHED)
 
     assert list_search_nodes(model, ["y"]) == (
@@ -62,7 +62,7 @@ def test_steps_see_what_subgraphs_take() -> None:
 
 
 def test_exposed_values_are_outputs_behind_the_own_ones(tmp_path: Path) -> None:
-    """The original bytes come first, unchanged; what is computed is the same, and each value is there."""
+    """The new file begins with the original bytes, has the same outputs and adds the exposed values."""
     model, path = written(BRANCHED, tmp_path)
     exposed = expose_values(model, path, ["a", "b", "y"], tmp_path / "exposed")
 
@@ -81,7 +81,7 @@ def test_exposed_values_are_outputs_behind_the_own_ones(tmp_path: Path) -> None:
 
 
 def test_external_data_lie_beside_the_copy(tmp_path: Path) -> None:
-    """They are the same file on the disk where that is possible, and are never changed."""
+    """External data is placed next to the copy, as a hard link if possible, and never modified."""
     model, path = written(BRANCHED, tmp_path)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([3, 5], np.float32), "w"))
     external_data_helper.convert_model_to_external_data(model, location="d/m.data", size_threshold=0)
@@ -93,7 +93,7 @@ def test_external_data_lie_beside_the_copy(tmp_path: Path) -> None:
 
 
 def test_missing_external_data_are_said(tmp_path: Path) -> None:
-    """Nothing is made of a model whose data are gone."""
+    """If external data is missing, no model is created."""
     model, path = written(BRANCHED, tmp_path)
     tensor = model.graph.initializer[0]
     tensor.external_data.add(key="location", value="gone.data")
@@ -104,7 +104,7 @@ def test_missing_external_data_are_said(tmp_path: Path) -> None:
 
 
 def test_portions_keep_to_the_limit() -> None:
-    """Sizes of dynamic axes are those of the case; a value larger than the limit is a portion by itself."""
+    """Portions use the case's sizes of dynamic axes; a value larger than the limit is a portion of its own."""
     model = parser.parse_model(BRANCHED)
     for name, width in (("a", 4), ("b", 4), ("c", 100)):
         value = onnx.helper.make_tensor_value_info(name, FLOAT, ["N", width])
@@ -114,7 +114,7 @@ def test_portions_keep_to_the_limit() -> None:
 
 
 def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
-    """What nodes give, each fed with these values."""
+    """Return the outputs of nodes that are run in isolation with these values."""
     model = parser.parse_model(text)
     known = {
         name: KnownValue(onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in fed.items()
@@ -127,28 +127,28 @@ def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict
 
 
 def test_nodes_apart_are_fed_with_what_is_known() -> None:
-    """What one node gives does not reach the next, though the next one needs it."""
+    """Each isolated node gets the known values, not the results of other nodes."""
     fed = {name: np.array([[number, number]], np.float32) for number, name in enumerate(("x", "a", "b"), 1)}
 
     assert run_apart(BRANCHED, [1, 2, 3], fed) == {"a": [[3, 5]], "b": [[-2, -2]], "y": [[5, 5]]}
 
 
 def test_what_is_not_known_is_made() -> None:
-    """A node whose input the other side does not have is run behind the nodes that make it."""
+    """If an input is unknown, the nodes that compute it are included."""
     fed = {"x": np.array([[1, 2]], np.float32), "a": np.array([[7, 7]], np.float32)}
 
     assert run_apart(BRANCHED, [3], fed) == {"y": [[0, 0]]}
 
 
 def test_branches_take_what_is_fed() -> None:
-    """A subgraph sees the value that is fed, under its own name."""
+    """A subgraph uses the given value under its own name."""
     fed = {"a": np.array([0, 0], np.float32), "go": np.array(True), "x": np.array([1, 1], np.float32)}
 
     assert run_apart(NESTED, [0, 1], fed) == {"a": [-1, -1], "y": [1, 1]}
 
 
 def test_weights_that_are_not_at_hand_are_fed(tmp_path: Path) -> None:
-    """A structure without large weights names them, so that they can be read from the file."""
+    """Weights that the structure omits are listed, so that they can be read from the file."""
     model = parser.parse_model(BRANCHED)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.ones((64, 64), np.float32), "w"))
     onnx.save(model, str(tmp_path / "m.onnx"))

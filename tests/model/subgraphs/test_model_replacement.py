@@ -1,4 +1,4 @@
-"""A model put in the place of another."""
+"""Replacement of a model file by another one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TEXT = "g (float[2] x) => (float[2] y) { y = Add(x, w) }"
 
 
 def external(path: Path, location: str, value: float = 1.0, tensors: int = 1) -> Path:
-    """A model whose weights lie beside it; with several tensors each in a file of its own."""
+    """Write a model with external weights; several tensors have one file each."""
     path.parent.mkdir(parents=True, exist_ok=True)
     model = parse(TEXT)
     for index in range(tensors):
@@ -31,12 +31,12 @@ def external(path: Path, location: str, value: float = 1.0, tensors: int = 1) ->
 
 
 def files(folder: Path) -> list[str]:
-    """Names of all files, those that begin with a dot included."""
+    """Return the names of all files, including hidden ones."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_one_file(tmp_path: Path) -> None:
-    """The file takes the place of the other, keeps its permissions, and leaves nothing beside it."""
+    """The file is replaced, keeps its permissions, and no temporary files remain."""
     fresh = write(tmp_path / "scratch" / "model.onnx", "g (float[N] x) => (float[N] y) { y = Tanh(x) }")
     committed = write(tmp_path / "models" / "m.onnx")
     committed.chmod(0o600)
@@ -48,7 +48,7 @@ def test_one_file(tmp_path: Path) -> None:
 
 
 def test_where_nothing_is_yet(tmp_path: Path) -> None:
-    """A new model's folder is made, and its data are called after it."""
+    """For a new model, the folder is created and the external data is named after the model."""
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data")
     replace_model(fresh, tmp_path / "new" / "m.onnx")
 
@@ -58,7 +58,7 @@ def test_where_nothing_is_yet(tmp_path: Path) -> None:
 
 
 def test_data_keep_their_name(tmp_path: Path) -> None:
-    """A model that calls its data otherwise goes on doing so, and gets the new ones."""
+    """The external data keeps its file name and gets the new content."""
     committed = external(tmp_path / "models" / "m.onnx", "weights.bin", 1.0)
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data", 2.0)
     replace_model(fresh, committed)
@@ -69,7 +69,7 @@ def test_data_keep_their_name(tmp_path: Path) -> None:
 
 
 def test_many_data_files(tmp_path: Path) -> None:
-    """Several data files keep the names that the fresh model gives them."""
+    """Several data files keep the names from the new model."""
     fresh = external(tmp_path / "scratch" / "model.onnx", "", tensors=2)
     replace_model(fresh, tmp_path / "m.onnx")
 
@@ -78,7 +78,7 @@ def test_many_data_files(tmp_path: Path) -> None:
 
 
 def test_data_that_are_not_used_any_more(tmp_path: Path) -> None:
-    """A data file of the old model stays, and is named."""
+    """An unused data file of the old model is kept and reported."""
     committed = external(tmp_path / "models" / "m.onnx", "weights.bin")
     before = read_data_locations(committed)
     replace_model(write(tmp_path / "scratch" / "model.onnx"), committed)
@@ -89,7 +89,7 @@ def test_data_that_are_not_used_any_more(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="links need a privilege there")
 def test_link(tmp_path: Path) -> None:
-    """A linked model is replaced where it really lies; the link stays one."""
+    """If the model is a link, its target is replaced and the link stays."""
     real = write(tmp_path / "store" / "abc")
     link = tmp_path / "m.onnx"
     link.symlink_to(real)
@@ -101,7 +101,7 @@ def test_link(tmp_path: Path) -> None:
 
 
 def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a file cannot be written to its end, all is left as it was."""
+    """If a file cannot be written completely, all files stay unchanged."""
     committed = external(tmp_path / "models" / "m.onnx", "weights.bin")
     before = {path.name: path.read_bytes() for path in committed.parent.iterdir()}
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data", 2.0)
@@ -118,7 +118,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_model_has_no_data(tmp_path: Path) -> None:
-    """What is no model, or not there, names no data."""
+    """A missing or invalid model has no external data."""
     (tmp_path / "page.onnx").write_text("<html>")
 
     assert read_data_locations(tmp_path / "page.onnx") == ()

@@ -1,4 +1,4 @@
-"""What is drawn around a node: what feeds it and what it feeds, wherever in the model it is."""
+"""The neighborhood of a node for drawings: the nodes before and after it, anywhere in the model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 
 
 def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Drawing | None:
-    """The neighbourhood in a model that is given as ONNX text."""
+    """Return the neighborhood of a node in a model in ONNX text format."""
     imported = ', "local" : 1' if functions else ""
     model = onnx.parser.parse_model(HEAD.format(imported) + text + functions)
     return extract_neighbourhood(ModelView(model), NamedNode("m.onnx", name or output, unnamed=not name))
 
 
 def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
-    """Boxes by name, and arrows in words."""
+    """Return boxes by name, and arrows as text."""
     assert found is not None
     names = [box.name for box in found.nodes]
     arrows = {f"{names[each.source]} -{each.value}-> {names[each.target]}" for each in found.edges}
@@ -29,7 +29,7 @@ def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
 
 
 def test_two_steps_each_way() -> None:
-    """Weights, inputs and outputs are marked; what is three steps away is not there."""
+    """Weights, inputs and outputs are marked; nodes three steps away are omitted."""
     found = drawn(
         """g (float[N] x) => (float[N] y, float[N] side) <float[1] w = {1}, float[1] far = {2}> {
           [n0] a = Add(x, far)
@@ -64,7 +64,7 @@ def test_two_steps_each_way() -> None:
 
 
 def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
-    """Exporters write small weights as nodes, often without a name."""
+    """A Constant node is drawn as a weight, named after its value if it has no name."""
     boxes, arrows = said(
         drawn("g (float[N] x) => (float[N] y) { k = Constant<value_float = 1.0>() [bad] y = Add(x, k) }", "bad")
     )
@@ -74,7 +74,7 @@ def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
 
 
 def test_an_unnamed_node_is_found_by_what_it_makes() -> None:
-    """Its box has the name of that value."""
+    """An unnamed node is found by its output, and its box has the output's name."""
     boxes, _ = said(drawn("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
 
     assert "failing Relu" == boxes["a"]
@@ -82,7 +82,7 @@ def test_an_unnamed_node_is_found_by_what_it_makes() -> None:
 
 
 def test_no_such_node_and_two_of_a_name() -> None:
-    """Nothing is drawn where it is not clear which node is meant; a named node is not found by what it makes."""
+    """Nothing is drawn if the node is ambiguous; a named node is not found by its output."""
     text = "g (float[N] x) => (float[N] y) { [one] a = Relu(x) [two] b = Neg(a) [two] y = Abs(b) }"
 
     assert drawn(text, "three") is None
@@ -93,7 +93,7 @@ def test_no_such_node_and_two_of_a_name() -> None:
 
 
 def test_inside_a_subgraph() -> None:
-    """What its nodes take from around it comes from the boxes that make it there."""
+    """Outer values in a subgraph are connected to the outer nodes that compute them."""
     text = """g (bool c, float[N] x) => (float[N] y) {
       [outer] a = Relu(x)
       [if] y = If(c) <
@@ -108,7 +108,7 @@ def test_inside_a_subgraph() -> None:
 
 
 def test_a_subgraph_takes_what_its_node_is_fed() -> None:
-    """The node that has the subgraph takes the value; what the subgraph makes itself is not fed to it."""
+    """A value used in a subgraph is drawn as an input of the node with the subgraph."""
     text = """g (bool c, float[N] x) => (float[N] y) {
       [bad] a = Relu(x)
       [if] y = If(c) <
@@ -123,7 +123,7 @@ def test_a_subgraph_takes_what_its_node_is_fed() -> None:
 
 
 def test_inside_a_local_function() -> None:
-    """Its own inputs and outputs are the ends."""
+    """The function's own inputs and outputs are drawn as ends."""
     found = drawn(
         "g (float[N] x) => (float[N] y) { y = local.f(x) }",
         "bad",
@@ -136,7 +136,7 @@ def test_inside_a_local_function() -> None:
 
 
 def test_many_neighbours_are_counted() -> None:
-    """Of forty that feed a node four are drawn, and of nine that it feeds two."""
+    """Of 40 nodes before the failing one, 4 are drawn, and of 9 nodes after it, 2; the others are counted."""
     before = "".join(f"[in{n}] a{n} = Relu(x) " for n in range(40))
     after = "".join(f"[out{n}] b{n} = Neg(c) " for n in range(9))
     joined = ", ".join(f"a{n}" for n in range(40))
@@ -152,7 +152,7 @@ def test_many_neighbours_are_counted() -> None:
 
 
 def test_a_value_that_nobody_makes_is_left_out() -> None:
-    """A broken model is drawn as far as it goes."""
+    """A value that no node computes is omitted."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
     boxes, arrows = said(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
@@ -163,7 +163,7 @@ def test_a_value_that_nobody_makes_is_left_out() -> None:
 
 @st.composite
 def models(draw: st.DrawFn) -> onnx.ModelProto:
-    """Any wiring at all, cycles included."""
+    """Draw a model with arbitrary connections, including cycles."""
     values = [f"v{n}" for n in range(12)]
     some = st.lists(st.sampled_from(["", *values]), max_size=12)
     nodes = [
@@ -176,7 +176,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 
 @given(models())
 def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
-    """Any wiring gives few boxes, one of them failing, each tied to another by an arrow."""
+    """Any model results in few boxes, exactly one of them failing, all connected by arrows."""
     found = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
     assert found is not None
     numbers = range(len(found.nodes))

@@ -1,4 +1,4 @@
-"""One node of a model as a model of its own."""
+"""Extraction of one node as a separate model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IR = 8
 
 
 def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
-    """What a node of the main graph sees; `Constant` nodes are constants, too."""
+    """Return the surroundings of a node in the main graph; `Constant` nodes count as constants."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
     constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {each.name: each for each in model.graph.initializer}
@@ -29,19 +29,19 @@ def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
 
 
 def cut(model: onnx.ModelProto, index: int = 0) -> onnx.ModelProto | None:
-    """One node of the main graph alone."""
+    """Return one node of the main graph as a model."""
     data = reduced_models.extract_node(model.graph.node[index], surroundings(model), IR, Path("no file"))
     return None if data is None else onnx.ModelProto.FromString(data)
 
 
 def shown(model: onnx.ModelProto | None) -> str:
-    """The graph as text."""
+    """Return the graph as text."""
     assert model is not None
     return " ".join(onnx.printer.to_text(model.graph).split())
 
 
 def test_what_a_node_is_given_becomes_inputs_with_their_shapes() -> None:
-    """Known sizes and names of dynamic ones; each value once; the output has a type and no shape."""
+    """Inputs have known sizes and names of dynamic axes and are listed once; outputs have a type and no shape."""
     model = parse("g (float[N, 4] x) => (float[N, 4] z) { y = Relu (x) [twice] z = Mul (y, y) }")
     cut_out = cut(model, 1)
 
@@ -51,7 +51,7 @@ def test_what_a_node_is_given_becomes_inputs_with_their_shapes() -> None:
 
 
 def test_small_constants_stay_constants() -> None:
-    """Initializers and nodes `Constant`: a shape that is an input would be another model."""
+    """Small initializers and `Constant` nodes stay constants, because a shape given as an input changes the model."""
     model = parse(
         "g (float[2, 3] x) => (float[1, 6] z) <int64[2] axes = {1, 6}>"
         " { low = Constant <value = float {0.0}> () y = Clip (x, low) z = Reshape (y, axes) }"
@@ -68,7 +68,7 @@ def test_small_constants_stay_constants() -> None:
 
 @pytest.mark.parametrize("away", [False, True], ids=["large", "elsewhere"])
 def test_other_weights_become_inputs(*, away: bool) -> None:
-    """Those that are large, and those whose data are not in the file."""
+    """Large weights and weights in external files become inputs."""
     model = parse(f"g (float[1, 200] x, float[200, 200] w) => (float[1, {200}] y) {{ y = MatMul (x, w) }}")
     weights = model.graph.initializer.add(name="w", data_type=onnx.TensorProto.FLOAT, dims=[200, 200])
     if away:
@@ -81,7 +81,7 @@ def test_other_weights_become_inputs(*, away: bool) -> None:
 
 
 def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
-    """At any depth, and not what it makes itself."""
+    """Outer values at any depth of a subgraph become inputs; its own values do not."""
     model = parse(
         "g (bool b, float[2] x, float[2] y) => (float[2] z) { z = If (b) <"
         "then_branch = one () => (float[2] t) {"
@@ -95,7 +95,7 @@ def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
 
 
 def test_a_local_function_comes_along() -> None:
-    """With those that it calls, and no others."""
+    """A local function is included with the functions that it calls, and no others."""
     head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
     functions = """
     <domain: "mine", opset_import: ["" : 18, "mine": 1]> outer (a) => (b) { b = mine.inner (a) }
@@ -128,7 +128,7 @@ g (float[2] x, bool cond) => (float[2] y) {
 
 
 def test_a_function_comes_after_those_that_it_calls() -> None:
-    """The reference evaluator, which is also an engine, requires that order."""
+    """The reference evaluator, which is also an engine, requires called functions first."""
     cut_out = cut(onnx.parser.parse_model(NESTED_CALLS))
 
     assert cut_out is not None
@@ -138,7 +138,7 @@ def test_a_function_comes_after_those_that_it_calls() -> None:
 
 
 def test_nothing_is_made_of_what_is_not_known() -> None:
-    """A value without a type; data of the node itself that lie elsewhere."""
+    """A node is not extracted if an input has no type, or if its own tensor is external."""
     head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
     untyped = parse("g (float[2] x) => (float[2] z) { y = mine.Strange (x) z = Relu (y) }", head)
     elsewhere = parse("g () => (float[2] y) { y = Constant <value = float[2] {1, 2}> () }")

@@ -1,4 +1,4 @@
-"""The source line that made a node."""
+"""The source line that created a node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NET = """class Net:
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A repository whose config lies below its root."""
+    """Return a repository whose config is in a subfolder."""
     for path, text in {
         "ml/export/net.py": NET,
         "ml/.venv/lib/site-packages/lib.py": NET,
@@ -36,12 +36,12 @@ def repository(tmp_path: Path) -> Path:
 
 
 def frame(path: str, line: int, text: str) -> str:
-    """One frame, as PyTorch writes it."""
+    """Return one frame in PyTorch's format."""
     return f'File "{path}", line {line}, in forward\n    {text}\n'
 
 
 def place(repository: Path, *frames: str) -> Place | None:
-    """Where a node with these frames is shown."""
+    """Return the place of a node with these frames."""
     node = NodeProto()
     node.metadata_props.add(key="namespace", value="x")
     node.metadata_props.add(key="pkg.torch.onnx.stack_trace", value="".join(frames))
@@ -52,7 +52,7 @@ RETURN = "return self.head(x)"
 
 
 def test_innermost_line_of_the_repository(repository: Path) -> None:
-    """Of several frames the last one that is the repository's own counts; libraries do not, wherever they lie."""
+    """The innermost frame in a repository file is used; libraries are ignored even inside the repository."""
     net, library = repository / "ml/export/net.py", repository / "ml/.venv/lib/site-packages/lib.py"
 
     shown = place(
@@ -75,7 +75,7 @@ def test_innermost_line_of_the_repository(repository: Path) -> None:
     ],
 )
 def test_other_checkouts(repository: Path, path: str) -> None:
-    """A path of another machine is found by its tail."""
+    """A path from another machine is found by its last parts."""
     assert place(repository, frame(path, 3, RETURN)) == Place("export/net.py", 3)
 
 
@@ -92,12 +92,12 @@ def test_other_checkouts(repository: Path, path: str) -> None:
     ],
 )
 def test_no_place(repository: Path, path: str, line: int, text: str) -> None:
-    """A line that is not, or is no longer, what the trace quotes is no place."""
+    """A line that differs from the one quoted in the trace is not used."""
     assert place(repository, frame(path, line, text)) is None
 
 
 def test_files_outside_are_not_read(repository: Path) -> None:
-    """A path that exists but not in the repository, or leads out of it by a link, is no place."""
+    """A file outside the repository, or linked from outside, is not used."""
     outside = repository.parent / f"{repository.name}-outside.py"
     outside.write_text(NET)
     (repository / "linked.py").symlink_to(outside)
@@ -109,12 +109,12 @@ def test_files_outside_are_not_read(repository: Path) -> None:
 
 
 def test_node_without_trace(repository: Path) -> None:
-    """Most exporters write none."""
+    """A node without a trace has no source line."""
     assert find_source_line(NodeProto(), repository, repository) is None
 
 
 def test_named_node() -> None:
-    """Nodes are found in branches too; an empty name names none."""
+    """Nodes in branches are found; an empty name matches no node."""
     model = parse(BRANCHES.replace("h = Neg", "[inner] h = Neg"))
 
     found = find_node(ModelView(model), "inner")

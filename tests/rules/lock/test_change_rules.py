@@ -118,7 +118,7 @@ def narrowed(values: Values, at: int) -> Values | None:
 @pytest.mark.parametrize("rule", MUTATIONS)
 @given(interfaces, st.data())
 def test_one_break_of_an_input_is_one_finding(rule: str, inputs: Values, data: st.DataObject) -> None:
-    """The rule of the change reports it at any position."""
+    """A changed input is reported by the rule for its change, in any position."""
     after = MUTATIONS[rule](inputs, data.draw(st.integers(0, len(inputs) - 1)))
     if after is not None:
         assert [rule] == breaks(facts(inputs), facts(after))
@@ -137,7 +137,7 @@ OUTPUT_MUTATIONS: dict[str, Callable[[Values, int], Values | None]] = {
 @pytest.mark.parametrize("rule", OUTPUT_MUTATIONS)
 @given(interfaces, st.data())
 def test_one_break_of_an_output_is_one_finding(rule: str, outputs: Values, data: st.DataObject) -> None:
-    """The rule of the change reports it at any position."""
+    """A changed output is reported by the rule for its change, in any position."""
     after = OUTPUT_MUTATIONS[rule](outputs, data.draw(st.integers(0, len(outputs) - 1)))
     if after is not None:
         assert [rule] == breaks(facts((), outputs), facts((), after))
@@ -145,7 +145,7 @@ def test_one_break_of_an_output_is_one_finding(rule: str, outputs: Values, data:
 
 @given(interfaces, st.integers(0, 5))
 def test_an_output_before_others_is_one_finding(outputs: Values, at: int) -> None:
-    """It is a changed order if outputs follow it, and a new output otherwise."""
+    """An inserted output changes the order if other outputs follow it, and otherwise is a new output."""
     new = ValueInfo("added!", "tensor(int8)", (9,))
     found = said(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
 
@@ -156,7 +156,7 @@ def test_an_output_before_others_is_one_finding(outputs: Values, at: int) -> Non
 
 @given(interfaces, st.randoms(use_true_random=False))
 def test_another_order_is_one_finding(outputs: Values, random: object) -> None:
-    """The number of moved outputs does not matter."""
+    """A changed order of outputs is one finding, regardless of the number of moved outputs."""
     shuffled = list(outputs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
@@ -177,7 +177,7 @@ def test_added_and_removed_names_are_reported(before: Values, after: Values) -> 
 
 @given(interfaces, interfaces, st.randoms(use_true_random=False))
 def test_the_order_of_rules_does_not_matter(before: Values, after: Values, random: object) -> None:
-    """Findings and their order are the same."""
+    """The findings and their order do not depend on the order of the rules."""
     change = ModelChange(before=facts(before), after=facts(after), place=Place("m.onnx"), baseline="at `main`")
     shuffled = list(CHANGE_RULES)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -205,8 +205,8 @@ NARROWED = "input-shape-narrowed"
     ("before", "after", "expected"),
     [
         (("N", "M"), ("N", "N"), [("error", NARROWED)]),
-        (("N", 4), ("N", "N"), [("error", NARROWED)]),  # 3 and 4 were accepted
-        ((4, 4), ("N", "N"), []),  # nothing but 4 and 4 was
+        (("N", 4), ("N", "N"), [("error", NARROWED)]),  # 3 and 4 were accepted before
+        ((4, 4), ("N", "N"), []),  # only 4 and 4 were accepted before
         (("N", "N"), ("M", "M"), []),
         (("N", "N"), ("N", "M"), []),
         (("?", "?"), ("N", "N"), [("warning", NARROWED)]),
@@ -227,8 +227,8 @@ def test_axes_of_one_size(before: tuple[Dim, ...], after: tuple[Dim, ...], expec
 @pytest.mark.parametrize(
     ("inputs", "outputs", "expected"),
     [
-        ((1, "N"), (1, "N"), []),  # whoever fed 1 gets 1
-        ((1, "N"), (1, "M"), ["warning"]),  # of another axis nothing is known
+        ((1, "N"), (1, "N"), []),  # callers that passed 1 still get 1
+        ((1, "N"), (1, "M"), ["warning"]),  # the size of the other axis is unknown
         ((1, "N"), (2, "N"), ["warning"]),
         ((1, "N"), (1, "?"), ["warning"]),
         (("N", "N"), (1, "N"), ["warning"]),

@@ -1,4 +1,4 @@
-"""Tests of new external data files and of the total size."""
+"""New external data files, and the total size of a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def facts(locations: str, path: str = "models/m.onnx", unread: str = "") -> Mode
         (facts("w.bin"), facts("./w.bin"), []),
         (facts("w.bin"), facts("data/w.bin"), ["data/w.bin"]),
         (facts("a b"), facts("b c d"), ["c", "d"]),
-        (facts("", unread="w.bin"), facts("w.bin"), []),  # it was needed, and was not there
+        (facts("", unread="w.bin"), facts("w.bin"), []),  # the file was already required, but missing
         (facts(""), facts("", unread="w.bin"), ["w.bin"]),
         (facts("old.onnx.data", "x/old.onnx"), facts("m.onnx.data"), []),
         (facts("old.data", "old.onnx"), facts("m.data"), []),
@@ -45,5 +45,5 @@ def test_new_data_files(before: ModelFacts, after: ModelFacts, new: list[str]) -
 
 
 def test_size() -> None:
-    """The size includes all external data; it is unknown if some is missing."""
+    """The size includes all external data and is unknown if some is missing."""
     assert [20, None] == [total_size_bytes(facts("a b")), total_size_bytes(facts("a b", unread="c"))]

@@ -1,4 +1,4 @@
-"""Tests of the operator domains that a model needs."""
+"""The operator domains that a model needs."""
 
 from __future__ import annotations
 

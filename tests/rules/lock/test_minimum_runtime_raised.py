@@ -1,4 +1,4 @@
-"""Messages about the releases that a model is predicted to load on, before and now."""
+"""Messages about the releases that a model loads on according to predictions, before and after a change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
         (None, []),
         (MinimumRelease(before="1.9.0", after="1.9.0"), []),
         (MinimumRelease(before="1.10.0", after="1.9.0"), []),
-        (MinimumRelease(before="", after="1.9.0"), []),  # it loaded nowhere: nothing is lost
+        (MinimumRelease(before="", after="1.9.0"), []),  # it loaded on no release, so none is lost
         (
             MinimumRelease(before="1.9.0", after="1.10.0"),
             ["note: is predicted to need onnxruntime 1.10.0; 1.9.0 was enough at `main`"],

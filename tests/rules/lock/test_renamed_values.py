@@ -1,4 +1,4 @@
-"""A renamed input or output is one finding, whatever the baseline is."""
+"""A renamed input or output results in one finding, whatever the baseline is."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_with_a_revision_as_baseline(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RENAMED)
 def test_with_the_lock_as_baseline(rule: str) -> None:
-    """The change was not locked yet, which is the only finding."""
+    """The change is not locked yet, so only `model-changed` reports it."""
     assert ["model-changed"] == find_rules(RENAMED[rule], from_lock=True)
 
 

@@ -1,4 +1,4 @@
-"""Tests of the fixes that rules of the parity stage suggest."""
+"""Fixes suggested by the rules of the parity stage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _comparison(pair: Literal["source", "runtime", "optimization"], *differences
 
 
 def test_measuring_is_suggested_for_default_tolerances() -> None:
-    """The rounding of the source may exceed the default tolerance of its type."""
+    """Measuring the tolerance is suggested, because the source's own rounding may exceed the default of its type."""
     (hit,) = source_mismatch.judge(_comparison("source", FAR))
 
     assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
@@ -58,7 +58,7 @@ def test_measuring_is_suggested_for_default_tolerances() -> None:
 
 @pytest.mark.parametrize("bound_from", ["config", "lock"])
 def test_measuring_is_not_suggested_twice(bound_from: Literal["config", "lock"]) -> None:
-    """Measured and configured tolerances are not measured again."""
+    """Measuring is not suggested for measured and configured tolerances."""
     difference = msgspec.structs.replace(FAR, bound_from=bound_from)
     (hit,) = source_mismatch.judge(_comparison("source", difference))
 
@@ -70,7 +70,7 @@ def test_measuring_is_not_suggested_twice(bound_from: Literal["config", "lock"])
     [(source_mismatch, "source"), (runtime_mismatch, "runtime"), (optimization_mismatch, "optimization")],
 )
 def test_tolerance_of_integers_names_the_output(rule: Any, pair: Any) -> None:
-    """A tolerance for all outputs does not apply to integers, and measuring does not help."""
+    """Neither a general tolerance nor measuring is suggested for integers."""
     (hit,) = rule.judge(_comparison(pair, LABELS))
 
     assert hit.fix.endswith(f", or {NAMED} for the model if the difference is acceptable")

@@ -1,4 +1,4 @@
-"""Tests of findings about refused models whose nodes were loaded in isolation."""
+"""Findings about refused models whose nodes were loaded in isolation."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_refusal_that_a_node_explains_is_one_finding() -> None:
 
 
 def test_an_unexplained_refusal_is_reported() -> None:
-    """A prediction of the same rule about another node does not hide it."""
+    """An unexplained refusal is reported even if the same rule predicts a refusal of another node."""
     shapes = attempt("all", SHAPES, "shape_inference"), attempt("disabled", SHAPES, "shape_inference")
     kernel = runs(*BOTH, alone=[alone("Conv", "refused")])
 
@@ -139,7 +139,7 @@ CONTRADICTED = "`Conv` loads alone, although `missing-kernel` predicted that it 
 
 
 def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
-    """The crash is another fault, so the prediction is contradicted."""
+    """A crash is a different fault, so it contradicts the prediction."""
     crashed = Attempt(
         optimization="all",
         outcome="crashed",

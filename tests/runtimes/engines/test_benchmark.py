@@ -1,4 +1,4 @@
-"""Two models side by side on real releases: what is measured, and what cannot be."""
+"""Benchmarks of a model against its baseline on real releases: measured ratios and reasons for failure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROUNDS = 60
 
 
 def chain(path: Path, length: int, *, first: str = "x") -> Path:
-    """A model that multiplies so many times by a matrix of 1 MiB."""
+    """Write a model that multiplies its input by `length` matrices of 1 MiB each."""
     random = np.random.default_rng(0)
     names = [first, *(f"v{index}" for index in range(1, length)), "y"]
     weights = [(random.standard_normal((WIDTH, WIDTH)) / WIDTH**0.5).astype(np.float32) for _ in range(length)]
@@ -41,13 +41,13 @@ def chain(path: Path, length: int, *, first: str = "x") -> Path:
 
 
 class Course:
-    """One release, on which models are raced."""
+    """One release on which models are benchmarked."""
 
     def __init__(self, host: WorkerPool, seat: WorkerSpec, folder: Path) -> None:
         self._host, self._seat, self.folder = host, seat, folder
 
     def case(self, width: int = WIDTH) -> InputCase:
-        """A case that the chains take, if it is of their width."""
+        """Return an input case; the models accept it if `width` is WIDTH."""
         path = self.folder / f"x{width}.npy"
         np.save(path, np.ones((3, width), np.float32))
         return InputCase(name=f"width {width}", origin="generated", inputs={"x": str(path)})
@@ -55,7 +55,7 @@ class Course:
     def race(
         self, model: Path, baseline: Path, *cases: InputCase, rounds: int = ROUNDS, weighings: int = 0
     ) -> Observation:
-        """What comes of one race."""
+        """Return the observation of one benchmark."""
         job = Benchmark(
             model=str(model),
             baseline=str(baseline),
@@ -67,7 +67,7 @@ class Course:
         return self._host.submit(self._seat, job).result(200)
 
     def raced(self, *arguments: Path, **more: int) -> BenchmarkResult:
-        """What was measured."""
+        """Return the measurements of a benchmark that must succeed."""
         observation = self.race(*arguments, **more)  # type: ignore[arg-type]
         assert isinstance(observation, Completed), observation
         assert isinstance(observation.result, BenchmarkResult)
@@ -82,7 +82,7 @@ def course(
     locked: Callable[..., tuple[LockedRuntime, tuple[LockedPackage, ...]]],
     tmp_path: Path,
 ) -> Iterator[Course]:
-    """One of the releases."""
+    """Yield a benchmark setup for one of the releases."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
         yield Course(host, WorkerSpec.of_runtime(*locked(request.param)), tmp_path)
 
@@ -104,7 +104,7 @@ def _verdict(measure: str, figures: benchmark.MeasuredRatio, budget: float) -> s
 
 
 def test_three_times_the_work_is_found(course: Course) -> None:
-    """In time and in memory; the other way round it is a third."""
+    """A model with three times the work exceeds both budgets; with the models swapped the time ratio is a third."""
     long, short = chain(course.folder / "long.onnx", 30), chain(course.folder / "short.onnx", 10)
     result, turned = course.raced(long, short, weighings=2), course.raced(short, long)
 
@@ -116,7 +116,7 @@ def test_three_times_the_work_is_found(course: Course) -> None:
 
 
 def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
-    """Ten races on a machine that does other things as well."""
+    """Ten benchmarks of equal models stay within the budgets, even on a busy machine."""
     one, other = chain(course.folder / "one.onnx", 5), chain(course.folder / "other.onnx", 5)
     found = [course.raced(one, other, weighings=1) for _ in range(10)]
 
@@ -125,7 +125,7 @@ def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
 
 
 def test_what_is_not_asked_is_not_measured(course: Course) -> None:
-    """Neither timed nor weighed."""
+    """A benchmark with 0 rounds measures no time, and one with 0 weighings measures no memory."""
     model = chain(course.folder / "one.onnx", 1)
     timed, weighed = course.raced(model, model), course.raced(model, model, rounds=0, weighings=1)
 
@@ -134,7 +134,7 @@ def test_what_is_not_asked_is_not_measured(course: Course) -> None:
 
 
 def test_first_case_that_both_can_run(course: Course) -> None:
-    """Others are passed by."""
+    """The benchmark skips cases that do not run on both models."""
     model = chain(course.folder / "one.onnx", 1)
     observation = course.race(model, model, course.case(3), course.case(), rounds=1)
 
@@ -150,7 +150,7 @@ def _reason(observation: Observation) -> str:
 
 
 def test_races_that_cannot_be(course: Course) -> None:
-    """No case that runs, another input, a baseline that is no model: each is said."""
+    """The result gives the reason if no case runs, the inputs do not match or the baseline is not a valid model."""
     model, other = chain(course.folder / "one.onnx", 1), chain(course.folder / "two.onnx", 1, first="z")
     (course.folder / "broken.onnx").write_bytes(b"\xff" * 99)
 

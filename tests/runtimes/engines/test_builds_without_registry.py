@@ -1,4 +1,4 @@
-"""Builds that are asked what they implement, and do not say it."""
+"""Kernel queries to builds that return no kernel registry."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SOURCE = TableSource(release="1.0", wheel="", sha256="0" * 64)
 
 
 def test_a_build_that_fails_is_not_harvested(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """The reason is what can be said of it."""
+    """The error message describes how the worker failed."""
     with pytest.raises(HarvestError, match=r"^the build crashed on the kernel query: an invalid response$"):
         harvest_build(fake_host, fake, SOURCE)
 
 
 def test_a_build_that_is_not_there_says_nothing(fake_host: WorkerPool) -> None:
-    """The runtime stage says so."""
+    """The error message is empty, because the runtime stage reports the missing engine."""
     with pytest.raises(HarvestError, match=r"^$"):
         harvest_build(fake_host, WorkerSpec("nothing 1.0", engine="absent"), SOURCE)

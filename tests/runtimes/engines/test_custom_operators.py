@@ -1,4 +1,4 @@
-"""Libraries of custom operators in real environments: registered, or said why not."""
+"""Custom operator libraries in real environments: registration and error messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UPPER = NODE.format(domain="ai.onnx.contrib", name="StringUpper", type="string")
 
 @dataclasses.dataclass
 class Bench:
-    """A release with the real package of extensions in its environment, and a folder to work in."""
+    """A release whose environment contains the real extensions package, and a working folder."""
 
     host: WorkerPool
     seat: WorkerSpec
@@ -38,17 +38,17 @@ class Bench:
     folder: Path
 
     def model(self, text: str) -> str:
-        """A model file."""
+        """Write a model file and return its path."""
         path = self.folder / "model.onnx"
         onnx.save(onnx.parser.parse_model(text), path)
         return str(path)
 
     def load(self, text: str, *extensions: str) -> Observation:
-        """What loading gives."""
+        """Return the observation of loading a model."""
         return self.host.submit(self.seat, Load(model=self.model(text), extensions=extensions)).result(200)
 
     def site_packages(self) -> Path:
-        """Where the environment has its packages."""
+        """Return the `site-packages` folder of the environment."""
         return next(self.interpreter.parent.parent.glob("lib/python3*/site-packages"))
 
 
@@ -56,7 +56,7 @@ class Bench:
 def bench(
     host: WorkerPool, locked: Callable[..., Locked], cache: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Bench:
-    """An old and a new release with one release of the package."""
+    """Return a setup with an old or a new release and the extensions package."""
     runtime, packages = locked(request.param, extension=f"{PACKAGE}==0.15.2")
     interpreter = Environments(cache, offline=False).prepare(runtime, packages)
     return Bench(host, WorkerSpec.of_runtime(runtime, packages), interpreter, tmp_path)
@@ -66,7 +66,7 @@ pytestmark = pytest.mark.index
 
 
 def test_package(bench: Bench) -> None:
-    """Its operators load, and run on real inputs; without it they are not known."""
+    """A model that uses the package's operators loads and runs with the package, and is refused without it."""
     array = bench.folder / "x.npy"
     np.save(array, np.array(["a", "bC"]))
     case = InputCase(name="one", origin="user", inputs={"x": str(array)})
@@ -84,7 +84,7 @@ def test_package(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("domain", "name"), [("ai.onnx.contrib", "NoSuchOperator"), ("my.domain", "StringUpper")])
 def test_what_it_does_not_register(bench: Bench, domain: str, name: str) -> None:
-    """An operator of its domain that it does not have, and another domain, are refused with it, too."""
+    """The runtime still refuses operators that the package does not register, and other domains."""
     refused = bench.load(NODE.format(domain=domain, name=name, type="string"), PACKAGE)
 
     assert isinstance(refused, Refused)
@@ -92,7 +92,7 @@ def test_what_it_does_not_register(bench: Bench, domain: str, name: str) -> None
 
 
 def test_library(bench: Bench) -> None:
-    """A library is registered by its path."""
+    """A library can be registered by its path."""
     (library,) = (bench.site_packages() / "onnxruntime_extensions").glob("*.so")
     own = bench.folder / "my libs" / "libfoo.so"
     own.parent.mkdir()
@@ -102,7 +102,7 @@ def test_library(bench: Bench) -> None:
 
 
 def test_what_cannot_be_registered(bench: Bench) -> None:
-    """The job is undecided, with a reason that names no folder of this machine; the worker goes on."""
+    """The job is undecided, the reason contains no path of this machine, and the worker stays usable."""
     text, math = bench.folder / "text.so", next((bench.site_packages() / "numpy").glob("_core/_multiarray*.so"), None)
     text.write_text("no library")
     other = math or next((bench.site_packages() / "numpy").glob("core/_multiarray_umath*.so"))

@@ -1,4 +1,4 @@
-"""The same case a second time, on releases of ONNX Runtime that hand out what they were fed and on others."""
+"""Repeated runs of one case, on releases of ONNX Runtime that return input buffers as outputs and on others."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Feed = dict[str, object]
 
 NUMPY = {"1.16.3": "1.26.4", "1.19.2": "1.26.4", "1.23.2": "2.3.1", "1.31.1": "2.3.1"}
 WRONG = ("1.19.2", "1.23.2")
-"""Source: measured on every release from 1.16.0 to 1.31.1; all from 1.19.0 to 1.25.1 do it."""
+"""Source: measured on every release from 1.16.0 to 1.31.1; the bug affects 1.19.0 to 1.25.1."""
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]>\n'
 THROUGH = HEAD + "g (float[N, 4] x, bool[N] m) => (float[N, 4] x, bool[N] m, float[N, 4] y) { y = Neg(x) }"
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.index
 def bench(
     request: pytest.FixtureRequest, cache: Path, locked: Callable[..., Locked], tmp_path: Path
 ) -> Iterator[Bench]:
-    """One of the releases."""
+    """Yield a setup for one of the releases."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
         yield Bench(host, WorkerSpec.of_runtime(*locked(request.param, numpy=NUMPY[request.param])), tmp_path)
 
@@ -63,7 +63,7 @@ def _is_wrong(bench: Bench) -> bool:
 
 @pytest.mark.parametrize("level", ["all", "disabled"])
 def test_inputs_that_are_outputs(bench: Bench, level: Optimization) -> None:
-    """Exactly the releases from 1.19 to 1.25 hand out what was fed; what is recorded is right on all."""
+    """Only releases from 1.19 to 1.25 return the input buffer as output; the recorded values are always correct."""
     feed = {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "m": np.array([True, False])}
     case = _only(bench, THROUGH, feed, level)
 
@@ -73,7 +73,7 @@ def test_inputs_that_are_outputs(bench: Bench, level: Optimization) -> None:
 
 
 def test_input_in_the_order_of_columns(bench: Bench) -> None:
-    """A runtime copies such an array, and would hand out the copy once it is freed: it is fed in C order."""
+    """The worker passes arrays in C order, because a runtime copies other layouts and could return the freed copy."""
     feed = {"x": np.asfortranarray(np.arange(8, dtype=np.float32).reshape(2, 4)), "m": np.array([True, False])}
     case = _only(bench, THROUGH, feed)
 
@@ -92,14 +92,14 @@ def test_input_in_the_order_of_columns(bench: Bench) -> None:
     ids=["strings", "no elements", "what a runtime may reuse", "NaN is NaN"],
 )
 def test_what_is_fine(bench: Bench, text: str, feed: Feed) -> None:
-    """Nothing is said of it on any release, at either level."""
+    """The results are stable and do not alias inputs, on every release and at both optimization levels."""
     found = [_only(bench, text, feed, level) for level in ("all", "disabled")]
 
     assert [((), ())] * 2 == [(case.unstable, case.aliased) for case in found]
 
 
 def test_dropout_that_trains(bench: Bench) -> None:
-    """It draws anew at each run where the graph is not optimised; what is beside it stays."""
+    """A Dropout node in training mode makes its output unstable at both levels; the other output is stable."""
     feed: Feed = {"x": np.ones((2, 64), np.float32)}
     found = [_only(bench, DROPOUT, feed, level).unstable for level in ("all", "disabled")]
 
@@ -107,12 +107,12 @@ def test_dropout_that_trains(bench: Bench) -> None:
 
 
 def test_noise(bench: Bench) -> None:
-    """A random operator differs by design: that is for the rule to know."""
+    """The output of a random operator is reported as unstable; the rule decides whether that matters."""
     assert ("y",) == _only(bench, NOISE, {"x": np.ones((2, 64), np.float32)}).unstable
 
 
 def test_first_case_that_runs_is_the_one_that_is_repeated(bench: Bench) -> None:
-    """A case that fails says nothing, and one is enough."""
+    """A failing case is not repeated, and only the first successful case is."""
     bad, good = ({"x": np.ones(4, np.float32), "i": np.array([index])} for index in (9, 1))
     found = results(bench.run_file(bench.model(GATHER), bad, good, good))
     aliased = ("x",) if _is_wrong(bench) else ()
@@ -126,7 +126,7 @@ def _unstable(folder: Path, first: object, again: object, exact: bool = True) ->
 
 
 def test_every_bit_counts_on_the_processor(tmp_path: Path) -> None:
-    """Zeros of two signs are not the same; NaN is, whatever its bits; elsewhere a thousandth is allowed."""
+    """On CPU every bit counts, except in NaN; on other devices a difference of a thousandth is allowed."""
     one, near = np.float32([1, 2, np.nan]), np.float32([1, 2.0001, -np.nan])
 
     assert [] == _unstable(tmp_path, one, np.float32([1, 2, -np.nan]))
@@ -140,10 +140,10 @@ def test_every_bit_counts_on_the_processor(tmp_path: Path) -> None:
 
 
 def test_shared_memory_alone_proves_nothing() -> None:
-    """Only an output that changes with what was fed is the caller's; the array that was fed is left as it was."""
+    """An output is aliased only if it changes together with the input; the check leaves the input array unchanged."""
     block = np.arange(16, dtype=np.float32)
     fed, before = block[4:8], block.copy()
-    around = block[::9]  # its ends lie before and behind what was fed
+    around = block[::9]  # overlaps the range of the input without sharing elements with it
     outputs = {"copy": fed.copy(), "around": around, "none": None}
 
     assert ["part"] == engine_results.find_aliased_outputs(["part"], [fed[1:3]], {"x": fed})

@@ -1,4 +1,4 @@
-"""Real releases of ONNX Runtime, in their locked environments, as the host sees them."""
+"""Real releases of ONNX Runtime in their locked environments."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ NO_KERNEL = """
 <ir_version: 8, opset_import: ["" : 17]>
 g (double[1, 1, 4, 4] x, double[1, 1, 2, 2] w) => (double[1, 1, 3, 3] y) { y = Conv(x, w) }
 """
-# Its shape inference reads the rank of an input that has none.
-# Source: onnxruntime 1.16.3 and 1.18.1 fall, 1.31.1 does not.
+# Shape inference reads the rank of an input that has none. Source: onnxruntime 1.16.3 and 1.18.1 crash, 1.31.1 does
+# not.
 FALLS = """
 <ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
 g (float[] table, int64[] q, int64[] k) => (float[] y) {
@@ -125,30 +125,30 @@ g (float[] table, int64[] q, int64[] k) => (float[] y) {
 
 @dataclasses.dataclass
 class Bench:
-    """One release, and a folder to work in."""
+    """One release and a working folder."""
 
     host: WorkerPool
     seat: WorkerSpec
     folder: Path
 
     def model(self, text: str) -> str:
-        """A model file."""
+        """Write a model file and return its path."""
         path = self.folder / f"{abs(hash(text))}.onnx"
         onnx.save(onnx.parser.parse_model(text), path)
         return str(path)
 
     def load(self, text: str, level: Optimization = "all") -> Observation:
-        """What loading gives."""
+        """Return the observation of loading a model."""
         return self.host.submit(self.seat, Load(model=self.model(text), optimization=level)).result(200)
 
     def run(self, text: str, *feeds: dict[str, object], limits: JobLimits | None = None) -> Observation:
-        """What running gives, with a case per feed."""
+        """Return the observation of running a model, with one case per feed."""
         return self.run_file(self.model(text), *feeds, limits=limits)
 
     def run_file(
         self, model: str, *feeds: dict[str, object], limits: JobLimits | None = None, level: Optimization = "all"
     ) -> Observation:
-        """The same, of a file."""
+        """Return the observation of running a model file, with one case per feed."""
         output = self.folder / f"out{len(list(self.folder.iterdir()))}"
         output.mkdir()
         cases = tuple(self._case(f"case {index}", feed) for index, feed in enumerate(feeds))
@@ -163,7 +163,7 @@ class Bench:
 
 
 def results(observation: Observation) -> tuple[CaseResult, ...]:
-    """The cases of a run that was done."""
+    """Return the case results of a completed run."""
     assert isinstance(observation, Completed), observation
     assert isinstance(observation.result, RunResult)
     assert observation.result.providers == CPU
@@ -171,20 +171,20 @@ def results(observation: Observation) -> tuple[CaseResult, ...]:
 
 
 def value(path: str | None) -> np.ndarray:
-    """The tensor of an output."""
+    """Return the array of an output file."""
     assert path is not None
     return np.load(path, allow_pickle=False)
 
 
 def failure(case: CaseResult) -> Failure:
-    """Why a case has no outputs."""
+    """Return the failure of a case."""
     assert case.failure is not None, case
     return case.failure
 
 
 @pytest.fixture(params=RELEASES)
 def bench(request: pytest.FixtureRequest, host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> Bench:
-    """One of the releases, with the Python that the lock gives it."""
+    """Return a setup for one of the releases, with the Python version from the lock."""
     return _bench(host, locked(request.param), tmp_path)
 
 
@@ -197,7 +197,7 @@ def _bench(host: WorkerPool, locked: Locked, folder: Path) -> Bench:
 
 
 def test_a_model_is_loaded_and_run(bench: Bench) -> None:
-    """At both levels, with the provider that was asked for; the numbers are the model's."""
+    """A model loads at both optimization levels with the requested provider, and its outputs are correct."""
     feed = {"x": np.arange(8, dtype=np.float32).reshape(2, 4)}
     (case,) = results(bench.run(ADD, feed))
 
@@ -207,7 +207,7 @@ def test_a_model_is_loaded_and_run(bench: Bench) -> None:
 
 
 def test_the_worker_sees_its_environment_and_nothing_of_ours(bench: Bench) -> None:
-    """It is the locked release, beside the locked numpy."""
+    """The worker sees only the locked release and the locked numpy."""
     packages = ("onnxruntime", "numpy", "onnx", "msgspec", "pytest")
     observation = bench.host.submit(bench.seat, Probe(packages=packages)).result(200)
 
@@ -220,14 +220,14 @@ def test_the_worker_sees_its_environment_and_nothing_of_ours(bench: Bench) -> No
 
 
 def test_strings_go_in_and_out(bench: Bench) -> None:
-    """Without pickle on either side."""
+    """String tensors are passed in both directions without pickle."""
     (case,) = results(bench.run(STRINGS, {"x": np.array(["", "grüezi", "日本"])}))
 
     assert value(case.outputs[0]).tolist() == ["", "grüezi", "日本"]
 
 
 def test_sequences_and_bfloat16_are_made_arrays(bench: Bench) -> None:
-    """A sequence is followed by its layout; a bfloat16 is the same number in float32."""
+    """A sequence is followed by its layout, and bfloat16 values are returned as float32."""
     feed = {"x": np.array([1, 2.5], np.float32)}
     (case,) = results(bench.run(ODD_TYPES, feed))
     (only,) = results(bench.run(ONLY_BFLOAT16, feed))
@@ -244,7 +244,7 @@ def test_sequences_and_bfloat16_are_made_arrays(bench: Bench) -> None:
 
 
 def test_probabilities_of_a_classifier_are_an_array(bench: Bench) -> None:
-    """What converters of scikit-learn write: a map of probabilities by class for each row."""
+    """The probabilities of a scikit-learn classifier, one map per row, are returned as an array."""
     (case,) = results(bench.run(CLASSIFIER, {"x": np.ones((3, 2), np.float32)}))
     values, layout = (value(path) for path in case.outputs)
 
@@ -254,7 +254,7 @@ def test_probabilities_of_a_classifier_are_an_array(bench: Bench) -> None:
 
 
 def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> None:
-    """A float8 is left out; what is beside it is there."""
+    """A float8 output is omitted without failing the case; the other output is returned."""
     (case,) = results(bench.run(FLOAT8, {"x": np.array([1, 2], np.float32)}))
 
     assert case.outputs[0] is None
@@ -262,7 +262,7 @@ def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> Non
 
 
 def test_nodes_behind_an_output_that_is_left_out_are_run(bench: Bench) -> None:
-    """They may fail like all others."""
+    """The node that computes an omitted output is still executed and can fail."""
     feed = {"x": np.ones(4, np.float32), "i": np.array([9])}
     (case,) = results(bench.run(GATHER, feed))
 
@@ -270,7 +270,7 @@ def test_nodes_behind_an_output_that_is_left_out_are_run(bench: Bench) -> None:
 
 
 def test_one_failing_case_does_not_stop_the_next(bench: Bench) -> None:
-    """Each case has its own outcome, in order; the text is the runtime's, without its build's paths."""
+    """Each case has its own result, in order; the message is the runtime's, without paths of its build."""
     good, bad = {"x": np.ones((1, 4), np.float32)}, {"x": np.ones((1, 3), np.float32)}
     cases = results(bench.run(ADD, good, bad, good))
 
@@ -280,7 +280,7 @@ def test_one_failing_case_does_not_stop_the_next(bench: Bench) -> None:
 
 
 def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
-    """Two machines say the same of the same model."""
+    """The message contains no path, so that two machines report the same text."""
     observation = bench.load(ADD.replace("ir_version: 8", "ir_version: 99"))
 
     assert isinstance(observation, Refused)
@@ -291,7 +291,7 @@ def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
 
 
 def test_a_level_is_what_the_session_is_made_with(bench: Bench) -> None:
-    """Optimised, the normalisation is folded into the convolution, which rounds differently; both repeat exactly."""
+    """At level `all` BatchNormalization is fused into Conv, which rounds differently; each level is reproducible."""
     feed = {"x": np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)}
     model = _conv_and_normalisation(bench.folder / "model.onnx")
     levels: tuple[Optimization, ...] = ("all", "disabled", "all", "disabled")
@@ -319,7 +319,7 @@ def _conv_and_normalisation(path: Path) -> str:
 
 
 def test_a_missing_kernel_is_refused(bench: Bench) -> None:
-    """By every release and level alike."""
+    """Every release refuses a node without a kernel, at both levels."""
     observations = [bench.load(NO_KERNEL), bench.load(NO_KERNEL, "disabled")]
 
     assert [failure_family(each.failure.text) for each in observations if isinstance(each, Refused)] == [
@@ -328,7 +328,7 @@ def test_a_missing_kernel_is_refused(bench: Bench) -> None:
 
 
 def test_a_model_that_makes_a_runtime_fall_costs_one_job(bench: Bench) -> None:
-    """The next model is judged."""
+    """A crash affects only its own job; the next model is still tested."""
     falls, good = bench.load(FALLS), bench.load(ADD)
     crash = Crashed(signal="SIGSEGV", during="load", log="")
 
@@ -338,7 +338,7 @@ def test_a_model_that_makes_a_runtime_fall_costs_one_job(bench: Bench) -> None:
 
 
 def test_a_model_that_never_ends_is_timed_out(bench: Bench) -> None:
-    """And the next one works."""
+    """A model that never ends times out, and the next model runs."""
     endless = bench.run(ENDLESS, {"x": np.ones(4, np.float32)}, limits=JobLimits(time_s=2))
     (case,) = results(bench.run(ADD, {"x": np.ones((1, 4), np.float32)}))
 
@@ -347,7 +347,7 @@ def test_a_model_that_never_ends_is_timed_out(bench: Bench) -> None:
 
 
 def test_a_model_that_asks_for_200_gb_fails_for_memory(bench: Bench) -> None:
-    """Only the case that asks for it."""
+    """Only the case that allocates 200 GB fails."""
     few, many = {"n": np.array([10])}, {"n": np.array([50_000_000_000])}
     cases = results(bench.run(HUGE, few, many, few))
 
@@ -357,7 +357,7 @@ def test_a_model_that_asks_for_200_gb_fails_for_memory(bench: Bench) -> None:
 
 
 def test_the_limit_is_the_job_s_and_not_the_machine_s(bench: Bench) -> None:
-    """300 MB are too much under one limit and fine under the usual one."""
+    """Allocating 300 MB fails under a limit of 256 MiB and succeeds under the default limit."""
     feed = {"n": np.array([40_000_000])}
     (refused,) = results(bench.run(HUGE, feed, limits=JobLimits(time_s=60, memory_mib=256)))
     (given,) = results(bench.run(HUGE, feed))
@@ -367,7 +367,7 @@ def test_the_limit_is_the_job_s_and_not_the_machine_s(bench: Bench) -> None:
 
 
 def test_an_input_that_cannot_be_read_is_not_the_model_s_fault(bench: Bench) -> None:
-    """The job is undecided; the worker goes on."""
+    """An unreadable input leaves the job undecided, and the worker stays usable."""
     broken = bench.folder / "x.npy"
     broken.write_bytes(b"\x93NUMPY")
     case = InputCase(name="one", origin="user", inputs={"x": str(broken)})
@@ -380,7 +380,7 @@ def test_an_input_that_cannot_be_read_is_not_the_model_s_fault(bench: Bench) -> 
 
 
 def test_a_provider_that_is_not_there(bench: Bench) -> None:
-    """The engine would warn and take another one: the job is undecided instead, and the worker goes on."""
+    """The job is undecided, although the engine would only warn and use another provider; the worker stays usable."""
     job = Load(model=bench.model(ADD), providers=("CUDAExecutionProvider", *CPU))
     observation = bench.host.submit(bench.seat, job).result(200)
 
@@ -394,7 +394,7 @@ def test_a_provider_that_is_not_there(bench: Bench) -> None:
 def test_the_worker_runs_under_python_3_8(
     host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path, release: str, python: str, numpy: str
 ) -> None:
-    """The oldest interpreter that runtimes need."""
+    """The worker runs under Python 3.8, the oldest version that supported runtimes need."""
     bench = _bench(host, locked(release, python, numpy), tmp_path)
     old = ADD.replace("ir_version: 8", "ir_version: 7").replace('"" : 17', '"" : 13')
     (case,) = results(bench.run(old, {"x": np.ones((1, 4), np.float32)}))
@@ -407,7 +407,7 @@ def test_the_worker_runs_under_python_3_8(
 
 
 def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked], tmp_path: Path) -> None:
-    """Its reason and hint are those of the environment."""
+    """The observation contains the environment's reason and hint."""
     runtime, packages = locked("1.18.1")
     elsewhere = msgspec.structs.replace(WorkerSpec.of_runtime(runtime, packages), packages=())
     with WorkerPool(Environments(tmp_path, offline=True), 1) as host:
@@ -419,25 +419,25 @@ def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked],
 
 
 class RunningJobs(Progress):
-    """Records which workers run a job at the same time, and what they do."""
+    """Records which workers run a job at the same time, and their activities."""
 
     def __init__(self) -> None:
         self.moments: list[dict[str, str]] = []
         self._running: dict[str, str] = {}
 
     def started(self, worker: str, activity: str) -> None:
-        """Record the workers that are busy now."""
+        """Record the busy workers."""
         if activity != PREPARE_ACTIVITY:
             self._running[worker] = activity
             self.moments.append(dict(self._running))
 
     def finished(self, worker: str, activity: str, outcome: str) -> None:
-        """The worker is idle."""
+        """Record that the worker is idle."""
         self._running.pop(worker, None)
 
 
 def write_sparse_model(path: Path) -> Path:
-    """Write a model with 256 MiB of weights, which are zeros in a sparse file next to it."""
+    """Write a model with 256 MiB of weights, stored as zeros in a sparse external file."""
     size = 8192
     weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[size, size])
     weight.data_location = onnx.TensorProto.EXTERNAL
@@ -456,8 +456,8 @@ def write_sparse_model(path: Path) -> Path:
 def test_large_models_are_loaded_one_at_a_time(
     cache: Path, locked: Callable[..., Locked], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two releases with slots for both: small models share the machine, a large one has it alone."""
-    monkeypatch.setattr(worker_slots, "LARGE_JOB_BYTES", 512 * 2**20)  # of which 256 MiB of weights need more
+    """Small models run concurrently on two releases; a large model runs alone."""
+    monkeypatch.setattr(worker_slots, "LARGE_JOB_BYTES", 512 * 2**20)  # below what 256 MiB of weights need
     running = RunningJobs()
     small, large = (
         write(tmp_path / "small.onnx", onnx.parser.parse_model(ADD)),

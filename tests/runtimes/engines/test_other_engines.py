@@ -1,4 +1,4 @@
-"""Engines beside ONNX Runtime, in their locked environments, as the host sees them."""
+"""Engines other than ONNX Runtime in their locked environments."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ g (float[N, 4] x) => (float[N, 4] y) { [first] y = my.domain.Twist(x) }
 
 @pytest.fixture(scope="module")
 def locked() -> Callable[[str], Locked]:
-    """The locked release of an engine."""
+    """Return a function that finds the locked release of an engine."""
     lock = load_lock(LOCK)
     runtimes = {each.engine: each for target in lock.targets.values() for each in target.runtimes}
 
@@ -68,7 +68,7 @@ def locked() -> Callable[[str], Locked]:
 
 @pytest.fixture
 def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterator[Runs]:
-    """Runs a model of ONNX text on an engine, with one case."""
+    """Yield a function that runs a model in ONNX text format on an engine, with one case."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
 
         def once(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
@@ -86,7 +86,7 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
 
 
 def values(observation: Observation) -> dict[str, np.ndarray | None]:
-    """Outputs by name."""
+    """Return the outputs by name."""
     assert isinstance(observation, Completed), observation
     result = observation.result
     assert isinstance(result, RunResult)
@@ -98,7 +98,7 @@ def values(observation: Observation) -> dict[str, np.ndarray | None]:
 
 @pytest.mark.parametrize("engine", [OPENVINO, TRACT, ONNX, OPENCV])
 def test_names_and_order(run: Runs, engine: str) -> None:
-    """Inputs are fed by name, and outputs come in the order of the graph."""
+    """Inputs are passed by name, and outputs are in the order of the graph."""
     a, b = np.ones((2, 4), np.float32), np.full((2, 4), 3, np.float32)
     found = values(run(engine, TWO, {"a": a, "b": b}))
     z = a * np.arange(1, 5, dtype=np.float32) + b
@@ -111,7 +111,7 @@ def test_names_and_order(run: Runs, engine: str) -> None:
 
 @pytest.mark.parametrize("engine", [OPENVINO, ONNX])
 def test_types(run: Runs, engine: str) -> None:
-    """Strings, 16 bits and booleans are what they are; bfloat16 is given as the float32 of the same number."""
+    """Strings, float16 and booleans keep their types; bfloat16 is returned as float32."""
     feeds = {
         "s": np.array(["cat", "é"]),
         "h": np.ones(3, np.float16),
@@ -134,7 +134,7 @@ def test_types(run: Runs, engine: str) -> None:
 
 
 def test_containers(run: Runs) -> None:
-    """The reference evaluator gives a sequence as its values and its layout, as ONNX Runtime does."""
+    """The reference evaluator returns a sequence as values and layout, like ONNX Runtime."""
     found = values(run(ONNX, SEQUENCE, {"x": np.ones(3, np.float32)}))
 
     assert list(found) == ["s", "s (layout)", "y"]
@@ -150,7 +150,7 @@ def test_containers(run: Runs) -> None:
     ],
 )
 def test_refusals(run: Runs, engine: str, text: str) -> None:
-    """The engine's own words, without its files, lines and backtraces."""
+    """The message is the engine's own, without its source files, line numbers and backtraces."""
     observation = run(engine, CUSTOM, {"x": np.ones((1, 4), np.float32)})
 
     assert isinstance(observation, Refused)
@@ -160,7 +160,7 @@ def test_refusals(run: Runs, engine: str, text: str) -> None:
 
 
 def test_refused_by_opencv(run: Runs) -> None:
-    """OpenCV 5.0.0 says what it does not have, or falls over it: both are a result, and the gate goes on."""
+    """OpenCV 5.0.0 either names the unsupported operator or crashes; both are valid results."""
     observation = run(OPENCV, CUSTOM, {"x": np.ones((1, 4), np.float32)})
 
     assert isinstance(observation, Refused | Crashed)
@@ -168,7 +168,7 @@ def test_refused_by_opencv(run: Runs) -> None:
 
 
 def test_openvino_computes_in_float32(run: Runs) -> None:
-    """It would take bfloat16 by itself where the CPU has it; a product that bfloat16 cannot hold shows which it is."""
+    """OpenVINO is set to float32, because it would use bfloat16 on CPUs that support it and lose precision."""
     text = """
     <ir_version: 8, opset_import: ["" : 17]>
     g (float[64, 64] x, float[64, 64] w) => (float[64, 64] y) { y = MatMul(x, w) }
@@ -181,7 +181,7 @@ def test_openvino_computes_in_float32(run: Runs) -> None:
 
 
 def test_a_case_that_fails(run: Runs) -> None:
-    """What cannot be fed is a failure of its case, in words."""
+    """An input that cannot be passed to the engine is a failure of its case."""
     observation = run(
         TRACT, ADD.replace("float", "string").replace("Add(x, x)", "Identity(x)"), {"x": np.array([["a"]])}
     )

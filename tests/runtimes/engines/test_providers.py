@@ -1,4 +1,4 @@
-"""A provider that a build says it has, and that a session silently goes without."""
+"""A provider that a build lists but a session does not use."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def bench(
     locked: Callable[..., tuple[LockedRuntime, tuple[LockedPackage, ...]]],
     tmp_path: Path,
 ) -> Iterator[Bench]:
-    """A build for processors that lists CUDA: its sessions do what those of a build for GPUs do without one.
+    """Yield a CPU build patched to list CUDA, so that its sessions behave like those of a GPU build without a GPU.
 
-    Source: onnxruntime-gpu 1.23.2 on a machine without CUDA lists it, warns, and runs on the processor.
+    Source: onnxruntime-gpu 1.23.2 on a machine without CUDA lists the provider, warns, and runs on the CPU.
     """
     worker = tmp_path / "doctored"
     shutil.copytree(WORKER_FOLDER, worker, ignore=shutil.ignore_patterns("__pycache__"))
@@ -53,7 +53,7 @@ def _run(bench: Bench, providers: tuple[str, ...]) -> Run:
 
 
 def test_a_session_without_the_provider_runs_nothing(bench: Bench) -> None:
-    """What the processor gives would be taken for what the provider gives."""
+    """The model does not run, because CPU results would be mistaken for CUDA results."""
     observation = bench.host.submit(bench.seat, _run(bench, CUDA)).result(200)
 
     assert Refused(failure=Failure(type="ProviderNotUsedError", text=SAID)) == observation
@@ -61,14 +61,14 @@ def test_a_session_without_the_provider_runs_nothing(bench: Bench) -> None:
 
 
 def test_loading_alone_decides_nothing(bench: Bench) -> None:
-    """It asks whether the model loads there, which nobody can tell."""
+    """The job is undecided, because the session cannot show whether the model loads with the provider."""
     observation = bench.host.submit(bench.seat, Load(model=bench.model(ADD), providers=CUDA)).result(200)
 
     assert Unavailable(reason=SAID) == observation
 
 
 def test_the_processor_is_always_there(bench: Bench) -> None:
-    """The same worker runs what asks for no more."""
+    """The same build runs a job that requests only the CPU provider."""
     observation = bench.host.submit(bench.seat, _run(bench, CPU)).result(200)
 
     assert isinstance(observation, Completed)

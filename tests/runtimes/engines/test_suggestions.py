@@ -1,4 +1,4 @@
-"""Ways out on real releases: what is predicted to be refused is refused, and what each way makes of it loads."""
+"""Suggested fixes on real releases: refusals happen as predicted, and each fixed model loads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.index
 
 @pytest.fixture
 def loads(host: WorkerPool, locked: Callable[[str], Locked], tmp_path: Path) -> Callable[[ModelProto, str], bool]:
-    """Whether a release makes a session of a model."""
+    """Return a function that reports whether a model loads on a release."""
 
     def loads(model: ModelProto, release: str) -> bool:
         path = tmp_path / "m.onnx"
@@ -36,7 +36,7 @@ def loads(host: WorkerPool, locked: Callable[[str], Locked], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("case", [case for case in CASES if set(case.names) <= RELEASES], ids=lambda case: case.name)
 def test_every_way_really_leads_out(case: Case, loads: Callable[[ModelProto, str], bool]) -> None:
-    """Loads and refusals are those that are predicted, before and after."""
+    """Loads and refusals match the predictions before and after each fix."""
     predicted = {name: said.verdict == "loads" for name, said in predictions(case.model, case.names).items()}
     (refused,) = refusals(case.model, case.names)
 

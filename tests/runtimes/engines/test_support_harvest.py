@@ -1,4 +1,4 @@
-"""What real releases of ONNX Runtime say of themselves."""
+"""Kernel and schema queries to real releases of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OLD_NUMPY = "1.26.4"
 
 
 def harvest(host: WorkerPool, locked: Locked, output: Path) -> tuple[HarvestResult, BuildDump]:
-    """What a release answers, and what it writes."""
+    """Return the result of a release and the dump that it writes."""
     try:
         find_interpreter(locked[0].python, CommandRunner(), offline=True)
     except UnavailableError as error:
@@ -37,7 +37,7 @@ def harvest(host: WorkerPool, locked: Locked, output: Path) -> tuple[HarvestResu
 
 
 def kernels(dump: BuildDump, domain: str, name: str) -> list[DumpedKernel]:
-    """Those of one operator."""
+    """Return the kernels of one operator."""
     return [each for each in dump.kernels if (each.domain, each.name) == (domain, name)]
 
 
@@ -45,7 +45,7 @@ def kernels(dump: BuildDump, domain: str, name: str) -> list[DumpedKernel]:
 def test_a_release_says_its_kernels_and_schemas(
     host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
 ) -> None:
-    """With versions and types. Source: 1.31.1 registers Det since opset 22 for float alone."""
+    """The dump contains versions and types. Source: 1.31.1 registers Det since opset 22 for float only."""
     result, dump = harvest(host, locked("1.31.1"), tmp_path / "a file.json")
 
     assert HarvestResult(registry=True, release="1.31.1", commit="6af1a93") == result
@@ -66,7 +66,7 @@ def test_a_release_says_its_kernels_and_schemas(
 
 @pytest.mark.index
 def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
-    """MatMulNBits came with a patch: 1.16.1 has neither schema nor kernel."""
+    """MatMulNBits was added in a patch release: 1.16.1 has neither schema nor kernel."""
     found = {}
     for release in ("1.16.1", "1.16.3"):
         result, dump = harvest(host, locked(release, numpy=OLD_NUMPY), tmp_path / f"{release}.json")
@@ -80,7 +80,7 @@ def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], 
 def test_an_older_release_says_that_it_has_no_registry(
     host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
 ) -> None:
-    """That is a result, and no failure."""
+    """A release without a registry is a valid result, not an error."""
     result, dump = harvest(host, locked("1.15.1", numpy=OLD_NUMPY), tmp_path / "dump.json")
 
     assert not result.registry
@@ -89,7 +89,7 @@ def test_an_older_release_says_that_it_has_no_registry(
 
 @pytest.mark.index
 def test_two_pythons_hear_the_same(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
-    """Byte for byte, under the oldest interpreter too, though each has a wheel of its own."""
+    """The dumps are identical under two Python versions, including the oldest one, although their wheels differ."""
     for name, python, numpy in (("one", "3.8", "1.24.4"), ("other", "3.11", OLD_NUMPY)):
         harvest(host, locked("1.16.3", python, numpy), tmp_path / name)
 
@@ -97,14 +97,14 @@ def test_two_pythons_hear_the_same(host: WorkerPool, locked: Callable[..., Locke
 
 
 def test_a_file_that_was_not_written_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path) -> None:
-    """A worker is not believed."""
+    """A worker that reports a file it did not write counts as crashed."""
     observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
 
     assert Crashed(signal="an invalid response", during="start", log="") == observation
 
 
 def test_nonsense_is_not_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
-    """A build that is patched may say what nobody understands; that is no fault of ours."""
+    """An invalid dump from a patched build raises an error with a readable message."""
     seat = replace(fake, environment=(("NONSENSE", '{"registry": true}'),))
     with pytest.raises(HarvestError, match=r"^the result of the kernel query is invalid: ValidationError$"):
         harvest_build(fake_host, seat, TableSource(release="1.0", wheel="", sha256="0" * 64))

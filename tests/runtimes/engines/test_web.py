@@ -1,4 +1,4 @@
-"""ONNX Runtime Web itself: its environment by integrity, and what it makes of models."""
+"""ONNX Runtime Web: environments verified by integrity hash, and model runs."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ TYPES = {
 
 @functools.cache
 def npm_trouble() -> str:
-    """Why npm can fetch nothing here, "" where it can."""
+    """Return why npm cannot download packages, or an empty string if it can."""
     argv = [need("npm"), "view", f"{COMPANION}@{RELEASE}", "dist.integrity", "--fetch-retries", "0"]
     asked = subprocess.run(argv, capture_output=True, text=True, check=False)
     return "" if asked.returncode == 0 else f"no npm registry: {' '.join(asked.stderr.split())}"
@@ -63,7 +63,7 @@ def npm_trouble() -> str:
 
 @pytest.fixture(autouse=True)
 def registry() -> None:
-    """Node, npm and a registry; the test is skipped where one is missing."""
+    """Skip the test if Node, npm or the registry is unavailable."""
     need("node")
     if trouble := npm_trouble():
         pytest.skip(trouble)
@@ -71,24 +71,24 @@ def registry() -> None:
 
 @pytest.fixture
 def web(cache: Path) -> Iterator[WorkerPool]:
-    """A host of the real engine."""
+    """Yield a worker pool for the real engine."""
     with WorkerPool(Environments(cache, offline=False), 1, JobLimits(time_s=60)) as host:
         yield host
 
 
 def ask(host: WorkerPool, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
-    """What becomes of a job."""
+    """Return the observation of a job."""
     return host.submit(WorkerSpec.of_runtime(RUNTIME, NPM), job, limits=limits).result(300)
 
 
 def model(folder: Path, text: str, head: str = HEAD) -> str:
-    """A model's path."""
+    """Write a model and return its path."""
     onnx.save(onnx.parser.parse_model(head + text), folder / "m.onnx")
     return str(folder / "m.onnx")
 
 
 def run(host: WorkerPool, folder: Path, path: str, *cases: dict[str, object]) -> Observation:
-    """A model on some inputs, at no optimisation."""
+    """Run a model on some inputs, without graph optimization."""
     made = []
     for index, inputs in enumerate(cases):
         files = {name: str(folder / f"{index}-{name}.npy") for name in inputs}
@@ -101,19 +101,19 @@ def run(host: WorkerPool, folder: Path, path: str, *cases: dict[str, object]) ->
 
 
 def result(observation: Observation) -> RunResult:
-    """What a run that completed gave."""
+    """Return the result of a completed run."""
     assert isinstance(observation, Completed), observation
     assert isinstance(observation.result, RunResult)
     return observation.result
 
 
 def arrays(found: RunResult, case: int = 0) -> list[object]:
-    """A case's outputs."""
+    """Return the output arrays of a case."""
     return [None if path is None else np.load(path) for path in found.cases[case].outputs]
 
 
 def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
-    """And nothing else of what the packages' own manifests name."""
+    """The environment contains only locked packages, not other dependencies from the packages' manifests."""
     found = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
 
     assert isinstance(found, Completed)
@@ -123,7 +123,7 @@ def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_every_type_goes_through(web: WorkerPool, tmp_path: Path, name: str) -> None:
-    """Unchanged, and as numpy's own type."""
+    """Each element type is passed through unchanged, with its numpy type."""
     value = np.array([[0, 1, 1], [1, 0, 1]]).astype(TYPES[name])
     path = model(tmp_path, f"g ({name}[N, 3] x) => ({name}[N, 3] y) {{ y = Identity (x) }}")
     (found,) = arrays(result(run(web, tmp_path, path, {"x": value})))
@@ -134,7 +134,7 @@ def test_every_type_goes_through(web: WorkerPool, tmp_path: Path, name: str) -> 
 
 
 def test_strings_go_through(web: WorkerPool, tmp_path: Path) -> None:
-    """Of any length and any plane of Unicode."""
+    """Strings of any length and from any Unicode plane are passed through unchanged."""
     path = model(tmp_path, "g (string[N] x) => (string[N] y) { y = Identity (x) }")
     (found,) = arrays(result(run(web, tmp_path, path, {"x": ["", "zwölf", "😀"]})))
 
@@ -143,7 +143,7 @@ def test_strings_go_through(web: WorkerPool, tmp_path: Path) -> None:
 
 
 def test_outputs_are_in_the_graph_s_order(web: WorkerPool, tmp_path: Path) -> None:
-    """What is no tensor has no array; the others have."""
+    """Outputs are in graph order; only a non-tensor output has no array."""
     text = (
         "g (float[N] x) => (float[N] z, seq(float[N]) s, float[N] a) "
         "{ z = Neg (x) s = SequenceConstruct (x) a = Abs (x) }"
@@ -159,7 +159,7 @@ def test_outputs_are_in_the_graph_s_order(web: WorkerPool, tmp_path: Path) -> No
 
 
 def test_a_failing_case_does_not_stop_the_next(web: WorkerPool, tmp_path: Path) -> None:
-    """Its failure has the runtime's words."""
+    """The failure message is the runtime's."""
     path = model(tmp_path, "g (float[N] x, int64[K] s) => (float[A] y) { y = Reshape (x, s) }")
     good, bad = {"x": np.ones(4, "f4"), "s": np.array([2, 2])}, {"x": np.ones(5, "f4"), "s": np.array([7, 7])}
     found = result(run(web, tmp_path, path, bad, good))
@@ -183,7 +183,7 @@ def test_a_failing_case_does_not_stop_the_next(web: WorkerPool, tmp_path: Path) 
 def test_a_refusal_has_the_runtime_s_words(
     web: WorkerPool, tmp_path: Path, head: str, text: str, expected: str
 ) -> None:
-    """Which are matched as those of the Python package."""
+    """The messages have the same form as those of the Python package, so the same patterns match them."""
     path = model(tmp_path, f"g (float[N] x) => (float[N] y) {{ y = {text} (x) }}", head)
     found = ask(web, Load(model=path, providers=()))
 
@@ -195,7 +195,7 @@ def test_a_refusal_has_the_runtime_s_words(
     ("content", "expected"), [(b"garbage" * 9, "protobuf parsing failed"), (b"", "No graph was found")]
 )
 def test_garbage_is_refused(web: WorkerPool, tmp_path: Path, content: bytes, expected: str) -> None:
-    """And the worker does the next job."""
+    """Invalid files are refused, and the worker runs the next job."""
     (tmp_path / "bad.onnx").write_bytes(content)
     bad = ask(web, Load(model=str(tmp_path / "bad.onnx"), providers=()))
     good = ask(web, Load(model=model(tmp_path, "g (float[N] x) => (float[N] y) { y = Neg (x) }"), providers=()))
@@ -206,7 +206,7 @@ def test_garbage_is_refused(web: WorkerPool, tmp_path: Path, content: bytes, exp
 
 
 def test_external_data_is_read(web: WorkerPool, tmp_path: Path) -> None:
-    """From the file beside the model; without it the runtime refuses."""
+    """External data in the model's folder is loaded; if the file is missing, the runtime refuses the model."""
     proto = onnx.parser.parse_model(HEAD + "g (float[2] x) => (float[2] y) { y = Add (x, w) }")
     proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([10, 20], "f4"), "w"))
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0)
@@ -219,7 +219,7 @@ def test_external_data_is_read(web: WorkerPool, tmp_path: Path) -> None:
 
 
 def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
-    """What goes beyond the limit ends the job, whatever the engine is doing, and no other."""
+    """Exceeding the memory limit ends only that job."""
     limits = JobLimits(time_s=60, memory_mib=20)
     np.save(tmp_path / "x.npy", np.ones(4, "f4"))
     (tmp_path / "out").mkdir()
@@ -236,17 +236,17 @@ def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
 
 
 def prepare(cache: Path, packages: tuple[NpmPackage, ...] = NPM, *, offline: bool = False) -> Path:
-    """The folder of the package in a cache."""
+    """Return the package's folder in a cache."""
     return Environments(cache, offline=offline).prepare(RUNTIME, packages)
 
 
 def leftovers(cache: Path) -> list[str]:
-    """What a failed build left, but for its lock."""
+    """Return the files that a failed build left behind, except its lock file."""
     return [str(path) for path in cache.rglob("*") if path.is_file() and path.suffix != ".lock"]
 
 
 def test_it_is_built_once(tmp_path: Path) -> None:
-    """And built anew where it was distrusted; not in the cache that other tests use meanwhile."""
+    """The environment is built once, and again after it was discarded; the test uses its own cache."""
     first, second = prepare(tmp_path), prepare(tmp_path)
     environments = Environments(tmp_path, offline=False)
     environments.discard(RUNTIME, NPM)
@@ -259,7 +259,7 @@ def test_it_is_built_once(tmp_path: Path) -> None:
 
 
 def test_other_content_is_refused(tmp_path: Path) -> None:
-    """Nothing of it is left, and nothing of it was run."""
+    """A package with the wrong hash is not installed and leaves no files."""
     tampered = msgspec.structs.replace(NPM[0], integrity=NPM[0].integrity.replace("7fdV", "7fdW"))
     with pytest.raises(UnavailableError, match=r"`onnxruntime-web 1\.30\.0` does not match the lock: .*[Ii]ntegrity"):
         prepare(tmp_path, (tampered, NPM[1]))
@@ -268,13 +268,13 @@ def test_other_content_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lock_without_integrity(tmp_path: Path) -> None:
-    """Nothing is installed that the lock does not say."""
+    """A package without an integrity hash in the lock is not installed."""
     with pytest.raises(UnavailableError, match=r"the lock has no integrity hash for `onnxruntime-web==1\.30\.0`"):
         prepare(tmp_path, NPM[:1])
 
 
 def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And says so where that has it not."""
+    """Offline, only npm's cache is used; the message reports a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     with pytest.raises(UnavailableError, match=r"is not in npm's cache and cannot be downloaded with `--offline`"):
         prepare(tmp_path / "cache", offline=True)
@@ -283,7 +283,7 @@ def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told from a package that is not there."""
+    """An unreachable registry is reported as such, not as a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
     monkeypatch.setenv("npm_config_fetch_retries", "0")
@@ -303,7 +303,7 @@ def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, expected: str) -> None:
-    """What to do about it is said, and it is an observation like any other."""
+    """A missing or unusable Node makes the runtime unavailable, with a hint."""
     if program:
         (tmp_path / "node").write_text(f"#!/bin/sh\n{program}\n")
         (tmp_path / "node").chmod(0o755)
@@ -317,7 +317,7 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
 
 
 def test_what_node_is_told_elsewhere_is_not_heard(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker loads what is locked, and nothing that the user's own Node is told to."""
+    """The worker ignores NODE_OPTIONS, so that only locked code is loaded."""
     prepare(cache)
     environments = Environments(cache, offline=False)
     environments.node.node()

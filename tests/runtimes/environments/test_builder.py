@@ -1,4 +1,4 @@
-"""Locked environments: built once, trusted only when whole, and never waited for in vain."""
+"""Locked environments: built once, used only if complete, and never waited for unnecessarily."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onnxgate.runtimes.environments import storage
 from onnxgate.runtimes.environments.builder import Environments, find_interpreter
 
 MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
-NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refused at once
+NOWHERE = "http://127.0.0.1:9/simple"  # the discard port: refuses connections immediately
 
 Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 Locker = Callable[[str], Locked]
@@ -57,20 +57,20 @@ with ThreadPoolExecutor(8) as threads:
 
 @pytest.mark.parametrize("user", ["Environments(Path(), offline=True)", "UvIndex()"])
 def test_threads_find_uv(user: str) -> None:
-    """The first thread that looks for uv initializes `sysconfig`, which other threads must not see unfinished."""
+    """The first thread that looks for uv initializes `sysconfig`, and the others wait until that is complete."""
     subprocess.run([sys.executable, "-c", FIND_UV_IN_THREADS.replace("USER", user)], check=True)
 
 
 @pytest.fixture
 def small(locked: Locker) -> Locked:
-    """A release to build again and again."""
+    """Return a real release for tests that build environments."""
     _need_python("3.11")
     return locked("1.18.1")
 
 
 @pytest.fixture
 def invented() -> Locked:
-    """A runtime that no index has, for this Python."""
+    """Return a runtime that is on no package index, for the current Python version."""
     tag = f"cp{MINOR.replace('.', '')}"
     files = {name: f"{name}-1.0-{tag}-{tag}-{next(iter(platform_tags()))}.whl" for name in ("numpy", "onnxruntime")}
     packages = [
@@ -89,18 +89,18 @@ def _need_python(minor: str) -> None:
 
 
 def prepare(cache: Path, locked: Locked, *, offline: bool = False) -> Path:
-    """As one gate does it."""
+    """Prepare an environment as one `onnxgate` process does."""
     return Environments(cache, offline=offline).prepare(*locked)
 
 
 def versions(interpreter: Path) -> str:
-    """What can be imported there."""
+    """Return the importable versions of numpy and onnxruntime."""
     ask = "import numpy, onnxruntime; print(numpy.__version__, onnxruntime.__version__)"
     return subprocess.run([interpreter, "-I", "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program is started from now on."""
+    """Make every further subprocess call fail."""
 
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("nothing had to be built")
@@ -110,7 +110,7 @@ def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.index
 def test_an_environment_has_exactly_what_is_locked(small: Locked, tmp_path: Path) -> None:
-    """Engine and numpy, and nothing of ours or of the system's; a path may have spaces."""
+    """The environment contains only the engine and numpy; the path of the cache may have spaces."""
     interpreter = prepare(tmp_path / "a cache", small)
     packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
 
@@ -120,7 +120,7 @@ def test_an_environment_has_exactly_what_is_locked(small: Locked, tmp_path: Path
 
 @pytest.mark.index
 def test_a_ready_environment_is_used_as_it_is(small: Locked, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second gate starts nothing."""
+    """A second process uses the existing environment and starts no subprocess."""
     first = prepare(cache, small)
     forbid_building(monkeypatch)
 
@@ -129,7 +129,7 @@ def test_a_ready_environment_is_used_as_it_is(small: Locked, cache: Path, monkey
 
 @pytest.mark.index
 def test_two_gates_at_once_share_one_environment(small: Locked, tmp_path: Path) -> None:
-    """Both succeed, on a cold cache."""
+    """Both processes succeed with an empty cache and use the same environment."""
     gates = [_start_gate(tmp_path, small) for _ in range(2)]
     answers = [gate.communicate(timeout=200) for gate in gates]
 
@@ -140,7 +140,7 @@ def test_two_gates_at_once_share_one_environment(small: Locked, tmp_path: Path) 
 
 @pytest.mark.index
 def test_a_killed_build_is_never_trusted(small: Locked, tmp_path: Path) -> None:
-    """What it left is removed, and the environment is built anew."""
+    """The incomplete environment is removed and a new one is built."""
     gate = _start_gate(tmp_path, small)
     _wait_until(lambda: any(tmp_path.glob("environments/*/attempts/*/pyvenv.cfg")))
     gate.send_signal(signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_a_killed_build_is_never_trusted(small: Locked, tmp_path: Path) -> None:
 @pytest.mark.index
 @pytest.mark.parametrize("damage", ["interpreter", "state", "key", "discarded"])
 def test_a_damaged_environment_is_built_anew(small: Locked, tmp_path: Path, damage: str) -> None:
-    """Its interpreter may have vanished, its state may say something else, or a worker may have failed in it."""
+    """The environment is rebuilt if its interpreter is missing, its state is invalid, or it was discarded."""
     interpreter = prepare(tmp_path, small)
     _damage(damage, interpreter, tmp_path, small)
     again = prepare(tmp_path, small)
@@ -183,7 +183,7 @@ def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
 
 @pytest.mark.index
 def test_another_hash_is_another_environment_and_is_not_installed(small: Locked, tmp_path: Path) -> None:
-    """A wheel that is not the locked one is refused, in one line, and nothing is left of the try."""
+    """A wheel with another hash is rejected with a one-line message, and no files remain."""
     runtime, packages = small
     forged = tuple(
         msgspec.structs.replace(each, wheels=tuple(Wheel(file=w.file, sha256="0" * 64) for w in each.wheels))
@@ -199,7 +199,7 @@ def test_another_hash_is_another_environment_and_is_not_installed(small: Locked,
 
 @pytest.mark.index
 def test_the_engine_is_the_release_that_is_said(small: Locked, tmp_path: Path) -> None:
-    """What the pins install is not run under the name of another release."""
+    """An installed release that does not match the locked one is rejected."""
     runtime, packages = small
 
     with pytest.raises(UnavailableError) as caught:
@@ -209,7 +209,7 @@ def test_the_engine_is_the_release_that_is_said(small: Locked, tmp_path: Path) -
 
 
 def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Locker) -> None:
-    """Releases before 1.19 fall over numpy 2: the environment is not trusted, and the reason is said."""
+    """Releases before 1.19 fail with numpy 2, so the environment is rejected with the reason."""
     _need_python("3.11")
     runtime, packages = locked("1.16.3")
     newer = locked("1.31.1")[1]
@@ -223,7 +223,7 @@ def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Loc
 
 @pytest.fixture
 def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """uv finds nothing in its cache and nobody at the index."""
+    """Make uv use an empty cache and an unreachable index."""
     monkeypatch.setenv("UV_DEFAULT_INDEX", NOWHERE)
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
@@ -235,7 +235,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_an_index_that_does_not_answer_is_asked_once(
     invented: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason is one line, and the next runtime does not wait for it again."""
+    """The reason is one line, and the next runtime does not wait for the index again."""
     environments = Environments(tmp_path, offline=False)
     asked: list[list[str]] = []
     run = CommandRunner.run
@@ -262,7 +262,7 @@ def test_an_index_that_does_not_answer_is_asked_once(
 
 @pytest.mark.usefixtures("no_index")
 def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
-    """What uv's cache does not have is unavailable, with what gets it."""
+    """A package missing from uv's cache is unavailable, and the hint names the fix."""
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, invented, offline=True)
 
@@ -271,7 +271,7 @@ def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
 
 
 def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:
-    """The hint names the variable that moves it."""
+    """The hint names the variable that sets the cache folder."""
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be created: ") as caught:
         prepare(tmp_path / "file", invented)
@@ -280,7 +280,7 @@ def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_pat
 
 
 def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
-    """Afterwards nothing is started any more."""
+    """No environment is prepared after `close`."""
     environments = Environments(tmp_path, offline=True)
     environments.close()
     with pytest.raises(UnavailableError, match="onnxgate is shutting down"):
@@ -288,7 +288,7 @@ def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
 
 
 def test_closing_ends_the_wait_for_another_gate(invented: Locked, tmp_path: Path) -> None:
-    """Whoever interrupts a gate does not wait for what another one builds."""
+    """An interrupted process stops waiting for an environment that another process builds."""
     environments = Environments(tmp_path, offline=True)
     with pytest.raises(UnavailableError):
         environments.prepare(*invented)
@@ -307,7 +307,7 @@ def test_closing_ends_the_wait_for_another_gate(invented: Locked, tmp_path: Path
 
 
 def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Else it is the user's cache folder."""
+    """Without the variable, the user's cache folder is used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("ONNXGATE_CACHE_DIR", raising=False)
     usual = storage.cache_dir()
@@ -318,7 +318,7 @@ def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, t
 
 
 def _start_gate(cache: Path, small: Locked) -> subprocess.Popen[str]:
-    """Another process that prepares the same environment and prints its interpreter."""
+    """Start a process that prepares the same environment and prints its interpreter."""
     script = """
         import sys
         from pathlib import Path
@@ -342,7 +342,7 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("entry", ["python", "bin", ".", ".."])
 def test_interpreters_are_found_by_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> None:
-    """An executable, a folder of programs, an installation, or a folder of installations."""
+    """An entry may be an executable, a folder of executables, an installation, or a folder of installations."""
     home = tmp_path / "installations" / "one"
     (home / "bin").mkdir(parents=True)
     python = home / "bin" / f"python{MINOR}"
@@ -354,7 +354,7 @@ def test_interpreters_are_found_by_path(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_interpreter_of_another_version_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program may be called as it likes; what it answers counts."""
+    """The interpreter's reported version counts, not its file name."""
     liar = tmp_path / "python3.99"
     shutil.copy("/bin/sh", liar)
     monkeypatch.setenv("ONNXGATE_PYTHON_PATH", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What a project's sources are written in, read from their imports."""
+"""Detection of the frameworks of a project's sources from their imports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from onnxgate.runtimes.environments.toolchain import packages_to_record, require
 
 
 def config(*sources: str, command: tuple[str, ...] | None = None) -> Config:
-    """A project whose models have these sources."""
+    """Return a config whose models have these sources."""
     models = [ModelSettings(path=f"{number}.onnx", source=source) for number, source in enumerate(sources)]
     return Config(model=(*models, *([ModelSettings(path="c.onnx", command=command)] if command else [])))
 
 
 def write(folder: Path, **files: str) -> None:
-    """Files of a project; `__` in a name stands for `/`, INIT for `__init__`."""
+    """Write files of a project; `__` in a name stands for `/`, INIT for `__init__`."""
     for name, text in files.items():
         path = folder / (name.replace("__", "/").replace("INIT", "__init__") + ".py")
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def write(folder: Path, **files: str) -> None:
     ],
 )
 def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> None:
-    """Wherever in the file; what it can do without does not count."""
+    """An import counts anywhere in the file, unless the source handles its ImportError."""
     write(tmp_path, m=text)
 
     assert [each[0] for each in required_frameworks(config("m.py:build"), tmp_path)] == found
@@ -49,7 +49,7 @@ def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> Non
     ["import net", "from net import Net", "from lib.deep import net", "import lib.deep.net", "from lib import deep"],
 )
 def test_imports_of_the_projects_own_modules(tmp_path: Path, line: str) -> None:
-    """A source that imports its framework in another file; functions of other files may never be called."""
+    """Imports of local modules are followed, except imports inside functions of those modules."""
     text = "import xgboost\ndef other():\n    import torch\n"
     write(tmp_path, export__m=line, export__net=text, lib__deep__net=text, lib__deep__INIT="from . import net\n")
 
@@ -57,7 +57,7 @@ def test_imports_of_the_projects_own_modules(tmp_path: Path, line: str) -> None:
 
 
 def test_modules_that_import_each_other(tmp_path: Path) -> None:
-    """A circle ends."""
+    """Circular imports are handled."""
     write(tmp_path, a="import b", b="import a, lightgbm")
 
     assert required_frameworks(config("a.py:build"), tmp_path) == (("lightgbm",),)
@@ -65,7 +65,7 @@ def test_modules_that_import_each_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["from timm import create_model", "not python", None])
 def test_source_that_does_not_say(tmp_path: Path, text: str | None) -> None:
-    """What hides behind a package may be any framework: one of them must be there, and all are recorded."""
+    """If no known framework is imported directly, any one of them is required and all are recorded."""
     if text is not None:
         write(tmp_path, m=text)
     asked = config("m.py:build")
@@ -76,7 +76,7 @@ def test_source_that_does_not_say(tmp_path: Path, text: str | None) -> None:
 
 
 def test_recorded_of_a_framework(tmp_path: Path) -> None:
-    """The framework and its converter, and no other framework that may be installed beside."""
+    """Only the framework and its converter are recorded, not other installed frameworks."""
     write(tmp_path, m="import sklearn")
 
     assert packages_to_record(config("m.py:build"), tmp_path) == ("onnx", "scikit-learn", "skl2onnx")
@@ -84,7 +84,7 @@ def test_recorded_of_a_framework(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sources", [(), ("m.py:build",)])
 def test_recorded_of_a_command(tmp_path: Path, sources: tuple[str, ...]) -> None:
-    """A command may use anything: PyTorch's packages are recorded as well."""
+    """A command may use any framework, so the PyTorch packages are recorded as well."""
     write(tmp_path, m="import sklearn")
     found = set(packages_to_record(config(*sources, command=("make",)), tmp_path))
 

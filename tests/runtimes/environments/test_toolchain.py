@@ -1,4 +1,4 @@
-"""Finding the interpreter that models are exported with, and holding it to the lock."""
+"""Selection of the Python interpreter for exports, and comparison with the lock."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Make = Callable[..., Path]
 
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
-    """Makes an environment in which packages of these versions are installed, as far as their metadata say."""
+    """Return a function that creates an environment with metadata for packages of these versions."""
 
     def environment(name: str, **packages: str) -> Path:
         folder = tmp_path / name
@@ -46,7 +46,7 @@ def make(tmp_path: Path) -> Make:
 
 @pytest.fixture(autouse=True)
 def nothing_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """PATH is one empty folder."""
+    """Set PATH to one empty folder."""
     programs = tmp_path / "programs"
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
@@ -54,14 +54,14 @@ def nothing_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script(path: Path, text: str) -> Path:
-    """An executable."""
+    """Write an executable script."""
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
     return path
 
 
 def test_environment_beside_the_config(make: Make, tmp_path: Path) -> None:
-    """`.venv` is taken where it has what is asked for; a local build of a release is that release."""
+    """`.venv` is used if it meets the requirements; a local version satisfies a requirement on its release."""
     folder = make(".venv", torch="2.13.0+cpu", onnxscript="0.7.2")
     settings = Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6"))
 
@@ -69,7 +69,7 @@ def test_environment_beside_the_config(make: Make, tmp_path: Path) -> None:
 
 
 def test_active_environment_comes_first(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The environment that is active is what the user exports with, where it fits; else the next one."""
+    """The active environment is preferred if it meets the requirements; otherwise the next one is used."""
     make(".venv", torch="2.13.0")
     active = make("active", torch="2.13.1")
     monkeypatch.setenv("VIRTUAL_ENV", str(active))
@@ -79,14 +79,14 @@ def test_active_environment_comes_first(make: Make, tmp_path: Path, monkeypatch:
 
 
 def test_broken_shim_on_path(tmp_path: Path, nothing_on_path: Path) -> None:
-    """A `python` that starts nothing is passed over."""
+    """A `python` that does not start is skipped."""
     script(nothing_on_path / "python", "echo 'pyenv: python: command not found' >&2; exit 127")
 
     assert find_toolchain(tmp_path, Toolchain()) == Path(sys.executable)
 
 
 def test_shim_that_leads_somewhere(make: Make, tmp_path: Path, nothing_on_path: Path) -> None:
-    """A shim is asked in the config's folder, and the interpreter behind it is taken, not the shim."""
+    """A shim runs in the config's folder, and the interpreter behind it is used."""
     folder = make("chosen", torch="2.13.0")
     script(nothing_on_path / "python", f'[ "$PWD" = "{tmp_path}" ] && exec "{folder}/bin/python" "$@"')
 
@@ -94,7 +94,7 @@ def test_shim_that_leads_somewhere(make: Make, tmp_path: Path, nothing_on_path: 
 
 
 def test_only_python3_on_path(make: Make, tmp_path: Path, nothing_on_path: Path) -> None:
-    """Systems without a `python` have a `python3`."""
+    """`python3` is used on systems without `python`."""
     folder = make("system", torch="2.13.0")
     script(nothing_on_path / "python3", f'exec "{folder}/bin/python" "$@"')
 
@@ -103,7 +103,7 @@ def test_only_python3_on_path(make: Make, tmp_path: Path, nothing_on_path: Path)
 
 @pytest.mark.parametrize("named", ["tools/env", "tools/env/bin/python"])
 def test_named_in_the_config(make: Make, tmp_path: Path, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The config may name an environment's folder or an interpreter, relative to itself; then nothing else counts."""
+    """The config may name an environment's folder or an interpreter, relative to itself, and only that one is used."""
     monkeypatch.setenv("VIRTUAL_ENV", str(make("active", torch="2.13.0")))
     make("tools/env", torch="2.12.0")
 
@@ -111,7 +111,7 @@ def test_named_in_the_config(make: Make, tmp_path: Path, named: str, monkeypatch
 
 
 def test_none_fits(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that was tried is said, with the reason why it was not taken."""
+    """The message names each candidate and why it was not used."""
     make(".venv", torch="2.12.1")
     monkeypatch.setattr(sys, "executable", str(make("own") / "bin" / "python"))
     settings = Toolchain(requires=("torch==2.13.*", "surely-not-installed"))
@@ -129,7 +129,7 @@ def test_none_fits(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_named_one_does_not_fit(make: Make, tmp_path: Path) -> None:
-    """Where the config names one, no other is looked for."""
+    """If the config names an interpreter, no other one is used."""
     make("env", torch="2.12.1")
     make(".venv", torch="2.13.0")
 
@@ -138,13 +138,13 @@ def test_named_one_does_not_fit(make: Make, tmp_path: Path) -> None:
 
 
 def test_named_one_is_not_there(tmp_path: Path) -> None:
-    """A path that leads nowhere is said."""
+    """The message names a configured path that does not exist."""
     with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(gone\) does not exist$"):
         find_toolchain(tmp_path, Toolchain(python="gone"))
 
 
 def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:
-    """Where `requires` asks for nothing, an interpreter that has the sources' framework is looked for."""
+    """Without `requires`, the interpreter must have the framework of the sources."""
     make(".venv")
     config = Config(model=(ModelSettings(path="m.onnx", source="m.py:build"),))
 
@@ -158,7 +158,7 @@ def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:
 
 
 def test_one_of_several_packages(make: Make, tmp_path: Path) -> None:
-    """A framework may be distributed under several names; where none is there, all are named."""
+    """One of several alternative packages of a framework is enough; if all are missing, the message names all."""
     make(".venv", xgboost_cpu="3.2.0")
     asked = [("xgboost", "xgboost-cpu")]
 
@@ -171,7 +171,7 @@ def test_one_of_several_packages(make: Make, tmp_path: Path) -> None:
 
 
 def test_markers_are_the_interpreters_own(make: Make, tmp_path: Path) -> None:
-    """A requirement for other Pythons asks for nothing."""
+    """A requirement is ignored if its marker excludes the interpreter."""
     make(".venv", torch="2.13.0")
     settings = Toolchain(requires=("torch", "tomli; python_version < '3'", "numpy>=99; sys_platform == 'nowhere'"))
 
@@ -179,14 +179,14 @@ def test_markers_are_the_interpreters_own(make: Make, tmp_path: Path) -> None:
 
 
 def test_pre_releases_count(make: Make, tmp_path: Path) -> None:
-    """A nightly build is a build: who installed it wants it."""
+    """An installed pre-release satisfies a requirement."""
     make(".venv", torch="2.14.0.dev20261101+cpu")
 
     assert find_toolchain(tmp_path, Toolchain(requires=("torch>=2.13",))) == tmp_path / ".venv/bin/python"
 
 
 def test_python_path(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Packages that PYTHONPATH lends are there for exports, and are therefore seen."""
+    """Packages on PYTHONPATH are found, because exports can import them."""
     folder = make(".venv")
     (lent,) = make("lent", torch="2.13.0").glob("lib/python*/site-packages")
     monkeypatch.setenv("PYTHONPATH", str(lent))
@@ -195,7 +195,7 @@ def test_python_path(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_folder_with_a_module_of_a_known_name(make: Make, tmp_path: Path) -> None:
-    """A project may have a `json.py`; what the interpreter says of itself does not depend on it."""
+    """A `json.py` in the project does not affect how the interpreter is inspected."""
     folder = make(".venv", torch="2.13.0")
     (tmp_path / "json.py").write_text("raise RuntimeError\n")
 
@@ -203,7 +203,7 @@ def test_folder_with_a_module_of_a_known_name(make: Make, tmp_path: Path) -> Non
 
 
 def test_locked(make: Make) -> None:
-    """The lock holds public versions of what decides an export and of what is required, and of nothing else."""
+    """The lock contains only the public versions of packages that affect exports and of required packages."""
     folder = make(".venv", torch="2.13.0+cpu", onnxscript="0.7.2", onnx_ir="1.1.0", numpy="2.4.6", timm="1.0.20")
     python = folder / "bin" / "python"
     locked = lock_toolchain(python, Toolchain(requires=("timm>=1",)), PYTORCH)
@@ -213,7 +213,7 @@ def test_locked(make: Make) -> None:
 
 
 def test_drift(make: Make) -> None:
-    """Each locked package is compared by its public version; one that is gone is drift, one that came is none."""
+    """Locked packages are compared by public version; a missing package is drift, an additional one is not."""
     folder = make(".venv", torch="2.13.0+cu130", onnxscript="0.7.3", onnx="1.23.2")
     found = probe_interpreter(folder / "bin" / "python", PYTORCH)
     packages = {"torch": "2.13.0", "onnxscript": "0.7.2", "onnx-ir": "1.1.0"}
@@ -225,7 +225,7 @@ def test_drift(make: Make) -> None:
 
 
 def test_interpreter_that_hangs(tmp_path: Path, nothing_on_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that does not answer is passed over after a while."""
+    """An interpreter that does not respond is skipped after a timeout."""
     monkeypatch.setattr(toolchain, "PROBE_TIMEOUT_S", 0.3)
     hanging = script(nothing_on_path / "python", "while :; do :; done")
 

@@ -1,4 +1,4 @@
-"""Environments of the user's own: real ones, found by folder or interpreter, and held to what is locked of them."""
+"""User-provided environments: found by folder or interpreter, and compared with the lock."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __version__ = "{version}"
 
 @pytest.fixture
 def own(locked: Callable[..., Locked], cache: Path, tmp_path: Path) -> Path:
-    """A project's folder whose `.venv` has a real release and the real package of extensions."""
+    """Return a project folder whose `.venv` contains a real release and the real extensions package."""
     locked_runtime = locked("1.31.1", extension="onnxruntime-extensions==0.15.2")
     made = Environments(cache, offline=False).prepare(*locked_runtime)
     (tmp_path / ".venv").symlink_to(made.parent.parent)
@@ -40,12 +40,12 @@ def own(locked: Callable[..., Locked], cache: Path, tmp_path: Path) -> Path:
 
 
 def target(runtime: str = "onnxruntime>=1.23", python: str = ".venv", extensions: tuple[str, ...] = ()) -> Target:
-    """A target with an environment of the user's own."""
+    """Return a target with a user-provided environment."""
     return Target(runtime=runtime, python=python, extensions=extensions)
 
 
 def fake_environment(folder: Path, version: str) -> None:
-    """An environment whose engine says that version, or ends the program where it says none."""
+    """Create an environment whose engine reports this version, or exits on import if the version is empty."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder / ".venv"], check=True)
     (site,) = (folder / ".venv").glob("lib/python3*/site-packages")
     text = FAKE.format(version=version) if version else "raise SystemExit('it is\\nbroken')"
@@ -54,7 +54,7 @@ def fake_environment(folder: Path, version: str) -> None:
 
 
 def load(folder: Path, runtime: LockedRuntime, cache: Path, providers: tuple[str, ...] = ()) -> Observation:
-    """What loading a model in the environment gives."""
+    """Return the observation of loading a model in the environment."""
     model = folder / "add.onnx"
     onnx.save(onnx.parser.parse_model(ADD), model)
     job = Load(model=str(model), providers=(*providers, "CPUExecutionProvider"))
@@ -65,7 +65,7 @@ def load(folder: Path, runtime: LockedRuntime, cache: Path, providers: tuple[str
 @pytest.mark.index
 @pytest.mark.parametrize("python", [".venv", ".venv/bin/python"])
 def test_found(own: Path, tmp_path: Path, python: str) -> None:
-    """Release and extensions are what is there; the runtime runs there, and nothing is made."""
+    """The release and the extensions are read from the environment; the runtime uses it and creates no other one."""
     found = find_user_build(own, target(python=python, extensions=EXTENSIONS))
 
     assert found == LockedRuntime(
@@ -95,7 +95,7 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
     ],
 )
 def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
-    """What lies there is none of what the target requires, and the message says what it is."""
+    """The message reports what the environment contains if it does not meet the target's requirements."""
     with pytest.raises(UnavailableError) as caught:
         find_user_build(own, asked)
 
@@ -127,7 +127,7 @@ def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
     ],
 )
 def test_held_to_the_lock(own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str) -> None:
-    """Nothing is run in an environment that has something else than what is locked of it."""
+    """A runtime is unavailable if the environment does not match the lock."""
     locked = LockedRuntime(engine="onnxruntime", release="1.31.1", environment=".venv")
 
     observation = load(own, msgspec.structs.replace(locked, **changed), cache)
@@ -139,7 +139,7 @@ def test_held_to_the_lock(own: Path, cache: Path, changed: dict[str, str], reaso
 
 @pytest.mark.index
 def test_provider_that_the_build_has_not(own: Path, cache: Path) -> None:
-    """It is no fault of the model, and not replaced by another one."""
+    """A missing provider leaves the model undecided and is not replaced by another provider."""
     locked = LockedRuntime(engine="onnxruntime", release="1.31.1", environment=".venv")
 
     observation = load(own, locked, cache, ("CUDAExecutionProvider",))
@@ -150,7 +150,7 @@ def test_provider_that_the_build_has_not(own: Path, cache: Path) -> None:
 
 @pytest.mark.parametrize(("version", "release"), [("1.24.0", "1.24.0"), ("1.24.0+cu128.mine", "1.24.0")])
 def test_local_builds(tmp_path: Path, version: str, release: str) -> None:
-    """Another local build of a release is the same release."""
+    """A local version matches its public release."""
     fake_environment(tmp_path, version)
 
     assert release == find_user_build(tmp_path, target()).release
@@ -164,7 +164,7 @@ def test_local_builds(tmp_path: Path, version: str, release: str) -> None:
     ],
 )
 def test_builds_that_do_not_work(tmp_path: Path, version: str, expected: str) -> None:
-    """What cannot be imported, or says no version, is no build; its own words say why."""
+    """An engine that cannot be imported or reports no valid version is unavailable, with its message as the reason."""
     fake_environment(tmp_path, version)
 
     with pytest.raises(UnavailableError) as caught:
@@ -174,7 +174,7 @@ def test_builds_that_do_not_work(tmp_path: Path, version: str, expected: str) ->
 
 
 def test_an_environment_without_an_engine(tmp_path: Path) -> None:
-    """It is not enough that an environment is there."""
+    """An environment without an engine is unavailable."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
 
     with pytest.raises(UnavailableError, match="does not work: ModuleNotFoundError"):
@@ -182,7 +182,7 @@ def test_an_environment_without_an_engine(tmp_path: Path) -> None:
 
 
 def build_of(folder: Path, libraries: dict[str, bytes], site: str = "lib/python3.11/site-packages") -> Path:
-    """An environment with native libraries of an engine."""
+    """Create an environment that contains native libraries of an engine."""
     capi = folder / site / "onnxruntime" / "capi"
     capi.mkdir(parents=True)
     for name, content in libraries.items():
@@ -194,7 +194,7 @@ STATE = {"onnxruntime_pybind11_state.so": b"one"}
 
 
 def test_identity(tmp_path: Path) -> None:
-    """A build is told by the bytes of its native libraries: by each of them, and by nothing else."""
+    """A build is identified by the bytes and names of all its native libraries, and by nothing else."""
     one = build_of(tmp_path / "one", {**STATE, "_ld_preload.py": b"", "libfoo.so.1": b"two"})
     same = build_of(tmp_path / "same", {**STATE, "libfoo.so.1": b"two"}, "Lib/site-packages")
     others = [
@@ -211,7 +211,7 @@ def test_identity(tmp_path: Path) -> None:
 
 
 def test_no_identity(tmp_path: Path) -> None:
-    """Where there is no build, or more than one, none can be told."""
+    """Without a build, or with more than one, there is no identity."""
     several = build_of(build_of(tmp_path / "several", STATE), STATE, "lib/python3.12/site-packages")
 
     assert build_identity(tmp_path / "absent") == ""
@@ -221,7 +221,7 @@ def test_no_identity(tmp_path: Path) -> None:
 
 @pytest.mark.index
 def test_identity_of_a_real_build(own: Path) -> None:
-    """Its environment is known by folder and by interpreter, without anything being started."""
+    """The identity is the same for folder and interpreter."""
     found = build_identity(own / ".venv")
 
     assert len(found) == 64
@@ -229,7 +229,7 @@ def test_identity_of_a_real_build(own: Path) -> None:
 
 
 def test_build_under_another_name(tmp_path: Path) -> None:
-    """A build of ONNX Runtime is known by its own package; its module says the same of all of them."""
+    """A build of ONNX Runtime is identified by its distribution name, because all builds have the same module name."""
     fake_environment(tmp_path, "1.23.2")
     (site,) = (tmp_path / ".venv").glob("lib/python3*/site-packages")
     info = site / "onnxruntime_gpu-1.23.2.dist-info"

@@ -1,4 +1,4 @@
-"""Wheels that other machines left: what is taken, what is fetched again, and what is thrown away."""
+"""The shared wheel cache: which wheels are used, downloaded again or removed."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ Locked = tuple[LockedRuntime, tuple[LockedPackage, ...]]
 
 
 def wheel(platform: str = PLATFORMS[0], content: bytes = GOOD, name: str = "engine") -> Wheel:
-    """A wheel of that content."""
+    """Return a wheel with this content."""
     return Wheel(file=f"{name}-1.0-{TAG}-{TAG}-{platform}.whl", sha256=hashlib.sha256(content).hexdigest())
 
 
 def package(*wheels: Wheel) -> LockedPackage:
-    """A package of these wheels."""
+    """Return a package with these wheels."""
     return LockedPackage(name="engine", version="1.0", python=MINOR, wheels=wheels)
 
 
 def leave(folder: Path, kept: Wheel, content: bytes) -> Path:
-    """The place of a wheel, with something in it."""
+    """Write content to the cache path of a wheel."""
     place = folder / "wheels" / kept.sha256 / kept.file
     place.parent.mkdir(parents=True)
     place.write_bytes(content)
@@ -51,14 +51,14 @@ def leave(folder: Path, kept: Wheel, content: bytes) -> Path:
 
 
 class Index:
-    """An index that has something under each name."""
+    """A package index with fixed content per package."""
 
     def __init__(self, **contents: bytes | None) -> None:
         self.contents = contents
         self.asked: list[str] = []
 
     def __call__(self, packages: Sequence[LockedPackage]) -> Downloads:
-        """Where its wheels are."""
+        """Return download functions for the wheels."""
         self.asked += [package.name for package in packages]
         return {
             wheel.file: functools.partial(_download, self.contents.get(package.name))
@@ -68,7 +68,7 @@ class Index:
 
 
 def _download(content: bytes | None) -> Iterator[bytes]:
-    """All of it, or the half and an error."""
+    """Yield the content in two chunks, or half of it followed by an error."""
     yield (content or GOOD)[:4]
     if content is None:
         raise OSError("connection reset")
@@ -77,13 +77,13 @@ def _download(content: bytes | None) -> Iterator[bytes]:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """Where wheels are installed from."""
+    """Return the folder from which wheels are installed."""
     (tmp_path / "target").mkdir()
     return tmp_path / "target"
 
 
 def test_what_is_fetched_is_kept_and_taken_the_next_time(tmp_path: Path, target: Path) -> None:
-    """The second machine asks no index."""
+    """A second machine uses the cached wheel and does not query the index."""
     first, second = Index(engine=GOOD), Index()
     kept = package(wheel())
     gathered = WheelCache(tmp_path / "kept", first).gather([kept], target)
@@ -130,7 +130,7 @@ Attack = Callable[[Path, Path], None]
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_forged_wheel_is_never_installed(tmp_path: Path, target: Path, attack: Attack) -> None:
-    """It is fetched as if it were not there, and where nobody has it, nothing is gathered."""
+    """A forged wheel is downloaded again; if that is impossible, no wheel is provided."""
     kept = wheel()
     attack(leave(tmp_path / "kept", kept, GOOD), tmp_path)
     nowhere = WheelCache(tmp_path / "kept", lambda _: {}).gather([package(kept)], target)
@@ -143,7 +143,7 @@ def test_a_forged_wheel_is_never_installed(tmp_path: Path, target: Path, attack:
 
 @pytest.mark.parametrize("content", [EVIL, None])
 def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: Path, content: bytes | None) -> None:
-    """What came is not kept either."""
+    """A download that is wrong or incomplete is not cached."""
     gathered = WheelCache(tmp_path / "kept", Index(engine=content)).gather([package(wheel())], target)
 
     assert (False, [], False) == (gathered, list(target.iterdir()), (tmp_path / "kept").exists())
@@ -151,7 +151,7 @@ def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: 
 
 @pytest.mark.parametrize("platform", ["/../../x.any", "/../x.any"])
 def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platform: str) -> None:
-    """A lock that somebody wrote by hand leads out of no folder, though packaging 24 finds a tag that fits."""
+    """A wheel name with path separators in the lock cannot escape the folder, although packaging 24 accepts its tag."""
     (target / "engine-1.0-py3-none-").mkdir()
     strange = Wheel(file=f"engine-1.0-py3-none-{platform}.whl", sha256=hashlib.sha256(GOOD).hexdigest())
     gathered = WheelCache(tmp_path / "kept", Index(engine=GOOD)).gather([package(strange)], target)
@@ -161,7 +161,7 @@ def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platfor
 
 
 def test_the_most_specific_wheel_is_preferred() -> None:
-    """As an installer does, whatever the order in the lock; what is for another system is left out."""
+    """The order matches an installer's, whatever the order in the lock; wheels for other systems are excluded."""
     general, specific, foreign = wheel(PLATFORMS[-1]), wheel(PLATFORMS[0]), wheel("plan9_x86_64")
 
     assert (specific, general) == rank_wheels(package(general, foreign, specific))
@@ -169,7 +169,7 @@ def test_the_most_specific_wheel_is_preferred() -> None:
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_sweep_names_what_was_forged(tmp_path: Path, attack: Attack) -> None:
-    """It is gone afterwards; what is right stays."""
+    """A forged wheel is removed and reported; valid wheels stay."""
     forged, right = wheel(content=GOOD), wheel(content=b"another", name="numpy")
     attack(leave(tmp_path / "kept", forged, GOOD), tmp_path)
     place = leave(tmp_path / "kept", right, b"another")
@@ -180,7 +180,7 @@ def test_a_sweep_names_what_was_forged(tmp_path: Path, attack: Attack) -> None:
 
 
 def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> None:
-    """Wheels of another lock, planted environments, links and files beside a wheel are removed, without a word."""
+    """Unlocked wheels, environments, links and other files are removed without being reported."""
     kept = tmp_path / "kept"
     right, old, beside = wheel(), wheel(content=b"of another lock"), wheel(content=b"x")
     leave(kept, old, b"of another lock")
@@ -202,7 +202,7 @@ def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> N
 
 
 def test_a_sweep_of_nothing_is_silent(tmp_path: Path) -> None:
-    """The first run of all has nothing, and a link in its place is removed."""
+    """A missing folder is handled without output, and a link in its place is removed."""
     (tmp_path / "link").symlink_to(tmp_path)
 
     assert ([], []) == (remove_unlocked(tmp_path / "none", []), remove_unlocked(tmp_path / "link", []))
@@ -210,7 +210,7 @@ def test_a_sweep_of_nothing_is_silent(tmp_path: Path) -> None:
 
 
 def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """npm is told where, and that it need not ask for what is there."""
+    """npm is called with the shared cache folder and `--prefer-offline`."""
     commands = CommandRunner()
     asked: list[Sequence[str]] = []
 
@@ -229,7 +229,7 @@ def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def small(locked: Callable[[str], Locked]) -> Locked:
-    """A real release."""
+    """Return a real release."""
     try:
         find_interpreter("3.11", CommandRunner(), offline=True)
     except UnavailableError as error:
@@ -239,7 +239,7 @@ def small(locked: Callable[[str], Locked]) -> Locked:
 
 @pytest.fixture(scope="module")
 def filled(shared_folder: Path, locked: Callable[[str], Locked]) -> Path:
-    """A folder with the real wheels of that release, as the first machine leaves it."""
+    """Return a folder with the real wheels of that release, as a first machine leaves it."""
     kept = shared_folder / "kept"
     with FileLock(shared_folder / "kept.lock"):
         Environments(shared_folder / "first machine", offline=False, shared=kept).prepare(*locked("1.18.1"))
@@ -256,7 +256,7 @@ def _no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_an_environment_is_made_of_kept_wheels_alone(
     small: Locked, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No index is asked, and uv's own cache is neither read nor written."""
+    """The environment is built without the index and without uv's own cache."""
     _no_index(monkeypatch, tmp_path)
     interpreter = Environments(tmp_path / "second machine", offline=False, shared=filled).prepare(*small)
     packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
@@ -270,7 +270,7 @@ def test_an_environment_is_made_of_kept_wheels_alone(
 def test_a_poisoned_wheel_makes_no_environment(
     small: Locked, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: bool
 ) -> None:
-    """The index gives the right one, which is kept in its place; without an index the runtime is unavailable."""
+    """A poisoned wheel is replaced from the index; without an index the runtime is unavailable."""
     kept = tmp_path / "kept"
     shutil.copytree(filled, kept)
     poisoned = next(kept.glob("wheels/*/onnxruntime-*.whl"))

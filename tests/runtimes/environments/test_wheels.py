@@ -1,4 +1,4 @@
-"""Which locked wheels this machine takes."""
+"""Selection of locked wheels for this machine."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ MINOR = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def package(*tags: str, name: str = "numpy", version: str = "1.26.4", python: str = "3.11") -> LockedPackage:
-    """A package with a wheel per tag."""
+    """Return a package with one wheel per tag."""
     files = [Wheel(file=f"{name}-{version}-{tag}.whl", sha256=f"{index:064x}") for index, tag in enumerate(tags)]
     return LockedPackage(name=name, version=version, python=python, wheels=tuple(files))
 
 
 def runtime(*pins: str) -> LockedRuntime:
-    """A runtime of these pins."""
+    """Return a runtime with these pins."""
     return LockedRuntime(engine="onnxruntime", release="1.16.3", python="3.11", packages=pins)
 
 
 def test_a_wheel_fits_by_python_abi_and_platform() -> None:
-    """Another Python, another ABI and another system are told apart; what no wheel is called does not count."""
+    """A wheel for another Python, ABI or system does not fit, and an invalid wheel name is ignored."""
     locked = package(f"cp311-cp311-{HERE}", f"cp310-cp310-{HERE}", "cp311-cp311-plan9_mips", "py3-none-any", "odd")
 
     assert (f"{0:064x}", f"{3:064x}") == tuple(wheel.sha256 for wheel in wheels.rank_wheels(locked))
@@ -35,27 +35,27 @@ def test_a_wheel_fits_by_python_abi_and_platform() -> None:
 
 @pytest.mark.parametrize("python", ["3.8", "3.13"])
 def test_the_python_is_the_runtime_s_and_not_ours(python: str) -> None:
-    """A gate under one Python judges wheels of another."""
+    """Wheels are selected for the runtime's Python version, not for the one that runs onnxgate."""
     tag = "cp" + python.replace(".", "")
 
     assert len(wheels.rank_wheels(package(f"{tag}-{tag}-{HERE}", f"cp311-cp311-{HERE}", python=python))) == 1
 
 
 def test_a_package_without_a_wheel_for_this_machine_is_unavailable() -> None:
-    """The message names the package, the system and the Python."""
+    """The message names the package, the system and the Python version."""
     with pytest.raises(UnavailableError, match=r"`numpy 1\.26\.4` has no wheel for \S+ and Python 3\.11"):
         wheels.required_wheels(runtime("numpy==1.26.4"), [package("cp311-cp311-plan9_mips")])
 
 
 @pytest.mark.parametrize("pin", ["numpy==1.26.5", "onnx==1.26.4"])
 def test_a_pin_without_wheels_is_unavailable(pin: str) -> None:
-    """As in a lock that was edited by hand."""
+    """A pin without wheels, as in a lock edited by hand, makes the runtime unavailable."""
     with pytest.raises(UnavailableError, match=f"the lock has no wheel of `{pin}` for Python 3.11"):
         wheels.required_wheels(runtime(pin), [package(f"cp311-cp311-{HERE}")])
 
 
 def test_only_what_is_pinned_is_needed() -> None:
-    """The lock's other packages, and the same for another Python, are left alone."""
+    """Other locked packages, and packages for another Python version, are ignored."""
     wanted = package(f"cp311-cp311-{HERE}")
     others = [package(f"cp312-cp312-{HERE}", python="3.12"), package("py3-none-any", name="onnx")]
 
@@ -63,7 +63,7 @@ def test_only_what_is_pinned_is_needed() -> None:
 
 
 def test_requirements_carry_every_hash() -> None:
-    """An index may serve any of the locked wheels, and nothing else."""
+    """An index may provide any of the locked wheels, and no other file."""
     expected = f"numpy==1.26.4 --hash=sha256:{0:064x} --hash=sha256:{1:064x}\n"
 
     assert expected == wheels.render_requirements([package(f"cp311-cp311-{HERE}", "py3-none-any")])

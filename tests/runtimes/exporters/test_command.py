@@ -1,4 +1,4 @@
-"""A user's own command, run by the worker without a shell."""
+"""Export commands from the config, run by the worker without a shell."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ JOB = {"argv": [sys.executable, "-c", "print(input('continue? '))"], "environmen
 
 
 def run(folder: Path, *argv: str, **environment: str) -> dict[str, Any]:
-    """The result of a command in a folder."""
+    """Return the result of a command in a folder."""
     job = {"kind": "command", "argv": list(argv), "folder": str(folder), "environment": environment}
     return source_jobs.command(job, lambda phase: None)
 
 
 def python(folder: Path, code: str, **environment: str) -> dict[str, Any]:
-    """The result of a Python program."""
+    """Return the result of a Python program."""
     return run(folder, sys.executable, "-c", code, **environment)
 
 
 def test_output_of_both_streams(tmp_path: Path) -> None:
-    """What is written to either stream is kept in its order."""
+    """The log contains both streams in the order of writing."""
     result = python(tmp_path, "import sys; print('a', flush=True); print('b', file=sys.stderr)")
 
     assert result == {"kind": "command", "status": 0, "log": "a\nb\n"}
 
 
 def test_working_directory_and_environment(tmp_path: Path) -> None:
-    """The command runs in the folder asked for, in the environment of the worker and what is added."""
+    """The command runs in the given folder, with the worker's environment plus the given variables."""
     code = "import os; print(os.getcwd(), os.environ['ADDED'], 'PATH' in os.environ)"
 
     assert python(tmp_path, code, ADDED="yes")["log"] == f"{tmp_path} yes True\n"
 
 
 def test_no_shell(tmp_path: Path) -> None:
-    """Words are handed over as they are."""
+    """Arguments are passed on unchanged."""
     result = run(tmp_path, sys.executable, "-c", "import sys; print(sys.argv[1:])", "$HOME; ls", "*", "")
 
     assert result["log"] == "['$HOME; ls', '*', '']\n"
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    """A command that asks a question gets no answer, also where the worker itself has something to read."""
+    """The command reads an empty standard input, even if the worker's own is not empty."""
     code = f"from {source_jobs.__name__} import command; print(command({{**{JOB}, 'folder': '.'}}, print)['log'])"
     asked = subprocess.run(
         [sys.executable, "-c", code], input="yes", capture_output=True, text=True, check=True, cwd=ROOT
@@ -62,7 +62,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
 
 
 def test_exit_status(tmp_path: Path) -> None:
-    """A status is reported as it is, a signal as its negative number."""
+    """An exit status is reported unchanged, and a signal as its negative number."""
     killed = f"import os; os.kill(os.getpid(), {int(signal.SIGTERM)})"
 
     assert python(tmp_path, "import sys; sys.exit(3)")["status"] == 3
@@ -70,7 +70,7 @@ def test_exit_status(tmp_path: Path) -> None:
 
 
 def test_command_that_is_not_there(tmp_path: Path) -> None:
-    """A command that cannot be started says so, as a shell would, and is no fault of the worker."""
+    """A command that cannot be started has status 127, as in a shell, and does not fail the worker."""
     result = run(tmp_path, "no-such-exporter", "--out", "x")
 
     assert result["status"] == 127
@@ -78,7 +78,7 @@ def test_command_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_long_output_keeps_its_end(tmp_path: Path) -> None:
-    """A flood is bounded, and its last words are kept."""
+    """The log is limited in size and keeps the end of the output."""
     result = python(tmp_path, "for i in range(200000): print('line', i)\nprint('the end')")
 
     assert len(result["log"]) <= source_jobs.LOG_TAIL_BYTES
@@ -86,7 +86,7 @@ def test_long_output_keeps_its_end(tmp_path: Path) -> None:
 
 
 def test_terminal_output_is_made_plain(tmp_path: Path) -> None:
-    """Colours go, and of a progress bar its last state stays."""
+    """Colors are removed, and only the last state of a progress bar is kept."""
     result = python(tmp_path, r"print('\x1b[31mred\x1b[0m'); print('10%\r50%\r100%'); print('\x1b]0;title\x07done')")
 
     assert result["log"] == "red\n100%\ndone\n"
@@ -94,12 +94,12 @@ def test_terminal_output_is_made_plain(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.name == "nt", reason="process groups are POSIX's")
 def test_command_stays_in_the_workers_group(tmp_path: Path) -> None:
-    """Whoever ends the worker's process group ends the command."""
+    """Ending the worker's process group also ends the command."""
     assert python(tmp_path, "import os; print(os.getpgid(0))")["log"] == f"{os.getpgid(0)}\n"
 
 
 def test_what_the_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
-    """A server that was started in the background holds the output open, and the command has ended."""
+    """The result is returned although a background process keeps the output open."""
     sleeper = "[sys.executable, '-c', 'import time; time.sleep(8)']"
     code = f"import subprocess, sys; subprocess.Popen({sleeper}); print('started')"
     begin = time.monotonic()

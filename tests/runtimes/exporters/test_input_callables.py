@@ -1,4 +1,4 @@
-"""Inputs from a callable of the user's own: arrays by name, and one line where there are none."""
+"""Inputs from a user's callable: arrays by name, and one-line errors."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _arrays(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_each_mapping_is_a_case(tmp_path: Path) -> None:
-    """Arrays, lists, words and numbers; a generator is as good as a list."""
+    """Values may be arrays, lists, strings or numbers, and the callable may be a generator."""
     result = _ask(tmp_path, "batches")
 
     assert result["failure"] is None
@@ -72,7 +72,7 @@ def test_each_mapping_is_a_case(tmp_path: Path) -> None:
 
 
 def test_random_inputs_are_the_same_each_time(tmp_path: Path) -> None:
-    """A failure that was seen can be seen again."""
+    """Random inputs are reproducible, so that a failure is too."""
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
 
@@ -80,7 +80,7 @@ def test_random_inputs_are_the_same_each_time(tmp_path: Path) -> None:
 
 
 def test_failure_names_the_line(tmp_path: Path) -> None:
-    """Of the user's own file."""
+    """The failure names the line in the user's file."""
     failure = _ask(tmp_path, "failing")["failure"]
 
     assert (failure["type"], failure["text"], failure["source"]) == ("ValueError", "no more", "samples.py:15")
@@ -99,5 +99,5 @@ def test_failure_names_the_line(tmp_path: Path) -> None:
     ],
 )
 def test_what_gives_no_inputs(name: str, text: str, tmp_path: Path) -> None:
-    """The message says what was expected."""
+    """The message describes the expected return value."""
     assert _ask(tmp_path, name)["failure"]["text"] == text

@@ -1,4 +1,4 @@
-"""What a file needs of the IR version, and what is taken out of its stack traces."""
+"""The IR version that a model file requires, and relative paths in its stack traces."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ RELU = helper.make_node("Relu", ["x"], ["y"])
 def model(
     opset: int = 18, *nodes: Any, ir_version: int = 13, type: int = TensorProto.FLOAT, **more: Any
 ) -> onnx.ModelProto:
-    """A model of these nodes over one vector."""
+    """Return a model with these nodes over one vector."""
     x, y = (helper.make_tensor_value_info(name, type, [2]) for name in ("x", "y"))
     graph = helper.make_graph(list(nodes) or [RELU], "g", [x], [y])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version, **more)
 
 
 def inside_an_if(tensor: onnx.TensorProto) -> onnx.NodeProto:
-    """A node whose branches hold the tensor."""
+    """Return a node whose branches contain the tensor."""
     constant = helper.make_node("Constant", [], ["c"], value=tensor)
     branch = helper.make_graph([constant], "branch", [], [helper.make_tensor_value_info("c", tensor.data_type, [2])])
     return helper.make_node("If", ["x"], ["y"], then_branch=branch, else_branch=branch)
 
 
 def with_weight(made: onnx.ModelProto, *, sparse: bool = False) -> onnx.ModelProto:
-    """The model with an initializer that is no input."""
+    """Add an initializer that is not a graph input."""
     weight = helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])
     if sparse:
         indices = helper.make_tensor("i", TensorProto.INT64, [1], [0])
@@ -42,7 +42,7 @@ def with_weight(made: onnx.ModelProto, *, sparse: bool = False) -> onnx.ModelPro
 
 
 def inside_an_optional() -> onnx.NodeProto:
-    """A node with an attribute that says an optional type."""
+    """Return a node with an attribute of an optional type."""
     kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
     return helper.make_node("Optional", [], ["y"], type=kind)
 
@@ -76,7 +76,7 @@ NEWER = helper.make_function("local", "F", ["x"], ["y"], [RELU], [helper.make_op
     ],
 )
 def test_needed(made: onnx.ModelProto, needed: int) -> None:
-    """Opsets, types anywhere in the graph and features of functions each need an IR version; unknown ones keep it."""
+    """The opset, element types anywhere in the graph and function features determine the required IR version."""
     assert model_file.required_ir_version(made) == needed
 
 
@@ -84,7 +84,7 @@ def test_needed(made: onnx.ModelProto, needed: int) -> None:
     ("stamped", "highest", "left"), [(13, 9, 9), (13, 7, 8), (8, 12, 8), (13, None, 13), (7, 5, 7)]
 )
 def test_lower(stamped: int, highest: int | None, left: int) -> None:
-    """A stamp goes down to what is allowed or needed, and never up."""
+    """The IR version is lowered to the limit or the required version, and never raised."""
     made = model(18, ir_version=stamped)
     changed = model_file.lower_ir_version(made, highest)
 
@@ -93,7 +93,7 @@ def test_lower(stamped: int, highest: int | None, left: int) -> None:
 
 
 def test_traces(tmp_path: Path) -> None:
-    """Own files are named from the project's folder, installed ones from their package, others as they are."""
+    """Project files are named relative to the project, installed files relative to their package, others unchanged."""
     (tmp_path / "export").mkdir()
     own = tmp_path / "export" / "net.py"
     own.touch()
@@ -129,12 +129,12 @@ def test_traces(tmp_path: Path) -> None:
     ],
 )
 def test_one_line(said: str, line: str) -> None:
-    """A message is its first paragraph, plain, in one line, without advice that says nothing about it."""
+    """A message is reduced to one line: its first paragraph without escape sequences and generic advice."""
     assert source.one_line(said) == line
 
 
 def test_chain_that_bites_its_tail(tmp_path: Path) -> None:
-    """An exception raised from itself is described once."""
+    """An exception that is its own cause is described once."""
     try:
         error = ValueError("again")
         raise error from error

@@ -1,4 +1,4 @@
-"""Opset versions of an export: no newer than the targets take, and the pinned `ai.onnx.ml`."""
+"""Opset versions of an export: limited to what the targets support, and the pinned `ai.onnx.ml` version."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ g (float[N, 4] x) => (float[N, 4] y) {{ y = ai.onnx.ml.{operator} (x) }}"""
 
 
 def scaler(version: int, operator: str = "Scaler") -> onnx.ModelProto:
-    """A model of one operator of `ai.onnx.ml`."""
+    """Return a model with one operator of `ai.onnx.ml`."""
     return onnx.parser.parse_model(SCALER.format(version=version, operator=operator))
 
 
@@ -31,7 +31,7 @@ def scaler(version: int, operator: str = "Scaler") -> onnx.ModelProto:
     ],
 )
 def test_conversion_is_repeated_within_the_limits(job: dict[str, Any], calls: list[tuple[Any, Any]]) -> None:
-    """The exporter's default counts if all targets take it; a pinned version is never replaced."""
+    """The exporter's default opset is used if all targets support it; a pinned version is never replaced."""
     called = []
 
     def convert(job: dict[str, Any]) -> onnx.ModelProto:
@@ -47,7 +47,7 @@ def test_conversion_is_repeated_within_the_limits(job: dict[str, Any], calls: li
 
 
 def test_conversion_into_a_file(tmp_path: Path) -> None:
-    """An exporter that writes a file returns what it wants; the opsets are read from the file."""
+    """For an exporter that writes a file, the opsets are read from that file."""
     path = str(tmp_path / "model.onnx")
 
     def convert(job: dict[str, Any]) -> str:
@@ -72,7 +72,7 @@ def test_conversion_into_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_pinned_ml_opset(operator: str, before: int, wanted: int | None, after: int) -> None:
-    """The version is raised to the pin only if every operator is defined the same there."""
+    """The version is raised to the pin only if every operator has the same definition there."""
     model = scaler(before, operator)
     changed = model_file.raise_ml_opset(model, wanted)
 

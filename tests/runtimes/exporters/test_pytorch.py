@@ -1,4 +1,4 @@
-"""Real PyTorch modules through the exporter that runs under the toolchain's interpreter."""
+"""Exports of real PyTorch modules by the worker in the toolchain's interpreter."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ CNN = """
 
 
 class Asker:
-    """One long-lived worker of exports, and a project folder per test."""
+    """One persistent export worker, with a project folder per test."""
 
     def __init__(self, worker: subprocess.Popen[str], folder: Path, log: Path) -> None:
         self.worker, self.folder, self.log = worker, folder, log
         self.count = 0
 
     def write(self, name: str, text: str) -> Path:
-        """A file of the project."""
+        """Write a file of the project."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(text))
@@ -63,7 +63,7 @@ class Asker:
         return self.ask_with_phases(source, **job)[0]
 
     def ask_with_phases(self, source: str, **job: Any) -> tuple[dict[str, Any], list[str]]:
-        """The result and the phases that were said."""
+        """Return the result and the reported phases."""
         assert self.worker.stdin is not None
         assert self.worker.stdout is not None
         self.count += 1
@@ -89,13 +89,13 @@ class Asker:
             message = json.loads(line)
             if "reply" in message:
                 assert message["reply"]["outcome"] == "completed"
-                defaults = json.loads(msgspec.json.encode(ExportResult(model=None)))  # as the pool decodes an answer
+                defaults = json.loads(msgspec.json.encode(ExportResult(model=None)))  # as the pool decodes a response
                 return {**defaults, **message["reply"]["result"]}, phases
             phases.append(message["phase"])
         raise AssertionError("the worker ended")
 
     def case(self, name: str, **inputs: Any) -> dict[str, Any]:
-        """A case with these arrays."""
+        """Return a case with these arrays."""
         paths = {}
         for key, value in inputs.items():
             path = self.folder / f"{name}-{key}.npy"
@@ -106,7 +106,7 @@ class Asker:
 
 @pytest.fixture(scope="module")
 def worker(toolchain: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """One process for all tests of this file: what one leaves behind meets the next."""
+    """Yield one process for all tests of this file, so that leftovers of one export would affect the next."""
     log = tmp_path_factory.mktemp("worker") / "log"
     command = [str(toolchain), "-s", "-B", "-X", "utf8", str(WORKER / "__main__.py")]
     pipe = subprocess.PIPE
@@ -121,12 +121,12 @@ def worker(toolchain: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture
 def project(worker: tuple[subprocess.Popen[str], Path], tmp_path: Path) -> Asker:
-    """An empty project."""
+    """Return an empty project."""
     return Asker(worker[0], tmp_path, worker[1])
 
 
 def failure(result: dict[str, Any]) -> tuple[str, str]:
-    """Class and text of the failure."""
+    """Return the exception class and the text of the failure."""
     assert result["failure"] is not None
     assert result["model"] is None
 
@@ -134,14 +134,14 @@ def failure(result: dict[str, Any]) -> tuple[str, str]:
 
 
 def outputs(result: dict[str, Any], key: str, index: int) -> list[np.ndarray[Any, Any]]:
-    """The arrays of one case."""
+    """Return the output arrays of one case."""
     assert result[key][index]["failure"] is None
 
     return [np.load(path) for path in result[key][index]["outputs"]]
 
 
 def test_cnn_with_a_dynamic_batch(project: Asker) -> None:
-    """A convolutional classifier is exported with its dynamic batch, and computes the same as its float64 twin."""
+    """A convolutional classifier is exported with a dynamic batch, and its outputs are computed in both precisions."""
     project.write("export/classifier.py", CNN)
     image = np.random.default_rng(0).standard_normal((3, 1, 8, 8), dtype=np.float32)
     result = project.ask("export/classifier.py:build", opset=18, cases=[project.case("batch=3", image=image)])
@@ -159,7 +159,7 @@ def test_cnn_with_a_dynamic_batch(project: Asker) -> None:
 
 
 def test_the_exported_graph_computes_what_the_source_computes(project: Asker) -> None:
-    """Eager outputs belong to the exported weights: the reference evaluator agrees on case and sample."""
+    """The outputs of the source agree with those of the exported graph, for the given case and for the sample."""
     from onnx.reference import ReferenceEvaluator
 
     project.write("classifier.py", CNN)
@@ -174,7 +174,7 @@ def test_the_exported_graph_computes_what_the_source_computes(project: Asker) ->
 
 
 def test_two_exports_are_the_same_bytes(project: Asker) -> None:
-    """Weights are drawn from fixed seeds, also where the module was imported before."""
+    """Weights are drawn with fixed seeds, even if the module has been imported before."""
     project.write("classifier.py", dedent(CNN) + "DRAWN_AT_IMPORT = torch.rand(3)\n")
     first, second = project.ask("classifier.py:build"), project.ask("classifier.py:build")
 
@@ -182,7 +182,7 @@ def test_two_exports_are_the_same_bytes(project: Asker) -> None:
 
 
 def test_bytes_do_not_depend_on_the_folder(project: Asker) -> None:
-    """Stack traces name the source relative to the project: no machine's folders get into a committed model."""
+    """Stack traces name the source relative to the project, so the file contains no absolute paths."""
     for folder in ("here", "there/again"):
         project.write(f"{folder}/classifier.py", CNN)
     here, there = (
@@ -198,7 +198,7 @@ def test_bytes_do_not_depend_on_the_folder(project: Asker) -> None:
 
 
 def test_transformer_with_mask_and_integers(project: Asker) -> None:
-    """Integers, a boolean mask and keyword arguments reach the source in the order of the graph."""
+    """Integer inputs, a boolean mask and keyword arguments are passed to the source in the order of the graph."""
     project.write(
         "encoder.py",
         """
@@ -245,7 +245,7 @@ def test_transformer_with_mask_and_integers(project: Asker) -> None:
 
 @pytest.mark.parametrize(("asked", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
 def test_opset_asked_and_opset_written(project: Asker, asked: int, written: int) -> None:
-    """PyTorch keeps 18 where it cannot convert downwards and says so nowhere; the file tells."""
+    """PyTorch silently keeps opset 18 if it cannot convert to an older one, so the version is read from the file."""
     project.write("classifier.py", CNN)
     result = project.ask("classifier.py:build", opset=asked)
 
@@ -259,7 +259,7 @@ def test_opset_asked_and_opset_written(project: Asker, asked: int, written: int)
 def test_ir_version_is_lowered_no_further_than_it_can_be(
     project: Asker, opset: int, highest: int | None, stamped: int
 ) -> None:
-    """The stamp follows the smallest limit of the runtimes, down to what the opset came with; it is never raised."""
+    """The IR version is lowered to the runtimes' limit, but not below what the opset requires, and never raised."""
     project.write("classifier.py", CNN)
     result = project.ask("classifier.py:build", opset=opset, ir_version_max=highest)
 
@@ -270,7 +270,7 @@ def test_ir_version_is_lowered_no_further_than_it_can_be(
 
 @pytest.mark.parametrize(("limit", "written"), [(18, 18), (19, 19), (25, 20), (None, 20)])
 def test_opset_without_a_pin(project: Asker, limit: int | None, written: int) -> None:
-    """PyTorch's default (20 in 2.13) is written if every target takes it, their newest opset otherwise."""
+    """PyTorch's default (20 in 2.13) is used if every target supports it; otherwise the newest supported opset."""
     project.write("classifier.py", CNN)
     result = project.ask("classifier.py:build", opset_max=limit)
 
@@ -279,7 +279,7 @@ def test_opset_without_a_pin(project: Asker, limit: int | None, written: int) ->
 
 
 def test_data_dependent_branch(project: Asker) -> None:
-    """The failure is PyTorch's cause in one line, on the user's line; the source itself still runs."""
+    """The failure is PyTorch's cause in one line, at the user's line; the source itself still runs."""
     project.write(
         "branch.py",
         """
@@ -307,7 +307,7 @@ def test_data_dependent_branch(project: Asker) -> None:
 
 
 def test_operator_without_a_conversion(project: Asker) -> None:
-    """The line is read from the graph's node, since no frame of the user's code is on the stack any more."""
+    """The line is read from the node, because the user's code is no longer on the stack."""
     project.write(
         "svd.py",
         """
@@ -330,7 +330,7 @@ def test_operator_without_a_conversion(project: Asker) -> None:
 
 
 def test_error_inside_forward(project: Asker) -> None:
-    """The user's own line is named, not PyTorch's."""
+    """The failure names the user's line, not PyTorch's."""
     project.write(
         "shapes.py",
         """
@@ -352,7 +352,7 @@ def test_error_inside_forward(project: Asker) -> None:
 
 
 def test_import_that_raises(project: Asker) -> None:
-    """An error while the file is imported is on the line of the project that raised it."""
+    """An error during import names the line of the project file that raised it."""
     project.write("settings.py", "import json\n\nVALUES = json.loads('{')\n")
     project.write("broken.py", "import settings\n")
     result = project.ask("broken.py:build")
@@ -381,7 +381,7 @@ def test_import_that_raises(project: Asker) -> None:
     ],
 )
 def test_source_that_cannot_be_called(project: Asker, text: str, kind: str, says: str, line: str) -> None:
-    """Whatever goes wrong before an export is a failure with the user's line, and never ends the worker."""
+    """Any error before the export is reported with the user's line and does not end the worker."""
     project.write("broken.py", text)
     result = project.ask("broken.py:build")
 
@@ -391,7 +391,7 @@ def test_source_that_cannot_be_called(project: Asker, text: str, kind: str, says
 
 
 def test_source_file_that_is_not_there(project: Asker) -> None:
-    """A file that the config names and nobody has is a failure that says so."""
+    """The failure names the missing file."""
     assert failure(project.ask("gone.py:build")) == ("SourceError", "file `gone.py` does not exist")
 
 
@@ -421,7 +421,7 @@ def test_source_file_that_is_not_there(project: Asker) -> None:
     ],
 )
 def test_callable_that_returns_something_else(project: Asker, returned: str, says: str) -> None:
-    """What was returned and what was expected is said."""
+    """The message names the returned value and the expected one."""
     project.write(
         "odd.py",
         f"import torch\nmodel, x = torch.nn.Linear(2, 2), torch.ones(1, 2)\ndef build():\n    return {returned}\n",
@@ -431,7 +431,7 @@ def test_callable_that_returns_something_else(project: Asker, returned: str, say
 
 
 def test_heavy_printing(project: Asker) -> None:
-    """What the source prints, from Python or below it, goes to the log and not into the reply."""
+    """The source's output, from Python or native code, goes to the log and does not disturb the response."""
     project.write(
         "loud.py",
         """
@@ -465,7 +465,7 @@ def test_heavy_printing(project: Asker) -> None:
 
 
 def test_outputs_in_containers(project: Asker) -> None:
-    """Outputs are flattened as the exporter flattens them; a None among them is dropped by both."""
+    """Outputs are flattened as the exporter flattens them, without None values."""
     project.write(
         "outputs.py",
         """
@@ -488,7 +488,7 @@ def test_outputs_in_containers(project: Asker) -> None:
 
 
 def test_output_that_is_none(project: Asker) -> None:
-    """A module that returns nothing has no eager output, whatever the exporter makes of it."""
+    """A module that returns None has no eager outputs."""
     project.write(
         "none.py",
         """
@@ -507,7 +507,7 @@ def test_output_that_is_none(project: Asker) -> None:
 
 
 def test_bfloat16_is_held_as_float32(project: Asker) -> None:
-    """numpy cannot hold bfloat16: the output is widened, and the sample, whose type must be the model's, left out."""
+    """numpy has no bfloat16: outputs are converted to float32, and the sample, which must keep its type, is omitted."""
     project.write(
         "half.py",
         """
@@ -525,7 +525,7 @@ def test_bfloat16_is_held_as_float32(project: Asker) -> None:
 
 
 def test_state_does_not_travel_between_cases(project: Asker) -> None:
-    """A counter in a buffer starts each case as it was exported; so does the graph, which has no state."""
+    """Buffers are reset before each case, as in the exported graph, which has no state."""
     project.write(
         "counter.py",
         """
@@ -554,7 +554,7 @@ def test_state_does_not_travel_between_cases(project: Asker) -> None:
 
 
 def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
-    """PyTorch's shortcut for attention without gradients, which writes zeros where there is padding, is not taken."""
+    """The eager run does not use PyTorch's fast path for attention, which writes zeros for padding."""
     project.write(
         "masked.py",
         """
@@ -589,7 +589,7 @@ def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
 
 
 def test_failure_says_no_path_of_the_machine(project: Asker) -> None:
-    """A finding is the same wherever the project lies."""
+    """Paths in messages are relative to the project, so that findings are the same on every machine."""
     project.write(
         "export/weights.py",
         """
@@ -605,7 +605,7 @@ def test_failure_says_no_path_of_the_machine(project: Asker) -> None:
 
 
 def test_one_case_fails_alone(project: Asker) -> None:
-    """A case that the source refuses has its own failure; the others keep their outputs."""
+    """A failing case does not affect the other cases."""
     project.write("classifier.py", CNN)
     good, bad = np.zeros((1, 1, 8, 8), np.float32), np.zeros((1, 2, 8, 8), np.float32)
     wrong_kind = np.zeros((1, 1, 8, 8), np.int64)
@@ -622,7 +622,7 @@ def test_one_case_fails_alone(project: Asker) -> None:
 
 
 def test_other_number_of_inputs(project: Asker) -> None:
-    """A model with more inputs than its source cannot be compared, and the reason is given."""
+    """If the model and the source have different numbers of inputs, they are not compared; a reason is reported."""
     project.write("classifier.py", CNN)
     zero = np.zeros((1, 1, 8, 8), np.float32)
     result = project.ask("classifier.py:build", cases=[project.case("two", image=zero, mask=zero)])
@@ -633,7 +633,7 @@ def test_other_number_of_inputs(project: Asker) -> None:
 
 
 def test_input_that_the_model_dropped(project: Asker) -> None:
-    """An exporter may drop an unused input: the others are told by the names that the source gives them."""
+    """If the exporter drops an unused input, the others are matched by the names from the source."""
     project.write(
         "unused.py",
         """
@@ -657,7 +657,7 @@ def test_input_that_the_model_dropped(project: Asker) -> None:
 
 
 def test_no_float64(project: Asker) -> None:
-    """A module that cannot run in float64 keeps its own outputs and says why there are no others."""
+    """If a module cannot run in float64, only its float64 outputs are missing, with the reason."""
     project.write(
         "narrow.py",
         """
@@ -678,7 +678,7 @@ def test_no_float64(project: Asker) -> None:
 
 
 def test_tensors_made_on_the_way_are_float64_too(project: Asker) -> None:
-    """What `forward` makes without naming a type follows the float64 run."""
+    """Tensors that `forward` creates without a dtype are float64 in the float64 run."""
     project.write(
         "mixed.py",
         """
@@ -699,7 +699,7 @@ def test_tensors_made_on_the_way_are_float64_too(project: Asker) -> None:
 
 
 def test_eager_only(project: Asker) -> None:
-    """Where a command makes the file, the source is asked for its outputs and writes no model."""
+    """With `export=False`, the source's outputs are computed and no model is written."""
     project.write("classifier.py", CNN)
     result = project.ask("classifier.py:build", export=False, float64=False)
 
@@ -710,7 +710,7 @@ def test_eager_only(project: Asker) -> None:
 
 
 def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:
-    """The source's outputs come from a copy that the export never touched."""
+    """The eager outputs come from a copy that the export has not modified."""
     project.write(
         "cache.py",
         """
@@ -734,7 +734,7 @@ def test_export_that_leaves_traces_in_the_module(project: Asker) -> None:
 
 
 def test_neighbours_of_the_same_name(project: Asker) -> None:
-    """Two sources that each import their own `net.py` get their own; what a file registers, it registers once."""
+    """Two sources that each import a local `net.py` get their own, and each file registers its operators only once."""
     for name, size in (("first", 2), ("second", 3)):
         project.write(f"{name}/net.py", f"import torch\nSIZE = {size}\n")
         project.write(
@@ -756,14 +756,14 @@ def test_neighbours_of_the_same_name(project: Asker) -> None:
 
 @pytest.mark.parametrize("name", ["onnx", "wire", "json", "exporters"])
 def test_source_named_as_a_module(project: Asker, name: str) -> None:
-    """A script may be called as a package that the exporter needs; each still finds its own."""
+    """A source may have the name of a package that the exporter imports."""
     project.write(f"{name}.py", "import torch\ndef build():\n    return torch.nn.Linear(2, 1), torch.ones(1, 2)\n")
 
     assert project.ask(f"{name}.py:build")["failure"] is None
 
 
 def test_relative_files_and_packages_of_the_project(project: Asker) -> None:
-    """A source reads files relative to the config's folder and imports from it and from its own folder."""
+    """A source reads files relative to the config's folder, and imports from that folder and from its own."""
     project.write("weights.txt", "3")
     project.write("library/__init__.py", "SIZE = int(open('weights.txt').read())\n")
     project.write("export/near.py", "from library import SIZE\n")
@@ -778,7 +778,7 @@ def test_relative_files_and_packages_of_the_project(project: Asker) -> None:
 
 
 def test_source_outside_of_the_configs_folder(project: Asker) -> None:
-    """A config may lie below the code that it is about: lines are named relative to it all the same."""
+    """If the source is outside the config's folder, failures still name its lines relative to that folder."""
     project.write(
         "shared/build.py", "import torch\n\nclass Builder:\n    def build():\n        return torch.ones(2) + [1]\n"
     )
@@ -790,7 +790,7 @@ def test_source_outside_of_the_configs_folder(project: Asker) -> None:
 
 
 def test_external_data_as_asked(project: Asker) -> None:
-    """Weights lie beside the model only where the committed model has them there."""
+    """Weights are stored as external data only if the job requests it."""
     project.write("big.py", "import torch\ndef build():\n    return torch.nn.Linear(64, 64), torch.ones(1, 64)\n")
     inside, beside = project.ask("big.py:build"), project.ask("big.py:build", external_data=True)
 

@@ -1,4 +1,4 @@
-"""The parts that exporters share, without any framework."""
+"""Framework-independent parts of the exporters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAMEWORKS = "PyTorch, scikit-learn, XGBoost, LightGBM, Keras, TensorFlow, JAX"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of sources; no framework is imported, whatever other tests did."""
+    """Return a folder for sources, with all framework modules removed from `sys.modules`."""
     for name in list(sys.modules):
         if name.partition(".")[0] in {
             module for framework in exporters.FRAMEWORKS for module in (*framework.modules, *framework.class_modules)
@@ -35,7 +35,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def export(project: Path, text: str, **job: Any) -> dict[str, Any]:
-    """What came of `m.py:build`."""
+    """Return the result of exporting `m.py:build`."""
     (project / "m.py").write_text(dedent(text))
     (project / "out").mkdir(exist_ok=True)
     asked = {"source": f"{project / 'm.py'}:build", "folder": str(project), "output": str(project / "out")}
@@ -44,7 +44,7 @@ def export(project: Path, text: str, **job: Any) -> dict[str, Any]:
 
 
 def failure(result: dict[str, Any]) -> tuple[str, str]:
-    """Class and text of the failure."""
+    """Return the exception class and the text of the failure."""
     return result["failure"]["type"], result["failure"]["text"]
 
 
@@ -53,7 +53,7 @@ def failure(result: dict[str, Any]) -> tuple[str, str]:
     [("None", "None"), ("(print, 1, 2)", "a tuple of 3"), ("{'model': 3}", "a value of type `dict`")],
 )
 def test_nothing_of_a_framework(project: Path, returned: str, what: str) -> None:
-    """All frameworks that were looked for are named."""
+    """The message names all supported frameworks."""
     assert failure(export(project, f"def build():\n    return {returned}\n")) == (
         "SourceError",
         f"`build` returned {what}, which is not a model of {FRAMEWORKS}; "
@@ -70,7 +70,7 @@ def test_nothing_of_a_framework(project: Path, returned: str, what: str) -> None
     ],
 )
 def test_converter_that_is_not_installed(project: Path, package: str, title: str, missing: str) -> None:
-    """One line says what to install. The framework is known by the package that the model's class comes from."""
+    """The message names the converter to install. The framework is identified by the package of the model's class."""
     (project / f"{package}.py").write_text("class Model:\n    pass\n")
     result = export(project, f"import {package}\ndef build():\n    return [1, {package}.Model()], 2\n")
 
@@ -81,7 +81,7 @@ def test_converter_that_is_not_installed(project: Path, package: str, title: str
 
 
 def test_class_of_ones_own(project: Path) -> None:
-    """A class that the project derives belongs to the first framework among its bases."""
+    """The framework of a derived class is the first one among its base classes."""
     (project / "sklearn.py").write_text("class Base:\n    pass\n")
     (project / "xgboost.py").write_text("from sklearn import Base\nclass Boosted(Base):\n    pass\n")
     result = export(
@@ -92,7 +92,7 @@ def test_class_of_ones_own(project: Path) -> None:
 
 
 def test_framework_is_seeded_when_it_is_imported(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a source draws as soon as it has imported its framework does not depend on who imported it before."""
+    """Random values drawn during import do not depend on whether the framework was imported before."""
     lent = project / "lent"
     lent.mkdir()
     (lent / "torch.py").write_text("seeds = []\nmanual_seed = seeds.append\n")
@@ -103,7 +103,7 @@ def test_framework_is_seeded_when_it_is_imported(project: Path, monkeypatch: pyt
 
 
 def test_seed_of_the_job() -> None:
-    """The standard library and numpy start from the job's seed."""
+    """The generators of the standard library and numpy start from the job's seed."""
     drawn = []
     for number in (1, 1, 2):
         source.choose_seed(number)
@@ -114,7 +114,7 @@ def test_seed_of_the_job() -> None:
 
 
 def case(folder: Path, **inputs: Any) -> dict[str, Any]:
-    """A case with these arrays."""
+    """Return a case with these arrays."""
     paths = {}
     for name, value in inputs.items():
         paths[name] = str(folder / f"{name}.npy")
@@ -123,7 +123,7 @@ def case(folder: Path, **inputs: Any) -> dict[str, Any]:
 
 
 def run(folder: Path, call: eager.ArrayCall, *cases: dict[str, Any], wide: Any = None) -> dict[str, Any]:
-    """What came of running a call on the cases."""
+    """Return the result of running a call on the cases."""
     result: dict[str, Any] = {"kind": "export", "model": None}
     job = {"cases": cases, "output": str(folder), "float64": True, "source": "m.py:build", "folder": str(folder)}
     eager.run_cases(job, call, result, lambda _: None, wide)
@@ -131,7 +131,7 @@ def run(folder: Path, call: eager.ArrayCall, *cases: dict[str, Any], wide: Any =
 
 
 def outputs(found: dict[str, Any]) -> list[Any]:
-    """The arrays of one case."""
+    """Return the output arrays of one case."""
     assert found["failure"] is None
     return [np.load(path) for path in found["outputs"]]
 
@@ -140,7 +140,7 @@ FLOAT = np.dtype("float32")
 
 
 def test_cases_by_name_and_sample(tmp_path: Path) -> None:
-    """Inputs are found by name, whatever order a case has; the sample comes last; a float64 is taken as a float32."""
+    """Inputs are matched by name, the sample is the last case, and float64 inputs are cast to float32."""
     call = eager.ArrayCall(lambda v: [v[0] - v[1]], ["a", "b"], [FLOAT, FLOAT], [np.float32([9]), np.float32([2])])
     result = run(tmp_path, call, case(tmp_path, b=np.float32([1]), a=np.float64([5])))
 
@@ -150,7 +150,7 @@ def test_cases_by_name_and_sample(tmp_path: Path) -> None:
 
 
 def test_another_number_of_inputs(tmp_path: Path) -> None:
-    """Nothing is run, and it is said why."""
+    """No case is run, and the reason is reported."""
     call = eager.ArrayCall(lambda v: v, ["a", "b"], [FLOAT, FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])))
 
@@ -158,7 +158,7 @@ def test_another_number_of_inputs(tmp_path: Path) -> None:
 
 
 def test_another_type(tmp_path: Path) -> None:
-    """Words where the source takes numbers: that case fails, and says so."""
+    """A string passed to a numeric input fails its case with a message."""
     call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.array(["x"])))
 
@@ -167,7 +167,7 @@ def test_another_type(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
 def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
-    """A source that falls back to single precision on the way would seem to be exact."""
+    """A source that computes in float32 internally has no float64 outputs, because they would not be more precise."""
     call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])), wide=lambda v: [v[0].astype(dtype)])
 
@@ -185,7 +185,7 @@ def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
     ],
 )
 def test_shape_of_the_graph(value: list[float], shape: list[Any], signs: str, expected: list[Any]) -> None:
-    """Vectors of scikit-learn are columns in a graph; one score of two classes may be two columns."""
+    """Vectors of scikit-learn are columns in the graph; the score of a binary classifier may become two columns."""
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
     found = estimators.reshape_result(np.array(value), output, signs)
 
@@ -193,7 +193,7 @@ def test_shape_of_the_graph(value: list[float], shape: list[Any], signs: str, ex
 
 
 def test_words_stay_words() -> None:
-    """Labels may be words."""
+    """String outputs stay strings."""
     output = helper.make_tensor_value_info("y", TensorProto.STRING, [None])
 
     assert estimators.reshape_result(np.array(["a", "bc"]), output).tolist() == ["a", "bc"]
@@ -211,12 +211,12 @@ def test_words_stay_words() -> None:
     ],
 )
 def test_method_of_an_output(output: str, methods: tuple[str, ...], raw: bool, expected: str | None) -> None:
-    """The converter's names say what computes an output; of other names nothing is known."""
+    """The output's name determines the method that computes it; other names have no method."""
     assert estimators.find_method(output, SimpleNamespace(**dict.fromkeys(methods)), raw) == expected
 
 
 def test_renamed_outputs() -> None:
-    """Everywhere in the graph, where a node inside takes it too."""
+    """An output is renamed everywhere in the graph, including subgraphs that use it."""
     model = parse(
         "g (bool b, float[2] x) => (float[2] y, float[2] z) { y = Neg (x)"
         " z = If (b) <then_branch = t () => (float[2] t)"

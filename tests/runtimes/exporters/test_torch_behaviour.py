@@ -1,4 +1,4 @@
-"""What is told of a source's state: that which an export really drops, and nothing that it only keeps for itself."""
+"""Detection of state in a source: only state that an export drops is reported, not caches."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ STATES = {
 
 @pytest.mark.parametrize("name", STATES)
 def test_state(project: Asker, name: str) -> None:
-    """A buffer that a first call makes and a second one leaves is a cache; all else that changes is dropped."""
+    """A buffer that only the first call writes is a cache; other state that changes is reported."""
     begin, body, expected = STATES[name]
     project.write("m.py", SOURCE.format(begin=begin, body=body))
     told: Any = project.ask("m.py:build", float64=False)["told"]
@@ -71,7 +71,7 @@ def test_state(project: Asker, name: str) -> None:
 
 
 def test_every_case_is_fed_what_it_says(project: Asker) -> None:
-    """A source that changes its inputs in place changes them for one call, and neither its sample nor the next."""
+    """In-place changes to an input affect neither the stored sample nor the next case."""
     project.write("m.py", SOURCE.format(begin="pass", body="x += 1; return x * 2"))
     result = project.ask("m.py:build", cases=[project.case("a", x=np.zeros((2, 3), np.float32))])
     sample = np.load(result["sample"][0])

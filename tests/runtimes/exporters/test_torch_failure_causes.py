@@ -75,7 +75,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_cause(project: Asker, name: str) -> None:
-    """The failure is known by class and text: whether the source is not exportable, and what helps."""
+    """The exception class and text determine whether the source can be exported, and the advice."""
     body, more, options, kind, advice, exportable = CASES[name]
     project.write("m.py", SOURCE.format(body=body, more=more, options=options))
     result = project.ask("m.py:build")
@@ -88,7 +88,7 @@ def test_cause(project: Asker, name: str) -> None:
 
 
 def test_refused_opset(project: Asker) -> None:
-    """The TorchScript exporter names the opset that it does not write."""
+    """The opset range of the TorchScript exporter is reported."""
     project.write("m.py", SOURCE.format(body="return x * 2", more="", options='"dynamo": False'))
     result = project.ask("m.py:build", opset=24)
 
@@ -97,7 +97,7 @@ def test_refused_opset(project: Asker) -> None:
 
 
 def test_error_of_the_source(project: Asker) -> None:
-    """What the source itself raises has no cause of the exporter's."""
+    """An exception raised by the source itself has no exporter cause."""
     project.write("m.py", SOURCE.format(body="raise ValueError('no weights')", more="", options=""))
     failure = project.ask("m.py:build")["failure"]
 
@@ -115,7 +115,7 @@ def test_error_of_the_source(project: Asker) -> None:
     ],
 )
 def test_options(project: Asker, options: str, says: str) -> None:
-    """An option that no exporter takes is refused before anything is exported."""
+    """An invalid option is rejected before the export starts."""
     project.write("m.py", SOURCE.format(body="return x * 2", more="", options=options))
     failure = project.ask("m.py:build")["failure"]
 
@@ -124,7 +124,7 @@ def test_options(project: Asker, options: str, says: str) -> None:
 
 
 def test_printing_of_native_code(project: Asker) -> None:
-    """What the tracing exporter prints past Python does not disturb the answer."""
+    """Output that the TorchScript exporter prints from native code does not disturb the response."""
     body = "return torch.linalg.svd(x)[1]"
     project.write("m.py", SOURCE.format(body=body, more="", options='"dynamo": False'))
     before = project.log.read_text().count("Torch IR graph at exception")
@@ -134,7 +134,7 @@ def test_printing_of_native_code(project: Asker) -> None:
 
 
 def test_state_is_as_it_was(project: Asker) -> None:
-    """Observing a source that counts its calls leaves the count for the cases as it was exported."""
+    """Detecting state in a source that counts its calls does not disturb its cases."""
     project.write(
         "m.py",
         """
@@ -162,7 +162,7 @@ def test_state_is_as_it_was(project: Asker) -> None:
 
 
 def test_other_seed(project: Asker) -> None:
-    """Another seed starts all generators elsewhere; the same seed gives the same again."""
+    """Another seed changes all generators, and the same seed gives the same weights."""
     project.write(
         "m.py",
         """

@@ -1,6 +1,6 @@
-"""An engine that does, by the model's name, what no engine should."""
+"""A fake engine that misbehaves in the way that the model's name requests."""
 
-# ruff: noqa: D103 - it runs as part of the worker; each function is called as it behaves
+# ruff: noqa: D103 - it runs as part of the worker; each function is named after its behavior
 
 import json
 import os
@@ -12,23 +12,23 @@ from pathlib import Path
 
 
 def load(job, phase):
-    """Behave as the model is called."""
+    """Call the function that the model's name selects."""
     phase("load")
     return globals()[Path(job["model"]).name](job, phase)
 
 
 def run(job, phase):
-    """The same, for runs."""
+    """Behave as for `load`."""
     return load(job, phase)
 
 
 def probe(job, phase):
-    """Say who answers."""
+    """Report the process and its environment."""
     return {"kind": "probe", "python": str(os.getpid()), "packages": dict(os.environ)}
 
 
 def harvest(job, phase):
-    """Say that a file was written, and write none, or nonsense."""
+    """Report a written file without writing one, or write an invalid one."""
     if "NONSENSE" in os.environ:
         Path(job["output"]).write_text(os.environ["NONSENSE"], encoding="utf-8")
     return {"kind": "harvest", "registry": True, "release": "1.0", "commit": ""}
@@ -69,11 +69,11 @@ def hang(job, phase):
 
 
 def hang_with_the_lock(job, phase):
-    """As native code that never gives the interpreter back."""
+    """Block in native code that never releases the GIL."""
     import contextlib
     import ctypes
 
-    with contextlib.suppress(PermissionError):  # it may have no right to write there
+    with contextlib.suppress(PermissionError):  # the sandbox may forbid writing there
         note_pid(job)
     ctypes.PyDLL(None).sleep(600)
 
@@ -176,7 +176,7 @@ def with_a_child(job, phase):
 
 
 def meet(job, phase):
-    """End only once another seat does the same."""
+    """Return only when another worker runs the same job."""
     folder = Path(job["model"]).parent
     (folder / f"{os.getpid()}.here").touch()
     while len(list(folder.glob("*.here"))) < 2:

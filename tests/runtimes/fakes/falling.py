@@ -1,4 +1,4 @@
-"""An engine that falls while it is imported."""
+"""An engine that crashes during import."""
 
 import os
 import signal

@@ -1,6 +1,6 @@
-"""An engine that does, by the model's name, what hostile code would: what it gets away with comes back."""
+"""A fake engine that attempts the attack named by the model, and returns the result."""
 
-# ruff: noqa: D103, PTH108, PTH123, PTH208 - it runs as part of the worker; each function is called as it behaves
+# ruff: noqa: D103, PTH108, PTH123, PTH208 - it runs as part of the worker; each function is named after its behavior
 
 import ctypes
 import os
@@ -20,7 +20,7 @@ def load(job, phase):
 
 
 def run(job, phase):
-    """Answer with what is called like an output."""
+    """Return a symbolic link in place of an output file."""
     place = Path(job["output"], "0", "0.npy")
     place.parent.mkdir()
     (place.parent / "other").write_bytes(b"other")
@@ -120,7 +120,7 @@ def read_the_gate_s_memory(job):
 
 
 def signal_the_gate(job):
-    os.kill(os.getppid(), signal.SIGURG)  # which ends nobody
+    os.kill(os.getppid(), signal.SIGURG)  # ignored by default
 
 
 def fork(job):
@@ -146,7 +146,7 @@ def dump_core(job):
 
 def fill_the_disk(job):
     with open("large", "wb") as file:
-        file.truncate(2**34)  # takes no place
+        file.truncate(2**34)  # sparse, so it uses no disk space
     os.unlink(file.name)
 
 

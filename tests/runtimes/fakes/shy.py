@@ -1,4 +1,4 @@
-"""An engine that cannot be imported where programs get no privileges."""
+"""An engine that cannot be imported under `no_new_privs`."""
 
 from pathlib import Path
 
@@ -7,6 +7,6 @@ if "NoNewPrivs:\t1" in Path("/proc/self/status").read_text(encoding="ascii"):
 
 
 def load(job, phase):
-    """Say who runs it."""
+    """Return a successful result."""
     phase("load")
     return {"kind": "load", "providers": ["Shy"]}

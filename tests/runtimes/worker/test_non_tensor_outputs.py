@@ -1,4 +1,4 @@
-"""Outputs that are no tensors, as arrays that are equal only where the outputs are."""
+"""Non-tensor outputs as arrays that are equal only if the outputs are equal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _flat(value: Any) -> tuple[list[Any], list[str]]:
     ],
 )
 def test_values(value: Any, values: list[Any]) -> None:
-    """In the order of the keys; with the axes of the parts where they are all alike."""
+    """Values are in the order of the keys, and stacked if all parts have the same shape."""
     assert _flat(value)[0] == values
 
 
@@ -50,12 +50,12 @@ def test_values(value: Any, values: list[Any]) -> None:
     ],
 )
 def test_layout_tells_apart(value: Any, other: Any) -> None:
-    """What has other keys, other shapes or other lengths is another, though its values were the same."""
+    """Outputs with different keys, shapes or lengths have different layouts, even if their values are equal."""
     assert _flat(value)[1] != _flat(other)[1]
 
 
 def test_order_of_keys_is_no_difference() -> None:
-    """A map has none."""
+    """The order of a map's keys does not matter."""
     assert _flat({"a": 1.0, "b": 2.0}) == _flat({"b": 2.0, "a": 1.0})
 
 
@@ -67,7 +67,7 @@ def test_words_stay_words() -> None:
 
 
 def test_empty_tensors_of_a_sequence_keep_their_shape() -> None:
-    """A detector that finds nothing returns a list of empty tensors, which is a result."""
+    """A detector without detections returns a list of empty tensors, which is a valid result."""
     values, _ = arrays.flatten([np.zeros((0, 4), np.float32)] * 2)
 
     assert values.shape == (2, 0, 4)

@@ -1,4 +1,4 @@
-"""The worker in JavaScript: its tensors on disk, its protocol, and an engine that does every bad thing."""
+"""The JavaScript worker: tensor files, the protocol, and a misbehaving engine."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ if (what === "locations") say([...locations(fs.readFileSync(rest[0]))]);
 
 @pytest.fixture(scope="session")
 def node() -> str:
-    """The Node on PATH; the test is skipped where there is none."""
+    """Return the Node executable on PATH, or skip the test."""
     found = subprocess.run([need("node"), "-p", "process.execPath"], check=True, capture_output=True, text=True)
     return found.stdout.strip()
 
 
 def script(node: str, *arguments: object) -> list[Any]:
-    """What the worker's own modules make of something."""
+    """Return the results of the worker's own modules."""
     argv = [node, "--input-type=module", "-e", COPY, *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
@@ -76,7 +76,7 @@ def script(node: str, *arguments: object) -> list[Any]:
 
 
 def tensors() -> dict[str, np.ndarray]:  # type: ignore[type-arg]
-    """Arrays of every type, shape and order that a `.npy` file may have."""
+    """Return arrays of every type, shape and order that a `.npy` file may have."""
     draw = np.random.default_rng(0)
     found = {name: draw.integers(0, 100, (2, 3)).astype(name) for name in ELEMENTS}
     extremes = {"i8": [-(2**63), 2**63 - 1], "u8": [0, 2**64 - 1], "f2": [65504, -6e-8], "f8": [np.nan, -np.inf]}
@@ -93,7 +93,7 @@ def tensors() -> dict[str, np.ndarray]:  # type: ignore[type-arg]
 
 
 def test_tensors_come_back_as_they_were(node: str, tmp_path: Path) -> None:
-    """Every type, in either order of bytes and of axes."""
+    """Every type is read and written correctly, in either byte order and either axis order."""
     files = {name: tmp_path / f"{name}.npy" for name in tensors()}
     for name, array in tensors().items():
         np.save(files[name], array, allow_pickle=False)
@@ -107,14 +107,14 @@ def test_tensors_come_back_as_they_were(node: str, tmp_path: Path) -> None:
 
 
 def test_strings_are_not_filled_up(node: str, tmp_path: Path) -> None:
-    """What numpy writes behind a short string is no part of it."""
+    """The padding that numpy writes after short strings is removed."""
     np.save(tmp_path / "x.npy", np.array(["a", "zwölf", ""]), allow_pickle=False)
 
     assert ["a", "zwölf", ""] == script(node, "decode", tmp_path / "x.npy")
 
 
 def test_all_versions_of_the_format(node: str, tmp_path: Path) -> None:
-    """Numpy writes 1.0, and 2.0 or 3.0 where it must."""
+    """All versions of the `.npy` format can be read."""
     for version in ((1, 0), (2, 0), (3, 0)):
         with (tmp_path / "x.npy").open("wb") as file:
             np.lib.format.write_array(file, np.array([1.5, 2.5]), version=version)
@@ -124,12 +124,12 @@ def test_all_versions_of_the_format(node: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("printed", [*SIGNATURES, "\x1b[31mred\x1b[0m", "\x9b31mred\x07", "a\r\nb\rc\td\n", "x" * 5000])
 def test_texts_are_cleaned_as_those_of_other_engines(node: str, printed: str) -> None:
-    """By the same rules as in Python."""
+    """The text is cleaned by the same rules as in Python."""
     assert [failures.clean_text(printed)] == script(node, "clean", printed)
 
 
 def external(folder: Path) -> Path:
-    """A model whose weights lie in files beside it: an initializer's, a constant's, a subgraph's, a function's."""
+    """Write a model with external weights of an initializer, a constant, a subgraph and a function."""
     model = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 17, "d" : 1]> g (bool c, float[2] x) => (float[2] y) {'
         " y = If(c) <then_branch = a () => (float[2] t) { t = Constant <value = float[2] {1, 2}> () },"
@@ -157,7 +157,7 @@ def external(folder: Path) -> Path:
 
 
 def test_data_files_are_found(node: str, tmp_path: Path) -> None:
-    """Wherever in the model a tensor names them; a missing one is left to the runtime."""
+    """External data is found anywhere in the model; a missing file is left to the runtime."""
     found = script(node, "data", external(tmp_path))
 
     assert sorted([["below/t.bin", "inner"], ["w.bin", "weights"]]) == sorted(found)
@@ -165,7 +165,7 @@ def test_data_files_are_found(node: str, tmp_path: Path) -> None:
 
 
 def test_nothing_outside_of_the_folder_is_read(node: str, tmp_path: Path) -> None:
-    """Neither by the name of a parent, nor through a link."""
+    """A file outside the model's folder is not read, neither by `..` nor through a link."""
     (tmp_path / "inside").mkdir()
     model = external(tmp_path / "inside")
     (tmp_path / "secret.b").write_text("secret")
@@ -180,13 +180,13 @@ def test_nothing_outside_of_the_folder_is_read(node: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("content", [b"", b"no model at all", b"\x3a\xff\xff\xff\x7f", b"\x3a\x05\x2a\x7f\x00\x00\x00"])
 def test_what_is_no_model_names_no_files(node: str, tmp_path: Path, content: bytes) -> None:
-    """Whatever its bytes are."""
+    """An invalid model has no external data."""
     (tmp_path / "m.onnx").write_bytes(content)
 
     assert script(node, "locations", tmp_path / "m.onnx") == []
 
 
-# The protocol, with an engine that does what no engine should
+# The protocol, with a misbehaving engine
 
 
 Start = Callable[..., WorkerSession]
@@ -194,13 +194,13 @@ Start = Callable[..., WorkerSession]
 
 @pytest.fixture(scope="session")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The fake engine where npm puts packages."""
+    """Return the fake engine in a `node_modules` folder."""
     return shutil.copytree(FAKE, tmp_path_factory.mktemp("web") / "node_modules" / FAKE.name)
 
 
 @pytest.fixture
 def start(node: str, package: Path) -> Iterator[Start]:
-    """Starts workers of the fake engine, which are greeted."""
+    """Yield a function that starts workers of the fake engine."""
     talks = []
 
     def started(folder: Path = package) -> WorkerSession:
@@ -219,13 +219,13 @@ def start(node: str, package: Path) -> Iterator[Start]:
 
 
 def load(folder: Path, text: str) -> Load:
-    """A job of the fake engine."""
+    """Return a load job for the fake engine."""
     (folder / "m.onnx").write_text(text)
     return Load(model=str(folder / "m.onnx"), providers=())
 
 
 def run(folder: Path, text: str, cases: int = 2) -> Run:
-    """The same, run on cases without inputs."""
+    """Return a run job with cases without inputs."""
     output = folder / "out"
     output.mkdir(exist_ok=True)
     named = tuple(InputCase(name=f"case {index}", origin="generated", inputs={}) for index in range(cases))
@@ -233,12 +233,12 @@ def run(folder: Path, text: str, cases: int = 2) -> Run:
 
 
 def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
-    """What becomes of a job."""
+    """Return the observation of a job."""
     return talk.run(job, time_s, memory_mib)
 
 
 def test_a_probe_says_versions(start: Start) -> None:
-    """The engine's own, Node's, and those that are asked for and there."""
+    """A probe reports the engine's version, Node's version and those of requested packages that are installed."""
     found = ask(start(), Probe(packages=("onnxruntime-web", "nothing")))
 
     assert isinstance(found, Completed)
@@ -248,7 +248,7 @@ def test_a_probe_says_versions(start: Start) -> None:
 
 
 def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
-    """Each is answered by itself."""
+    """One worker completes several jobs."""
     talk = start()
     found = [ask(talk, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
 
@@ -258,7 +258,7 @@ def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("phase", ["load", "run"])
 def test_what_is_printed_is_a_log(start: Start, tmp_path: Path, phase: str) -> None:
-    """On whatever way it comes: it is no answer."""
+    """Printed text is not taken for a response."""
     assert isinstance(ask(start(), run(tmp_path, f"{phase} print")), Completed)
 
 
@@ -271,7 +271,7 @@ def test_what_is_printed_is_a_log(start: Start, tmp_path: Path, phase: str) -> N
 )
 @pytest.mark.parametrize(("phase", "during"), [("load", "load"), ("run", "case case 0")])
 def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str, deed: str, said: str) -> None:
-    """No other job is done where a WebAssembly was interrupted."""
+    """A WebAssembly trap ends the worker, so that no other job runs in a damaged instance."""
     talk = start()
 
     assert Crashed(signal="exit status 1", during=during, log=said) == ask(talk, run(tmp_path, f"{phase} {deed}"))
@@ -279,7 +279,7 @@ def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str
 
 
 def test_an_error_that_nobody_awaits_is_a_crash(start: Start, tmp_path: Path) -> None:
-    """It is not lost: Node ends the process, before or after the answer."""
+    """An unhandled rejection ends the Node process before or after the response."""
     talk = start()
     ask(talk, load(tmp_path, "load reject"))
     found = ask(talk, load(tmp_path, "good"))
@@ -288,7 +288,7 @@ def test_an_error_that_nobody_awaits_is_a_crash(start: Start, tmp_path: Path) ->
 
 
 def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
-    """Its text is not known, and the instance that it left is not used again."""
+    """The text of a C++ exception is unknown, and its WebAssembly instance is not used again."""
     talk = start()
     refused = ask(talk, load(tmp_path, "load throw"))
     ran = ask(talk, run(tmp_path, "run throw"))
@@ -302,11 +302,11 @@ def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
     assert [text, text] == [each.failure.text if each.failure else "" for each in ran.result.cases]
     assert isinstance(after, Completed)
     assert isinstance(after.result, RunResult)
-    assert [3, 2] == np.load(str(after.result.cases[0].outputs[0])).tolist()  # its second session: another instance
+    assert [3, 2] == np.load(str(after.result.cases[0].outputs[0])).tolist()  # its second session, in a new instance
 
 
 def test_time_is_limited(start: Start, tmp_path: Path) -> None:
-    """Also while nothing but the engine runs."""
+    """The time limit also applies while the engine blocks the event loop."""
     found = ask(start(), load(tmp_path, "load hang"), time_s=0.5)
 
     assert isinstance(found, TimedOut)
@@ -314,7 +314,7 @@ def test_time_is_limited(start: Start, tmp_path: Path) -> None:
 
 
 def test_memory_is_limited(start: Start, tmp_path: Path) -> None:
-    """What a job takes beyond its limit ends it; the next job has its own."""
+    """A job that exceeds its memory limit ends; the next job has its own limit."""
     found = ask(start(), load(tmp_path, "load grow"), memory_mib=400)
 
     assert isinstance(found, Refused)
@@ -322,7 +322,7 @@ def test_memory_is_limited(start: Start, tmp_path: Path) -> None:
 
 
 def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
-    """A job that is none of an engine's under Node, a provider and an extension that it never has."""
+    """Unsupported jobs, providers and extensions make the runtime unavailable."""
     job = load(tmp_path, "good")
     foreign = Load(model=job.model, providers=("CUDAExecutionProvider",))
     extended = Load(model=job.model, providers=(), extensions=("onnxruntime-extensions",))
@@ -336,7 +336,7 @@ def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
 
 
 def test_an_engine_that_is_not_there(start: Start, tmp_path: Path) -> None:
-    """No other job would fare better."""
+    """A missing engine makes the worker unable to start."""
     talk = start(tmp_path / "onnxruntime-web")
     found = ask(talk, Probe())
 
@@ -360,7 +360,7 @@ child.wait()
 def test_the_worker_dies_with_its_host(
     node: str, package: Path, tmp_path: Path, is_alive: Callable[[int], bool]
 ) -> None:
-    """Whatever its engine is doing."""
+    """The worker ends with the process that started it, even while the engine is busy."""
     environment = {**os.environ, "MODEL": load(tmp_path, "load hang").model}
     argv = [sys.executable, "-c", HOSTS, node, str(WEB / "main.mjs"), str(package)]
     host = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)

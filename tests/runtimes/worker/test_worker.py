@@ -1,4 +1,4 @@
-"""The worker's own parts: what it makes of texts, tensors and limits, under the Pythons that it meets."""
+"""The worker's handling of messages, tensors and memory limits, under all supported Python versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SIGNATURES = {
 
 @pytest.mark.parametrize("printed", SIGNATURES)
 def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
-    """What is left says the same on every system, and for every release."""
+    """The cleaned message is the same on every system and for every release."""
     assert SIGNATURES[printed] == failures.clean_text(printed)
 
 
@@ -48,13 +48,13 @@ def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
     ],
 )
 def test_nothing_that_acts_on_a_terminal_is_left(printed: str, expected: str) -> None:
-    """Lines and tabs stay."""
+    """Control sequences are removed; line breaks and tabs are kept."""
     assert expected == failures.clean_text(printed)
 
 
 @pytest.mark.parametrize("hostile", ["/" * 200_000, "/a.cc:1 " * 50_000, "\x1b]" * 100_000, "x" * 10**6])
 def test_a_long_text_is_cut_and_takes_no_time(hostile: str) -> None:
-    """Whatever it is made of."""
+    """A long message is truncated quickly, regardless of its content."""
     began = time.process_time()
     cleaned = failures.clean_text(hostile)
 
@@ -73,12 +73,12 @@ def test_a_long_text_is_cut_and_takes_no_time(hostile: str) -> None:
     ],
 )
 def test_a_lack_of_memory_is_told_apart(error: Exception, expected: bool) -> None:
-    """By what allocators say."""
+    """Memory errors are recognized by the messages of allocators."""
     assert expected is failures.describe_failure(error)["memory"]
 
 
 def test_the_model_s_folder_is_hidden() -> None:
-    """Also where it stands alone."""
+    """The path of the model's folder is removed, even without a file name."""
     error = RuntimeError("Load model from /home/me/models/a.onnx failed: escapes /home/me/models")
 
     assert failures.describe_failure(error, "/home/me/models")["text"] == "Load model from a.onnx failed: escapes ."
@@ -89,7 +89,7 @@ def test_the_model_s_folder_is_hidden() -> None:
     [np.array(1.5, np.float16), np.zeros((0, 3), np.int64), np.array([True]), np.array([1 + 2j], np.complex64)],
 )
 def test_tensors_survive_the_way(tmp_path: Path, tensor: np.ndarray) -> None:
-    """Type, shape and values."""
+    """Type, shape and values are preserved."""
     path = str(tmp_path / "0" / "0.npy")
     written = arrays.write_array(path, tensor)
 
@@ -99,7 +99,7 @@ def test_tensors_survive_the_way(tmp_path: Path, tensor: np.ndarray) -> None:
 
 
 def test_strings_are_objects_for_a_runtime_and_text_on_disk(tmp_path: Path) -> None:
-    """No pickle is written or read."""
+    """Strings are objects for the runtime and text on disk, without pickle."""
     path = str(tmp_path / "0.npy")
     arrays.write_array(path, np.array(["a", "日本"], object))
 
@@ -109,7 +109,7 @@ def test_strings_are_objects_for_a_runtime_and_text_on_disk(tmp_path: Path) -> N
 
 
 def test_pickles_are_not_read(tmp_path: Path) -> None:
-    """A file that holds one is unusable."""
+    """A file that contains a pickle is rejected."""
     np.save(tmp_path / "evil.npy", np.array([{}], object), allow_pickle=True)
     with pytest.raises(failures.UnusableError, match=r"^input `evil\.npy` cannot be read: "):
         arrays.read_array(str(tmp_path / "evil.npy"))
@@ -117,7 +117,7 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [None, [1.0], {"a": 1.0}, "text"])
 def test_what_is_no_tensor_is_not_written(tmp_path: Path, value: object) -> None:
-    """Sequences and maps have no file."""
+    """Sequences and maps are not written as tensor files."""
     assert not arrays.write_array(str(tmp_path / "0.npy"), value)
     assert list(tmp_path.iterdir()) == []
 
@@ -125,7 +125,7 @@ def test_what_is_no_tensor_is_not_written(tmp_path: Path, value: object) -> None
 @pytest.mark.skipif(sys.platform == "win32", reason="measured where the kernel tells")
 @pytest.mark.parametrize(("limit_mib", "status"), [(200, 1), (4096, 0)])
 def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, status: int) -> None:
-    """Too much ends the process, after it said why; enough does not."""
+    """Exceeding the polled limit reports the reason and ends the process; staying below it does not."""
     script = f"""
         import time
         from onnxgate.runtimes.worker.limits import limit_by_polling
@@ -140,7 +140,7 @@ def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, stat
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
 def test_a_limit_ends_with_its_job() -> None:
-    """The next job without one has none."""
+    """A memory limit does not apply to the next job."""
     script = """
         import resource
         from onnxgate.runtimes.worker.limits import limit_memory
@@ -160,7 +160,7 @@ def test_a_limit_ends_with_its_job() -> None:
     "file", sorted(WORKER_FOLDER.rglob("*.py")), ids=lambda file: file.relative_to(WORKER_FOLDER).as_posix()
 )
 def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
-    """By its grammar, and by what it imports: nothing of onnxgate except its own folder."""
+    """Each file has Python 3.8 syntax and imports nothing of onnxgate outside the worker's folder."""
     tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
     imported = {
         name
@@ -179,7 +179,7 @@ def test_every_file_of_the_worker_is_python_3_8(file: Path) -> None:
 
 
 def test_the_worker_writes_no_bytecode_and_needs_no_onnxgate(tmp_path: Path) -> None:
-    """Started bare, from a folder of its own, it says that it is ready, and ends with its input."""
+    """Started with `-I` from a copy, the worker reports that it is ready and ends with its input, without bytecode."""
     shutil.copytree(WORKER_FOLDER, tmp_path / "worker", ignore=shutil.ignore_patterns("__pycache__"))
     argv = [sys.executable, "-I", "-B", "-X", "utf8", str(tmp_path / "worker" / "__main__.py")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -1,4 +1,4 @@
-"""What is read from the log of a command that failed."""
+"""Error message and source line from the log of a failed export command."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ OSError: the disk is full
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with two files of its own, and an environment."""
+    """Return a project with two files of its own and an environment."""
     for name in ("export/net.py", "export/main.py", ".venv/lib/python3.11/site-packages/torch/fx.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -85,7 +85,7 @@ def project(tmp_path: Path) -> Path:
     ],
 )
 def test_last_words(log: str, words: str, project: Path) -> None:
-    """The exception that ended it, below an exporter's own wrapping; else its last line."""
+    """The message is the exception that ended the command, without an exporter's wrapper, or else the last line."""
     assert extract_error(log, project) == words
 
 
@@ -104,7 +104,7 @@ def test_last_words(log: str, words: str, project: Path) -> None:
 def test_last_words_are_the_same_on_each_machine(
     log: str, words: str, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Neither where the project lies, nor its interpreter, nor a temporary folder is in them."""
+    """The message contains neither the project's path, nor the interpreter's, nor a temporary folder."""
     link = tmp_path_factory.mktemp("elsewhere") / "link"
     link.symlink_to(project)
     names = {Path("/home/me/a b/bin/py"): "python", Path("/tmp/7f3a/m.onnx"): "{output}"}
@@ -125,5 +125,5 @@ def test_last_words_are_the_same_on_each_machine(
     ],
 )
 def test_own_line(log: str, line: str, project: Path) -> None:
-    """The innermost line of the project that caused it: not of an environment inside it, nor of what is gone."""
+    """The innermost line in an existing project file is found; files in an environment do not count."""
     assert find_project_line(log.replace("FOLDER", str(project)), project) == line

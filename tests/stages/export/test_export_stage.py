@@ -1,4 +1,4 @@
-"""Exports planned, and what is made of what came of them."""
+"""Planning of exports, and the evidence collected from their results."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ NewProject = Callable[[str], Project]
 
 @pytest.fixture
 def new_project(tmp_path: Path) -> NewProject:
-    """Makes a project of one model, exported as the settings say."""
+    """Return a function that creates a project with one model, exported according to the settings."""
 
     def make(settings: str) -> Project:
         (tmp_path / "export").mkdir()
@@ -78,14 +78,14 @@ def new_project(tmp_path: Path) -> NewProject:
 
 
 def write(path: Path, op: str = "Relu", opset: int = 18) -> Path:
-    """A model of one operator."""
+    """Write a model with one operator."""
     path.parent.mkdir(parents=True, exist_ok=True)
     onnx.save(onnx.parser.parse_model(RELU.format(op=op, opset=opset)), path)
     return path
 
 
 def write_with_data_beside(path: Path) -> Path:
-    """A model whose weights lie in `w.bin`."""
+    """Write a model whose weights are stored in `w.bin`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = '<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Add(x, w) }'
     model = onnx.parser.parse_model(values)
@@ -95,7 +95,7 @@ def write_with_data_beside(path: Path) -> Path:
 
 
 def planned_for(project: Project, releases: Sequence[str] = (), **more: Any) -> ExportPlan:
-    """The jobs of its only model, for these releases of ONNX Runtime."""
+    """Return the plan for the project's only model, for these releases of ONNX Runtime."""
     (model,) = project.models()
     locked = [LockedRuntime(engine="onnxruntime", release=release, python="3.11", packages=()) for release in releases]
     runtimes = tuple(PlannedRuntime(runtime, ("server",), ("all",), (), True) for runtime in locked)
@@ -105,19 +105,19 @@ def planned_for(project: Project, releases: Sequence[str] = (), **more: Any) -> 
 
 
 def exported(planned: ExportPlan, **model: Any) -> Observation:
-    """A source that wrote this model."""
+    """Return the observation of a source that wrote this model."""
     assert planned.source is not None
     path = write(Path(planned.source.output) / "model.onnx", **model)
     return Completed(result=ExportResult(model=str(path)))
 
 
 def ended(status: int, log: str = "") -> Observation:
-    """A command that ended."""
+    """Return the observation of a command that ended."""
     return Completed(result=CommandResult(status=status, log=log))
 
 
 def test_plan_of_a_source(new_project: NewProject) -> None:
-    """A source is asked for the pinned opset, in the config's folder, into an empty folder of its own."""
+    """The job contains the pinned opset, the config's folder and an empty output folder."""
     project = new_project(SOURCE)
     cases = (InputCase(name="one", origin="generated", inputs={"x": "/x.npy"}),)
     planned = planned_for(project, ["1.16.3", "1.20.1"], cases=cases, external_data=True)
@@ -141,7 +141,7 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
 
 
 def test_plan_of_a_command(new_project: NewProject) -> None:
-    """Placeholders are filled in; the file is written to a scratch folder, under the model's own name."""
+    """Placeholders are replaced; the output goes to a scratch folder, under the model's own name."""
     project = new_project(COMMAND)
     planned = planned_for(project)
 
@@ -154,7 +154,7 @@ def test_plan_of_a_command(new_project: NewProject) -> None:
 
 
 def test_plan_of_both(new_project: NewProject) -> None:
-    """Where a command makes the file, the source is asked for eager outputs alone."""
+    """If a command exports the model, the source only provides eager outputs."""
     planned = planned_for(new_project(f"{SOURCE}\n{COMMAND}"))
 
     assert planned.job is planned.command
@@ -163,7 +163,7 @@ def test_plan_of_both(new_project: NewProject) -> None:
 
 
 def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> None:
-    """A command that asks for the opset needs one to be pinned."""
+    """A command that uses `{opset}` requires a pinned opset."""
     new_project(COMMAND)
     config = tmp_path / "onnxgate.toml"
     config.write_text(config.read_text().replace('opset = { "ai.onnx" = 18 }', ""))
@@ -189,12 +189,12 @@ def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> No
     ],
 )
 def test_highest_ir(pinned: str | int | None, limit: int | None, highest: int | None) -> None:
-    """The stamp obeys both the config's pin and the limit of the runtimes."""
+    """The highest allowed IR version satisfies both the config's pin and the runtimes' limit."""
     assert jobs.highest_allowed_ir(pinned, limit) == highest
 
 
 def test_ir_limit() -> None:
-    """The oldest runtime decides; one without data has no say."""
+    """The oldest runtime determines the limit; runtimes without data are ignored."""
     runtimes = [
         LockedRuntime(engine=engine, release=release, python="3.11", packages=())
         for engine, release in (
@@ -210,7 +210,7 @@ def test_ir_limit() -> None:
 
 
 def test_equal(new_project: NewProject) -> None:
-    """An export that is the committed model leaves nothing to say; what was asked and written is recorded."""
+    """An export equal to the committed model has no differences; requested and written opsets are recorded."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     made = stage.collect_evidence(project, planned, exported(planned))
@@ -223,7 +223,7 @@ def test_equal(new_project: NewProject) -> None:
 
 
 def test_stale(new_project: NewProject) -> None:
-    """What differs is said in words, on the line that defines the source."""
+    """Differences are described in words and placed at the line that defines the source."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     made = stage.collect_evidence(project, planned, exported(planned, op="Tanh"))
@@ -236,7 +236,7 @@ def test_stale(new_project: NewProject) -> None:
 
 
 def test_restamped(new_project: NewProject) -> None:
-    """Another IR version makes no file stale; it is recorded for who writes the file anew."""
+    """A different IR version alone does not make a file stale, but the change is recorded for a later export."""
     project = new_project(SOURCE)
     old = onnx.load(project.folder / "models/m.onnx")
     old.ir_version = 10
@@ -249,7 +249,7 @@ def test_restamped(new_project: NewProject) -> None:
 
 
 def test_other_opset(new_project: NewProject) -> None:
-    """The opset that was written is read from the file, whatever the exporter says."""
+    """The written opset is read from the file."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     made = stage.collect_evidence(project, planned, exported(planned, opset=20))
@@ -259,7 +259,7 @@ def test_other_opset(new_project: NewProject) -> None:
 
 
 def test_opset_without_a_pin(new_project: NewProject) -> None:
-    """The targets' newest opsets limit the exporter; a file beyond them was written against the request."""
+    """Without a pin, the targets' newest common opset is the limit, and an export beyond it ignores the request."""
     project = new_project(SOURCE)
     project.config.opset.clear()
     planned = planned_for(project, ["1.20.1", "1.31.1"])
@@ -275,7 +275,7 @@ def test_opset_without_a_pin(new_project: NewProject) -> None:
 
 
 def test_pinned_opset_of_another_domain(new_project: NewProject) -> None:
-    """A pin counts for each domain that the file imports, and for no other."""
+    """A pin applies only to the domains that the file imports."""
     project = new_project(SOURCE)
     project.config.opset.update({"ai.onnx.ml": 3, "com.microsoft": 1})
     planned = planned_for(project)
@@ -293,7 +293,7 @@ def test_pinned_opset_of_another_domain(new_project: NewProject) -> None:
 
 
 def test_opset_of_a_command(new_project: NewProject) -> None:
-    """A command is asked for an opset only where its words hand it on."""
+    """A command without the `{opset}` placeholder has no requested opset."""
     project = new_project('command = ["make", "{output}"]')
     planned = planned_for(project)
     assert planned.written is not None
@@ -306,7 +306,7 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
 
 
 def test_command_that_writes_nothing(new_project: NewProject) -> None:
-    """Exit status 0 without a file is a failure."""
+    """Exit status 0 without an output file is a failure."""
     project = new_project(COMMAND)
     made = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
 
@@ -325,7 +325,7 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
     ],
 )
 def test_command_that_fails(new_project: NewProject, status: int, log: str, kind: str, text: str) -> None:
-    """A command's failure is its status and its last words."""
+    """A command's failure consists of its exit status and its error message."""
     project = new_project(COMMAND)
     made = stage.collect_evidence(project, planned_for(project), ended(status, log))
 
@@ -334,7 +334,7 @@ def test_command_that_fails(new_project: NewProject, status: int, log: str, kind
 
 
 def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: NewProject) -> None:
-    """The interpreter and the file to write are called by what the config calls them."""
+    """The interpreter and the output file appear under the names used in the config."""
     project = new_project(COMMAND)
     planned = planned_for(project)
     log = f"{PYTHON}: cannot write '{planned.written}' from '{project.folder}/export/m.py'"
@@ -346,7 +346,7 @@ def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: 
 
 
 def test_command_that_raises(new_project: NewProject) -> None:
-    """A traceback leads to the project's own line."""
+    """The finding is placed at the project's line in the traceback."""
     project = new_project(COMMAND)
     log = f'Traceback:\n  File "{project.folder}/export/m.py", line 5, in build\nValueError: bad\n'
     made = stage.collect_evidence(project, planned_for(project), ended(1, log))
@@ -365,7 +365,7 @@ def test_command_that_raises(new_project: NewProject) -> None:
     ],
 )
 def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: ExportFailure) -> None:
-    """A crash, a time limit and a refusal are each evidence, on the line of the source."""
+    """A crash, a timeout and a refusal are recorded and placed at the source's definition."""
     project = new_project(SOURCE)
     made = stage.collect_evidence(project, planned_for(project), observation)
 
@@ -376,7 +376,7 @@ def test_export_that_ends_badly(new_project: NewProject, observation: Observatio
 
 
 def test_failure_on_a_line(new_project: NewProject) -> None:
-    """The line that failed is shown, rather than the one that defines the source."""
+    """A failure is placed at the line that failed, not at the definition of the source."""
     project = new_project(SOURCE)
     failure = Failure(type="ValueError", text="bad", source="lib/net.py:31")
     made = stage.collect_evidence(
@@ -388,7 +388,7 @@ def test_failure_on_a_line(new_project: NewProject) -> None:
 
 
 def test_no_toolchain(new_project: NewProject) -> None:
-    """Where nothing could be run, nothing is judged, and the reason is handed on."""
+    """If the export cannot run, the check is incomplete, with the reason and the hint."""
     project = new_project(SOURCE)
     made = stage.collect_evidence(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
 
@@ -398,7 +398,7 @@ def test_no_toolchain(new_project: NewProject) -> None:
 
 
 def test_answer_to_another_question(new_project: NewProject) -> None:
-    """A result that is none of an export is our own fault."""
+    """A result of another job type is an internal error."""
     project = new_project(SOURCE)
 
     with pytest.raises(TypeError):
@@ -406,7 +406,7 @@ def test_answer_to_another_question(new_project: NewProject) -> None:
 
 
 def test_invalid_export(new_project: NewProject) -> None:
-    """An exporter that reports success over an invalid file has failed."""
+    """An export that writes an invalid model has failed, even if the exporter reports success."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     made = stage.collect_evidence(project, planned, exported(planned, op="NoSuchOperator"))
@@ -420,7 +420,7 @@ def test_invalid_export(new_project: NewProject) -> None:
 
 
 def test_file_that_is_no_model(new_project: NewProject) -> None:
-    """A command may write anything; what is no model is a failure."""
+    """A command that writes something other than a model has failed."""
     project = new_project(COMMAND)
     planned = planned_for(project)
     assert planned.written is not None
@@ -433,7 +433,7 @@ def test_file_that_is_no_model(new_project: NewProject) -> None:
 
 
 def test_data_left_behind(new_project: NewProject) -> None:
-    """A command that leaves external data elsewhere has written half a model."""
+    """An export without its external data has failed."""
     project = new_project(COMMAND)
     planned = planned_for(project)
     assert planned.written is not None
@@ -447,14 +447,14 @@ def test_data_left_behind(new_project: NewProject) -> None:
 
 
 def pointer_to(path: Path) -> str:
-    """The Git LFS pointer of a file."""
+    """Return the Git LFS pointer of a file."""
     content = path.read_bytes()
     oid = hashlib.sha256(content).hexdigest()
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{oid}\nsize {len(content)}\n"
 
 
 def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
-    """A Git LFS pointer proves equality where the fresh export has its hash."""
+    """A Git LFS pointer with the hash of the fresh export is equal to it."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     observation = exported(planned)
@@ -468,7 +468,7 @@ def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
 
 
 def test_pointer_to_other_bytes(new_project: NewProject) -> None:
-    """Other bytes may be the same model: not decided, with the command that gets the content."""
+    """A pointer with another hash may be an equal model: the check is incomplete, and a hint fetches the content."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     observation = exported(planned, op="Tanh")
@@ -483,7 +483,7 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
 
 
 def test_pointer_beside_the_model(new_project: NewProject) -> None:
-    """External data that were not fetched cannot be compared either, and their file is named."""
+    """If external data is a pointer, the check is incomplete and the hint names the data file."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     assert planned.source is not None
@@ -499,7 +499,7 @@ def test_pointer_beside_the_model(new_project: NewProject) -> None:
 
 @pytest.mark.parametrize("is_fetched", [True, False])
 def test_pointer_to_the_same_bytes_with_external_data(new_project: NewProject, is_fetched: bool) -> None:
-    """A pointer to the model's own file proves nothing of the weights in another one: their digest counts, too."""
+    """A pointer with the same hash is not enough if the weights are in another file: their digest must match too."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     assert planned.source is not None
@@ -523,7 +523,7 @@ def test_pointer_to_the_same_bytes_with_external_data(new_project: NewProject, i
 
 
 def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
-    """A model that was never exported differs from its export."""
+    """A model that does not exist yet differs from its export."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     planned.model.absolute.unlink()
@@ -534,7 +534,7 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
 
 
 def test_source_beside_a_command(new_project: NewProject) -> None:
-    """A source that is asked for eager outputs alone says nothing of the file, and fails in its own name."""
+    """A source that only provides eager outputs has no finding about the file, but its failure is reported."""
     project = new_project(f"{SOURCE}\n{COMMAND}")
     planned = planned_for(project)
     fine = stage.collect_source_evidence(project, planned, Completed(result=ExportResult(model=None)))
@@ -548,7 +548,7 @@ def test_source_beside_a_command(new_project: NewProject) -> None:
 
 
 def test_toolchain_state(new_project: NewProject) -> None:
-    """The toolchain is held against the lock, on the config's table; without a lock there is nothing to hold."""
+    """The toolchain is compared with the lock; without a lock there is no comparison."""
     project = new_project(SOURCE)
     found = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
     locked = LockedToolchain(policy="", python="3.11", packages={"torch": "2.13.0"})

@@ -1,4 +1,4 @@
-"""What was asked of an exporter held against the file, and a first export against a second one."""
+"""Comparison of an export with the request, and of a first export with a second one."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ TENSOR = ReturnedLeaf()
 
 
 def facts(inputs: dict[str, tuple[int | str, ...]], outputs: dict[str, tuple[int | str, ...]]) -> ModelFacts:
-    """A model of these shapes."""
+    """Return facts of a model with these shapes."""
     values = [tuple(ValueInfo(n, "tensor(float)", s) for n, s in each.items()) for each in (inputs, outputs)]
     return ModelFacts("m.onnx", "", 0, 8, {"ai.onnx": 18}, "", values[0], values[1], {}, ())
 
 
 def lost(told: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
-    """The axes that were lost."""
+    """Return the lost axes."""
     return compare_with_request(told, model).lost_axes
 
 
 def test_axes_that_are_as_asked() -> None:
-    """A dynamic input, and an output that follows it, whatever the exporter calls their sizes."""
+    """Dynamic inputs and outputs match the request, whatever names the exporter gives their sizes."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
     told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
@@ -70,7 +70,7 @@ def test_axes_that_are_as_asked() -> None:
 
 
 def test_input_that_became_static() -> None:
-    """Only the input is said: its output follows."""
+    """Only the static input is reported, because its output follows from it."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
     told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
@@ -81,7 +81,7 @@ def test_input_that_became_static() -> None:
 
 
 def test_output_that_became_static() -> None:
-    """It grows with the inputs, and not in the file."""
+    """An output that grows with the inputs in the source, but not in the file, is reported."""
     axis = RequestedAxis(value="x", axis=0, name="batch")
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
     told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, ReturnedLeaf(kind="none"), TENSOR))
@@ -92,7 +92,7 @@ def test_output_that_became_static() -> None:
 
 
 def test_outputs_that_cannot_be_told_apart() -> None:
-    """With another number of outputs no position is certain: `output-dropped` speaks of that."""
+    """With a different number of outputs, positions are ambiguous; `output-dropped` reports that."""
     axis = RequestedAxis(input=0, axis=0)
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
     told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
@@ -101,7 +101,7 @@ def test_outputs_that_cannot_be_told_apart() -> None:
 
 
 def test_output_asked_by_name() -> None:
-    """An axis of an output may be asked for, too; once is said once."""
+    """An axis of an output can be requested by name, and is reported once."""
     axes = (RequestedAxis(value="x", axis=0, name="b"), RequestedAxis(value="y", axis=0, name="b"))
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
     told = ExportDetails(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
@@ -113,7 +113,7 @@ def test_output_asked_by_name() -> None:
 
 @pytest.mark.parametrize(("works", "said"), [(2, 1), (None, 0)])
 def test_sizes_that_were_excluded(works: int | None, said: int) -> None:
-    """Sizes that the source does not take either are no loss: a table of positions ends somewhere."""
+    """A size that the source does not accept either, such as one beyond a position table, is not a lost axis."""
     told = ExportDetails(narrow=(NarrowedAxis(input=0, axis=0, lowest=3, works=works),))
 
     assert len(lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4)}))) == said
@@ -124,7 +124,7 @@ def test_sizes_that_were_excluded(works: int | None, said: int) -> None:
     [(13, None, 18), (26, None, 25), (26, 21, 21), (20, None, None), (20, 19, 19), (None, None, None), (26, 17, None)],
 )
 def test_nearest_opset(asked: int | None, limit: int | None, nearest: int | None) -> None:
-    """The one next to what was asked for that the exporter writes and every target takes."""
+    """The nearest opset is one that the exporter writes and every target supports."""
     assert find_nearest_opset(asked, ExportDetails(opsets=(18, 25)), limit) == nearest
 
 
@@ -146,7 +146,7 @@ def test_nearest_opset(asked: int | None, limit: int | None, nearest: int | None
     ],
 )
 def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
-    """A constant that is True, wherever it stands, and the attribute of a normalisation."""
+    """Training mode is recognized as a True constant in an input, and as an attribute of BatchNormalization."""
     text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[N, 4] x) => (float[N, 4] y) {body}'
     model = onnx.parser.parse_model(text)
 
@@ -154,25 +154,25 @@ def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
 
 
 def twice(project: Project) -> jobs.ExportPlan:
-    """A plan with a second export."""
+    """Return a plan with a second export."""
     plan = planned_for(project)
     return jobs.plan_second_export(jobs.ProjectToolchain(project, PYTHON), plan, project.folder / "scratch" / "again")
 
 
 def again(planned: jobs.ExportPlan, **model: Any) -> Observation:
-    """A second export that wrote this model."""
+    """Return the observation of a second export that wrote this model."""
     assert isinstance(planned.again, Export)
     return Completed(result=ExportResult(model=str(write(Path(planned.again.output) / "model.onnx", **model))))
 
 
 def subject(made: stage.ExportOutcome) -> Reexport:
-    """What the rules are given."""
+    """Return the evidence for the rules."""
     assert made.subject is not None
     return made.subject
 
 
 def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
-    """Another seed, another folder, the file alone: and the source is found there."""
+    """The second export uses another seed and another folder, and runs only the export."""
     project = new_project(SOURCE)
     planned = twice(project)
 
@@ -185,7 +185,7 @@ def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
 
 
 def test_two_equal_exports(new_project: NewProject) -> None:
-    """Nothing is said."""
+    """Two equal exports have no differences."""
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned))
 
@@ -193,7 +193,7 @@ def test_two_equal_exports(new_project: NewProject) -> None:
 
 
 def test_two_exports_that_differ(new_project: NewProject) -> None:
-    """What differs is said."""
+    """The differences between the two exports are recorded."""
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
 
@@ -208,7 +208,7 @@ def test_two_exports_that_differ(new_project: NewProject) -> None:
     ],
 )
 def test_second_export_that_fails(new_project: NewProject, observation: Observation, failure: Failure) -> None:
-    """It was exported once, and not a second time."""
+    """The failure of the second export is recorded."""
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
@@ -219,7 +219,7 @@ def test_second_export_that_fails(new_project: NewProject, observation: Observat
     "observation", [TimedOut(limit_s=3, during="export", log=""), Unavailable(reason="no interpreter")]
 )
 def test_second_export_that_never_was(new_project: NewProject, observation: Observation) -> None:
-    """Whether it is stable is not known, which is no pass."""
+    """If the second export did not finish, stability is not checked."""
     planned = twice(new_project(SOURCE))
     made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
@@ -229,7 +229,7 @@ def test_second_export_that_never_was(new_project: NewProject, observation: Obse
 
 
 def test_first_export_that_fails(new_project: NewProject) -> None:
-    """The second one adds nothing."""
+    """If the first export fails, the second one is ignored."""
     planned = twice(new_project(SOURCE))
     first = Refused(failure=Failure(type="OSError", text="no"))
     made = stage.collect_evidence(new_project_of(planned), planned, first, again(planned, op="Neg"))
@@ -238,7 +238,7 @@ def test_first_export_that_fails(new_project: NewProject) -> None:
 
 
 def test_command_is_run_twice(new_project: NewProject) -> None:
-    """A command writes its second file elsewhere; a status other than 0 is said."""
+    """The second run of a command writes to another file, and its failure is recorded."""
     planned = twice(new_project(COMMAND))
 
     assert isinstance(planned.again, Command)
@@ -256,7 +256,7 @@ def test_command_is_run_twice(new_project: NewProject) -> None:
 
 
 def new_project_of(planned: jobs.ExportPlan) -> Project:
-    """The project that a plan was made for."""
+    """Return the project that a plan was made for."""
     from onnxgate.project.config.loader import load_config
 
     return load_config(planned.model.absolute.parent.parent / "onnxgate.toml")

@@ -1,4 +1,4 @@
-"""The search for the first node that differs, on an engine of this test's own, whose faults are known."""
+"""The search for the first differing node, on a fake engine with known faults."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ g (float[N, 8] x) => (float[N, 8] y) <float[8] w = {1, 2, 3, 4, 5, 6, 7, 8}, flo
 }"""
 
 Array = np.ndarray
-Fault = Callable[[onnx.NodeProto, Array, set[str]], Array]  # what a node gives, by its right output and all outputs
+Fault = Callable[[onnx.NodeProto, Array, set[str]], Array]  # from the correct value and the names of all outputs
 
 
 def right(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
-    """No fault."""
+    """Return the correct value."""
     return value
 
 
 def rounding(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
-    """Another kernel, as right as the first one."""
+    """Round slightly differently, like another correct kernel."""
     return value * np.float32(1 + 3e-7)
 
 
 def wrong(name: str) -> Fault:
-    """One node gives a little too much at one place, and all of them round otherwise."""
+    """Return a fault that changes one element of one node's output and rounds all nodes differently."""
 
     def fault(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
         value = rounding(node, value, outputs)
@@ -75,7 +75,7 @@ def wrong(name: str) -> Fault:
 
 
 def fusing(first: str, second: str) -> Fault:
-    """An optimiser that makes one wrong node of two, unless the value between them is wanted."""
+    """Return an optimizer fault in two fused nodes that disappears if the value between them is an output."""
 
     def fault(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
         return value + 1 if node.name == second and first not in outputs else value
@@ -84,7 +84,7 @@ def fusing(first: str, second: str) -> Fault:
 
 
 def computed(model: Path, case: InputCase, fault: Fault) -> Mapping[str, Array]:
-    """Every value of the model, node by node."""
+    """Compute every output of the model, node by node."""
     graph = onnx.load(str(model)).graph
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     values.update((name, np.load(path)) for name, path in case.inputs.items())
@@ -97,7 +97,7 @@ def computed(model: Path, case: InputCase, fault: Fault) -> Mapping[str, Array]:
 
 
 def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> SearchSide:
-    """The model on an engine with a fault, fed with numbers between 0 and 1."""
+    """Return the model on a faulty engine, with random inputs between 0 and 1."""
     folder.mkdir(exist_ok=True)
     proto = parser.parse_model(text)
     onnx.save(proto, str(folder / "m.onnx"))
@@ -116,14 +116,14 @@ def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> SearchSide
 
 
 def found(folder: Path, fault: Fault, known: set[str] | None = None, text: str = CHAIN) -> DifferenceOrigin | None:
-    """Where the output begins to differ from an engine that is right."""
+    """Return where the output begins to differ from a correct engine."""
     reference = side(folder, "reference", right, text)
     return search_origin(side(folder, "candidate", fault, text), reference.values, known, ["y"], exact=False)
 
 
 @pytest.mark.parametrize("name", ["mul", "exp", "mean", "sub", "tanh", "add"])
 def test_the_wrong_node_is_found(name: str, tmp_path: Path) -> None:
-    """Whichever it is, though every node behind it is off as well, and some amplify what they are given."""
+    """The wrong node is found although all later nodes differ too, and some amplify the difference."""
     proto = parser.parse_model(CHAIN)
     first = found(tmp_path, wrong(name))
 
@@ -140,7 +140,7 @@ g (float[N, 8] x) => (float[N, 1] y) {
 
 
 def test_nodes_are_run_alone_with_their_lists(tmp_path: Path) -> None:
-    """Lists of attributes that the structure left out are read from the model, or the search ends."""
+    """Attribute lists that were omitted from the structure are read from the model."""
     candidate, reference = (side(tmp_path, name, fault, LINEAR) for name, fault in (("a", wrong("sum")), ("b", right)))
     candidate.proto = read_structure(candidate.model, large_bytes=0, small_bytes=16)
     assert find_omitted_list(candidate.proto.graph.node[0].attribute[0]) is not None
@@ -152,7 +152,7 @@ def test_nodes_are_run_alone_with_their_lists(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["exp", "tanh", "add"])
 def test_portions_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Values are made, compared and dropped a few at a time where they are large."""
+    """Large values are computed and compared in portions, with the same result."""
     monkeypatch.setattr(first_difference, "MAX_PORTION_BYTES", 2 * 64 * 1024)
     proto = parser.parse_model(CHAIN)
     first = found(tmp_path, wrong(name))
@@ -163,13 +163,13 @@ def test_portions_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("text", [CHAIN, CANCELLING])
 def test_rounding_has_no_beginning(text: str, tmp_path: Path) -> None:
-    """Nodes that only round otherwise are not to blame, however far off the output is in the end."""
+    """Nodes that only round differently are not reported, however large the difference of the output is."""
     assert found(tmp_path, rounding, text=text) is None
 
 
 @pytest.mark.parametrize("name", ["mul", "lift", "drop", "neg"])
 def test_rounding_that_grows_hides_no_fault(name: str, tmp_path: Path) -> None:
-    """A difference of large numbers makes much of a little rounding, and is not to blame for it."""
+    """A subtraction of large numbers amplifies rounding and is not reported; the faulty node is."""
     proto = parser.parse_model(CANCELLING)
     first = found(tmp_path, wrong(name), text=CANCELLING)
 
@@ -178,12 +178,12 @@ def test_rounding_that_grows_hides_no_fault(name: str, tmp_path: Path) -> None:
 
 
 def test_a_fault_beside_the_way_is_no_beginning(tmp_path: Path) -> None:
-    """What the differing output does not need is not looked at."""
+    """Nodes that the differing output does not depend on are ignored."""
     assert found(tmp_path, wrong("neg")) is None
 
 
 def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
-    """The node behind them is named, with those that it may be as well."""
+    """If values are missing in the reference, the node after them is named, with the other candidates."""
     proto = parser.parse_model(CHAIN)
     first = found(tmp_path, wrong("exp"), {"a", "c", "d", "y"})
 
@@ -196,7 +196,7 @@ def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
 
 
 def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
-    """Where the mismatch is gone as soon as a value is wanted, the node that makes it is named."""
+    """If exposing an intermediate value removes the mismatch, the node that computes the value is named."""
     proto = parser.parse_model(CHAIN)
     plain, optimised = side(tmp_path, "plain", right), side(tmp_path, "optimised", fusing("c", "tanh"))
     first = search_across_levels(plain, optimised, "y")
@@ -206,7 +206,7 @@ def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
 
 
 def test_what_rules_are_told(tmp_path: Path) -> None:
-    """The node with its operator, the value, the case, and both distances."""
+    """The evidence contains the node, its operator, the value, the case, and the distances before and after it."""
     first = found(tmp_path, wrong("tanh"))
     assert first is not None
     said = create_first_difference(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
@@ -218,7 +218,7 @@ def test_what_rules_are_told(tmp_path: Path) -> None:
 
 
 def test_the_source_line_of_the_node(tmp_path: Path) -> None:
-    """Where the exporter has stamped it, and the file is in the repository."""
+    """The place is the node's source line if the exporter recorded it and the file is in the repository."""
     first = found(tmp_path, wrong("tanh"))
     assert first is not None
     proto = parser.parse_model(CHAIN)
@@ -244,7 +244,7 @@ def test_the_source_line_of_the_node(tmp_path: Path) -> None:
     ],
 )
 def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path: Path) -> None:
-    """A model may not load, or run, with all of its values as outputs; that is said."""
+    """The search ends with a reason if the model does not load or run with all values as outputs."""
     candidate = side(tmp_path, "candidate", right)
     candidate.run = lambda model, case, output: observation
 
@@ -253,7 +253,7 @@ def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path:
 
 
 def test_difference_from_zeros_is_said_in_figures() -> None:
-    """What is off where the other is 0 has no share of anything, and a figure all the same."""
+    """A difference from zeros has no relative size, so its absolute size is reported."""
     first = FirstDifference(
         node="norm",
         operator="LayerNormalization",

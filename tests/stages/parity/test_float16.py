@@ -1,4 +1,4 @@
-"""Outputs of float16 models: near enough element by element, and with little noise over all of them."""
+"""Outputs of float16 models must match element by element and have little noise overall."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALUES = np.random.default_rng(0).normal(size=(8, 64))
 def held(
     noise: float, *, scale: float = 1.0, comparability: NumericTraits = HALF, tolerance: Tolerance | None = None
 ) -> Difference:
-    """Values of that scale against the same with so much noise, each as a share of the scale."""
+    """Compare values of this scale with the same values plus noise, given relative to the scale."""
     settings = {"y": tolerance} if tolerance else None
     spoiled = VALUES + noise * np.sign(np.random.default_rng(1).normal(size=VALUES.shape))
     arrays = [(scale * array).astype(np.float16) for array in (spoiled, VALUES)]
@@ -28,12 +28,12 @@ def held(
 
 @pytest.mark.parametrize(("noise", "agrees"), [(0.0, True), (0.003, True), (0.0045, True)])
 def test_rounding_passes(noise: float, agrees: bool) -> None:
-    """Up to half a per cent is what float16 does by itself."""
+    """Rounding noise of up to 0.5 % is normal for float16."""
     assert agrees == held(noise).agrees
 
 
 def test_noise_over_all_elements_is_found() -> None:
-    """Each element is within its bound, all of them together are not."""
+    """Noise can exceed the limit overall although each element is within its bound."""
     found = held(0.0075, scale=0.6)
 
     assert (False, "sqnr_db", 45.0, "type") == (found.agrees, found.metric, found.bound, found.bound_from)
@@ -41,15 +41,15 @@ def test_noise_over_all_elements_is_found() -> None:
 
 
 def test_what_cancels_may_be_noisy() -> None:
-    """A small output is held to its bound alone."""
+    """A small output, as after cancellation, is compared only element by element."""
     assert held(0.015, scale=0.1).agrees
 
 
 def test_bfloat16_has_fewer_bits() -> None:
-    """It is held to its bound alone."""
+    """bfloat16 outputs are compared only element by element."""
     assert held(0.0075, scale=0.6, comparability=NumericTraits(half=True, bfloat16=True)).agrees
 
 
 def test_a_tolerance_of_the_config_decides_alone() -> None:
-    """Whoever gives one accepts what lies within it."""
+    """A tolerance in the config replaces the noise limit."""
     assert held(0.0075, scale=0.6, tolerance=Tolerance(rtol=0.01, atol=0.01)).agrees

@@ -1,4 +1,4 @@
-"""Which outputs a mask drops positions of: only where the graph, or the usual name, leaves no doubt."""
+"""Masked outputs: only those whose mask is certain from the graph or from the usual name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ g (float[batch, time, 4] x, int64[MASKDIMS] NAME) => (float[batch, time, 4] y, f
 
 
 def outputs(tmp_path: Path, name: str, dims: str = "batch, time") -> list[str]:
-    """The outputs that the mask is about."""
+    """Return the outputs that the mask applies to."""
     path = tmp_path / "m.onnx"
     text = TEXT.replace("NAME", name).replace("MASKDIMS", dims)
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
@@ -46,12 +46,12 @@ def outputs(tmp_path: Path, name: str, dims: str = "batch, time") -> list[str]:
     ],
 )
 def test_outputs_with_the_axes_of_the_mask(tmp_path: Path, name: str, dims: str, expected: list[str]) -> None:
-    """Batch and time by name, as the first two; a mask of which only its name tells what it keeps is left alone."""
+    """The first two axes must have the mask's names, and the meaning of the mask must be known."""
     assert outputs(tmp_path, name, dims) == expected
 
 
 def test_kept_positions(tmp_path: Path) -> None:
-    """Ones keep or drop; a mask that drops nothing, or is of another shape, leaves nothing out."""
+    """Ones either keep or drop positions; a mask that drops nothing or has another shape is ignored."""
     path = tmp_path / "mask.npy"
     np.save(path, np.array([[1, 0], [1, 1]]))
     keeping, dropping = OutputMask(str(path), ones_keep=True), OutputMask(str(path), ones_keep=False)
@@ -66,7 +66,7 @@ def test_kept_positions(tmp_path: Path) -> None:
 
 
 def measure(mask: Path, candidate: NDArray[Any], reference: NDArray[Any]) -> Difference:
-    """Compare one output of which the ones of a mask keep positions."""
+    """Compare one output with a mask in which ones keep positions."""
     masks = {("c", "y"): OutputMask(str(mask), ones_keep=True)}
     model = ParityModel("m.onnx", PLACE, NumericTraits(), None, None, masks=masks)
     return measure_difference(model, ("c", "y"), "all", "runtime", candidate, reference)
@@ -83,7 +83,7 @@ def measure(mask: Path, candidate: NDArray[Any], reference: NDArray[Any]) -> Dif
 def test_large_outputs_have_the_figures_of_small_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: str, other: str, spoils_kept: bool
 ) -> None:
-    """Chunks that begin and end in the middle of a position; NaN and infinities on either side of the mask."""
+    """Chunks may begin and end inside a position; both kept and dropped positions contain NaN and infinities."""
     draw = np.random.default_rng(0)
     mask = np.array([[1, 1, 0], [1, 0, 0]])
     np.save(tmp_path / "mask.npy", mask)
@@ -111,7 +111,7 @@ def test_large_outputs_have_the_figures_of_small_ones(
 
 
 def test_masked_comparison_of_large_outputs_needs_little_memory(tmp_path: Path) -> None:
-    """Outputs of 64 MiB, which differ only where the mask drops."""
+    """Outputs of 64 MiB that differ only in masked positions are compared in less memory than one of them takes."""
     paths = tmp_path / "candidate.npy", tmp_path / "reference.npy"
     values = np.random.default_rng(0).normal(size=(1, 1024, 1024)).astype(np.float32).repeat(16, axis=0)
     np.save(paths[1], values)
@@ -132,7 +132,7 @@ def test_masked_comparison_of_large_outputs_needs_little_memory(tmp_path: Path) 
 
 
 def test_masked_elements_are_counted_in_little_memory() -> None:
-    """A boolean for each element of a large output would be as much as the output of a small type."""
+    """Counting must not create one boolean per element, which would take as much memory as the output."""
     candidate, reference = np.zeros((2, 16, 2**20), np.uint8), np.zeros((2, 16, 2**20), np.uint8)
     positions = np.broadcast_to(np.array([[True, False] * 8] * 2)[..., None], candidate.shape)
     candidate[0, :2, 7:9] = 1

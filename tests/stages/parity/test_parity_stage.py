@@ -1,4 +1,4 @@
-"""The parity stage on saved outputs: what is held against what, and that one fault speaks once."""
+"""The parity stage on stored outputs: the compared pairs, and one finding per fault."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WRONG = RIGHT + 0.5
 
 
 def _ran(folder: Path, runtime: str, values: Mapping[str, Any]) -> list[ObservedRun]:
-    """Both outputs hold the same values; one job per level."""
+    """Return one run per level; both outputs have the same values."""
     one: Sequence[Any] = CASE
     return [
         ran(runtime, level, done(saved(folder, value, value)), cases=one)  # type: ignore[arg-type]
@@ -59,7 +59,7 @@ def _failing(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
 
 
 def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
-    """On each runtime, at each level; nothing is compared twice."""
+    """Each runtime is compared with the source at each level, and nothing is compared twice."""
     jobs = [each for name in (OLD, NEW) for each in _ran(tmp_path, name, _both(RIGHT))]
     found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
@@ -77,7 +77,7 @@ def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
 
 
 def test_runtime_that_differs_from_the_source_speaks_once(tmp_path: Path) -> None:
-    """Not again as differing from other runtimes, or between its levels."""
+    """A runtime that differs from the source is not reported again against other runtimes or between its levels."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG, "disabled": RIGHT}), *_ran(tmp_path, NEW, _both(RIGHT))]
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
@@ -86,7 +86,7 @@ def test_runtime_that_differs_from_the_source_speaks_once(tmp_path: Path) -> Non
 
 
 def test_without_a_source_the_newest_runtime_is_the_reference(tmp_path: Path) -> None:
-    """1.10.0 is newer than 1.9.5; the runtime that differs from it is named."""
+    """Versions are ordered numerically (1.10.0 is newer than 1.9.5), and the differing runtime is named."""
     values = {OLD: _both(RIGHT), MIDDLE: _both(WRONG), NEW: _both(RIGHT)}
     jobs = [each for name, value in values.items() for each in _ran(tmp_path, name, value)]
     found, _ = _gather(PLAIN, jobs)
@@ -96,7 +96,7 @@ def test_without_a_source_the_newest_runtime_is_the_reference(tmp_path: Path) ->
 
 
 def test_levels_that_differ_are_one_fault(tmp_path: Path) -> None:
-    """A wrong fusion of one release is that release's, even if it is the reference of the others."""
+    """A difference between the levels of one release is reported for that release, even if it is the reference."""
     for wrong in (OLD, NEW):
         values = {name: {"all": WRONG if name == wrong else RIGHT, "disabled": RIGHT} for name in (OLD, MIDDLE, NEW)}
         jobs = [each for name, value in values.items() for each in _ran(tmp_path, name, value)]
@@ -106,7 +106,7 @@ def test_levels_that_differ_are_one_fault(tmp_path: Path) -> None:
 
 
 def test_level_without_optimisation_is_compared_all_the_same(tmp_path: Path) -> None:
-    """Levels that differ do not hide that the unoptimised graph differs from the reference, too."""
+    """A difference between levels does not hide that the unoptimized graph differs from the reference."""
     jobs = [*_ran(tmp_path, OLD, {"all": RIGHT, "disabled": WRONG}), *_ran(tmp_path, NEW, _both(RIGHT))]
     found, _ = _gather(PLAIN, jobs)
 
@@ -114,7 +114,7 @@ def test_level_without_optimisation_is_compared_all_the_same(tmp_path: Path) -> 
 
 
 def test_newest_runtime_that_ran_is_the_reference(tmp_path: Path) -> None:
-    """One that crashed has nothing to compare with."""
+    """A runtime that crashed is not the reference."""
     crashed = [ran(NEW, level, Crashed(signal="SIGSEGV", during="load", log="")) for level in ("all", "disabled")]  # type: ignore[arg-type]
     jobs = [*crashed, *_ran(tmp_path, MIDDLE, _both(RIGHT)), *_ran(tmp_path, OLD, _both(WRONG))]
     found, _ = _gather(PLAIN, jobs)
@@ -123,7 +123,7 @@ def test_newest_runtime_that_ran_is_the_reference(tmp_path: Path) -> None:
 
 
 def test_another_number_of_outputs_differs(tmp_path: Path) -> None:
-    """It is not compared by position; runtimes are still held against each other."""
+    """Different numbers of outputs are a mismatch; runtimes are still compared with each other."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT)})
     (difference,) = found[0].differences
@@ -133,7 +133,7 @@ def test_another_number_of_outputs_differs(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_of_the_worst_element(tmp_path: Path) -> None:
-    """Value, what is allowed there, and where the tolerance comes from."""
+    """The evidence contains the largest difference, its bound and the origin of the tolerance."""
     model = ParityModel("m.onnx", PLACE, NumericTraits(), {"y": Tolerance(rtol=0.1, atol=0.05)}, None)
     found, _ = _gather(model, _ran(tmp_path, NEW, {"all": WRONG}), {NAME: saved(tmp_path, RIGHT, RIGHT)})
     named, other = found[0].differences
@@ -144,7 +144,7 @@ def test_figures_are_those_of_the_worst_element(tmp_path: Path) -> None:
 
 
 def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
-    """An output that is cast to float32 at the end still has the noise of float16."""
+    """A float32 output that was computed in float16 has the noise of float16."""
     near = RIGHT + np.float32(1e-3)
     for half, expected in ((True, []), (False, [("source", NEW, "the source")])):
         model = ParityModel("m.onnx", PLACE, NumericTraits(half=half), None, None)
@@ -154,7 +154,7 @@ def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
 
 
 def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
-    """A difference would mean nothing, so it is said instead."""
+    """Random outputs are not compared, and the reason is recorded."""
     drawn = NumericTraits(random=("RandomNormalLike",), random_outputs=frozenset({"y", "z"}))
     model = ParityModel("m.onnx", PLACE, drawn, {"rtol": 1.0}, None)
     found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
@@ -169,7 +169,7 @@ QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))
 
 
 def test_quantized_outputs_are_held_by_ratio(tmp_path: Path) -> None:
-    """A step more or less is right; another signal is not; a tolerance of the user's holds element by element."""
+    """Quantized outputs are compared by signal-to-noise ratio, or element by element if the config sets a tolerance."""
     signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
     stepped = signal + np.float32(0.02) * (np.arange(80).reshape(2, 40) % 3 == 0)
     by_element = {"rtol": 0.0, "atol": 1e-3}
@@ -185,7 +185,7 @@ def test_quantized_outputs_are_held_by_ratio(tmp_path: Path) -> None:
 
 
 def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
-    """They are undecided where nothing else was compared, and a remark beside numbers that were."""
+    """Too few differing labels leave the check undecided, unless other outputs were compared."""
     labels, other = np.array([1, 2, 3]), np.array([1, 2, 4])
     numbers = np.ones((2, 20), np.float32)
     for beside, expected in ((None, False), (numbers, True)):
@@ -200,7 +200,7 @@ def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
 
 
 def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
-    """Each runtime and level, by the outputs' names, else by their places; by ratio whatever tolerance is set."""
+    """Outputs are matched by name or else by position, and compared by ratio even if a tolerance is set."""
     jobs = [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, {"all": RIGHT, "disabled": -RIGHT})]
     right, other = (str(path) for path in saved(tmp_path, RIGHT, -RIGHT).outputs)
     loose = ParityModel("m.onnx", PLACE, QUANTIZED, {"rtol": 9.0, "atol": 9.0}, None)
@@ -215,7 +215,7 @@ def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
 
 
 def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
-    """It is undecided."""
+    """The case is not checked."""
     jobs = _ran(tmp_path, NEW, {"all": RIGHT})
     found, undone = compare_with_float(PLAIN, jobs, RunOutputs(("y", "z"), {}), "f.onnx")
 
@@ -223,7 +223,7 @@ def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
 
 
 def test_masked_positions_are_left_out(tmp_path: Path) -> None:
-    """What differs only where a mask drops is told and no mismatch; what differs elsewhere as well is one."""
+    """Differences in masked positions are counted and are not a mismatch."""
     mask = str(saved(tmp_path, np.array([[1, 0]])).outputs[0])
     for place, expected in ((1, []), (0, [("runtime", OLD, NEW)])):
         other = RIGHT.copy()
@@ -238,7 +238,7 @@ def test_masked_positions_are_left_out(tmp_path: Path) -> None:
 
 
 def test_mismatch_is_told_in_all_figures(tmp_path: Path) -> None:
-    """What agrees has the one that decided."""
+    """A mismatch has all figures, and a match only the deciding one."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
     found, _ = _gather(PLAIN, jobs)
     same, _ = _gather(PLAIN, [*_ran(tmp_path, OLD, {"all": RIGHT}), *_ran(tmp_path, NEW, {"all": RIGHT})])
@@ -250,7 +250,7 @@ def test_mismatch_is_told_in_all_figures(tmp_path: Path) -> None:
 
 
 def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
-    """The source failed or gave nothing; an output is no array; inputs cannot be run."""
+    """A reason is recorded if the source fails, an output is not an array, or the inputs cannot be run."""
     jobs = _ran(tmp_path, NEW, {"all": RIGHT})
     _, failed = _gather(PLAIN, jobs, {NAME: refused("index out of range in self")})
     _, absent = _gather(PLAIN, jobs, {})
@@ -264,7 +264,7 @@ def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
 
 
 def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
-    """Only what the source did not give."""
+    """Only outputs that the source does not provide are compared between runtimes."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
     (between,) = [each for each in found if each.pair == "runtime"]
@@ -274,12 +274,12 @@ def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
 
 
 def test_one_runtime_at_one_level_has_nothing_to_compare(tmp_path: Path) -> None:
-    """Without a source that is no comparison, and nothing that could not be done."""
+    """Without a source, one runtime at one level results in no comparison and no incomplete check."""
     assert _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT})) == ([], [])
 
 
 def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path) -> None:
-    """What an integer output is decided from is right to a share; a model of 32 bits is held exactly."""
+    """A small share of integer outputs may differ in a float16 model; in a float32 model they must be equal."""
     labels, near = np.zeros(200, np.int64), np.zeros(200, np.int64)
     near[:2] = 1
     jobs, eager = _ran(tmp_path, NEW, _both(near)), {NAME: saved(tmp_path, labels, labels)}
@@ -290,7 +290,7 @@ def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path
 
 
 def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> None:
-    """What a random operator does not reach is compared as ever."""
+    """Outputs that do not depend on a random operator are still compared."""
     random = NumericTraits(random=("Bernoulli",), random_outputs=frozenset({"y"}))
     model = ParityModel("m.onnx", PLACE, random, None, None)
     found, undone = _gather(model, _ran(tmp_path, NEW, _both(WRONG)), {NAME: saved(tmp_path, RIGHT, RIGHT)})
@@ -303,7 +303,7 @@ def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> No
 
 
 def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
-    """It counts as nothing compared, with the reason, against the source and between runtimes."""
+    """Outputs that are NaN on both sides are not compared, and the reason is recorded."""
     blank = np.full_like(RIGHT, np.nan)
     jobs = [*_ran(tmp_path, OLD, _both(blank)), *_ran(tmp_path, NEW, _both(blank))]
     found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, blank, blank)})
@@ -315,7 +315,7 @@ def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
 
 
 def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> None:
-    """It is said, unless a tolerance of its own is set, or another case has something to compare."""
+    """An output near zero is not checked, unless it is equal or its tolerance is configured."""
     small = RIGHT * np.float32(1e-8)
     jobs = _ran(tmp_path, NEW, {"all": small * np.float32(1.01)})
     eager = {NAME: saved(tmp_path, small, small)}
@@ -333,7 +333,7 @@ def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> No
 
 
 def test_numbers_where_the_source_gives_none_differ(tmp_path: Path) -> None:
-    """Only what is alike tells nothing."""
+    """Numbers where the source has NaN are a mismatch."""
     blank = np.full_like(RIGHT, np.nan)
     found, undone = _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT}), {NAME: saved(tmp_path, blank, blank)})
 

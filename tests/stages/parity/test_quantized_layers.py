@@ -1,4 +1,4 @@
-"""The layers of a quantized model that lose most: pairs of tensors, and whose loss is whose."""
+"""The layers of a quantized model with the highest loss: tensor pairs, and the loss of each layer."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ Array = NDArray[Any]
 
 
 def pairs(text: str) -> tuple[TensorPair, ...]:
-    """The counterparts of the float model."""
+    """Return the tensor pairs of a quantized model and its float model."""
     return pair_tensors(onnx.parser.parse_model(text), onnx.parser.parse_model(FLOAT))
 
 
 def test_values_that_are_quantized_and_back() -> None:
-    """Inputs, weights, and outputs with what they were before; an activation that is part of the step is known."""
+    """Inputs, weights and outputs are paired with their values before quantization, and fused activations are found."""
     found = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
 
     assert found == {
@@ -54,21 +54,21 @@ def test_values_that_are_quantized_and_back() -> None:
 
 
 def test_quantized_operators() -> None:
-    """Steps are made numbers by the node's own scale, values of the same name stand for themselves."""
+    """Quantized values are converted with the node's scale; other values are paired by name."""
     found = {each.tensor: (each.after, each.scale, each.zero) for each in pairs(OPERATORS)}
 
     assert found == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
 
 
 def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> list[tuple[str, str, float]]:
-    """Tensor, node and share that is clipped, worst first."""
+    """Return tensor, node and clipped share, worst first."""
     proto = onnx.parser.parse_model(FLOAT)
     layers = find_worst_layers(pairs(text), quantized, real, proto, lambda _: None)
     return [(each.tensor, each.node, each.clipped) for each in layers]
 
 
 def test_loss_is_that_of_the_step_itself() -> None:
-    """What comes down from a bad step is not said of the good ones behind it."""
+    """A loss that follows from an earlier layer is not attributed to the later ones."""
     x = np.linspace(1, 9, 8, dtype=np.float32).reshape(4, 2)
     w = np.array([[1, 2], [3, 4]], np.float32)
     real = {"x": x, "w": w, "m": x @ w, "r": x @ w, "y": -(x @ w)}
@@ -80,7 +80,7 @@ def test_loss_is_that_of_the_step_itself() -> None:
 
 
 def test_activation_in_the_step_is_no_loss() -> None:
-    """Negative values become 0 because the float model makes them so."""
+    """Negative values that the float model also sets to 0 are not a loss."""
     x = np.linspace(-4, 4, 8, dtype=np.float32).reshape(4, 2)
     w = np.array([[1, 2], [3, 4]], np.float32)
     rectified = np.maximum(x @ w, 0)
@@ -94,7 +94,7 @@ def test_activation_in_the_step_is_no_loss() -> None:
 
 
 def test_layers_that_cannot_be_taken_apart() -> None:
-    """The loss of an operator is what its output lost beyond its inputs."""
+    """The loss of a quantized operator is that of its output beyond that of its inputs."""
     x = np.linspace(1, 9, 8, dtype=np.float32).reshape(4, 2)
     w = np.array([[1, 2], [3, 4]], np.float32)
     real = {"x": x, "w": w, "m": x @ w, "r": x @ w, "y": -(x @ w)}
@@ -105,7 +105,7 @@ def test_layers_that_cannot_be_taken_apart() -> None:
 
 
 def test_nothing_is_lost() -> None:
-    """Then no layer is the worst."""
+    """Without a loss, no layer is reported."""
     same = {name: np.ones((2, 2), np.float32) for name in ("x", "xd", "w", "wd", "r", "rd", "y")}
 
     assert worst(QDQ, same, same) == []
@@ -143,7 +143,7 @@ def compute_in_one_piece(pair: TensorPair, quantized: dict[str, Array], real: di
 def test_large_values_have_the_figures_of_small_ones(
     monkeypatch: pytest.MonkeyPatch, pair: TensorPair, dtype: str, has_infinities: bool
 ) -> None:
-    """Chunks of three elements, some without a finite one."""
+    """Chunks have three elements; some contain no finite element."""
     monkeypatch.setattr(streams, "CHUNK_ELEMENTS", 3)
     draw = np.random.default_rng(1)
     x = draw.normal(size=(5, 4)).astype(dtype)
@@ -162,7 +162,7 @@ def test_large_values_have_the_figures_of_small_ones(
 
 
 def test_steps_with_a_scale_for_each_channel() -> None:
-    """They have no figures: which axis the scales are for is not known."""
+    """Values with a scale per channel have no figures, because the axis of the scales is unknown."""
     quantized = {"xq": np.ones((2, 2), np.int8), "s": np.ones(2, np.float32), "z": np.zeros(1, np.int8)}
     proto = onnx.parser.parse_model(FLOAT)
 

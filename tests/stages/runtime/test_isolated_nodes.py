@@ -1,4 +1,4 @@
-"""What nodes alone say of a refused model, from recorded texts."""
+"""Isolated loads of the nodes of a refused model, evaluated with recorded error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnxgate.stages.isolated_nodes import (
 from onnxgate.stages.runtime import ExecutedModel
 from onnxgate.support.matching.operations import NodeProblem, Prediction, SupportGap
 
-# Texts of onnxruntime 1.16.3.
+# Messages of onnxruntime 1.16.3.
 NO_DET = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Det(11) node with name ''"
 NO_CONV = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Conv(11) node with name 'c'"
 NO_NEG = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for Neg(13) node with name ''"
@@ -53,19 +53,19 @@ LOADS = IsolatedLoad("loads")
 
 @pytest.fixture
 def model(tmp_path: Path) -> ExecutedModel:
-    """Three nodes, of which the first has no name."""
+    """Return a model with three nodes, of which the first has no name."""
     return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), VIEW, tmp_path, tmp_path)
 
 
 def said(text: str) -> IsolatedLoad:
-    """A node that is refused alone."""
+    """Return the result of a node that is refused in isolation."""
     return IsolatedLoad("refused", Failure(type="Fail", text=text))
 
 
 def refusing(
     *texts: str, misses: Sequence[str] = (), in_full: bool = True, node: str = "", rule: str = "missing-kernel"
 ) -> RefusingRuntime:
-    """A runtime that refuses the model, and the operators that are predicted to be refused."""
+    """Return a runtime that refuses the model, and the operators predicted to be refused."""
     levels = ("all", "disabled")
     refusals = tuple(
         LevelRefusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
@@ -81,7 +81,7 @@ def refusing(
 def judged(
     model: ExecutedModel, each: RefusingRuntime, seen: Mapping[str, IsolatedLoad]
 ) -> dict[str, tuple[str, tuple[str, ...], str]]:
-    """Each node that something is said of: the outcome, the levels that it explains, and who predicted it."""
+    """Return outcome, explained levels and predicting rule of each reported node, by operator."""
     kinds = collect_node_kinds(VIEW)
     by_kind = {kind: seen[kind.operation.name] for kind in kinds if kind.operation.name in seen}
     alone = isolated_nodes.evaluate_isolated_nodes(each, kinds, by_kind, model)
@@ -89,12 +89,12 @@ def judged(
 
 
 def names(kinds: Sequence[NodeKind]) -> list[str]:
-    """Their operators."""
+    """Return the names of the operators."""
     return [each.operation.name for each in kinds]
 
 
 def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedModel) -> None:
-    """That which the model stops at, and those that it did not come to."""
+    """Both the node that the model fails at and nodes after it are confirmed."""
     found = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
 
     assert {
@@ -104,7 +104,7 @@ def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedMod
 
 
 def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: ExecutedModel) -> None:
-    """Another node that is refused in the same words, another node's name, or something that no node causes."""
+    """A node that loads contradicts its prediction if the refusal names another cause."""
     seen = {"Det": said(NO_DET), "Conv": LOADS}
 
     assert "loads" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
@@ -113,14 +113,14 @@ def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model
 
 
 def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: ExecutedModel) -> None:
-    """What it is refused for in the model may be what is around it there."""
+    """Without another cause, a node that loads in isolation may still be refused in the context of the model."""
     assert {"Conv": ("unknown", (), "missing-kernel")} == judged(
         model, refusing(SHAPES, misses=("Conv",)), {"Conv": LOADS}
     )
 
 
 def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
-    """A cause at one level leaves the other open."""
+    """An explanation of one level's refusal does not explain the other level's."""
     seen = {"Det": said(NO_DET), "Conv": LOADS}
     found = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
 
@@ -129,7 +129,7 @@ def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
 
 
 def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedModel) -> None:
-    """It names the node, or the only node of an operator, for what was predicted; and nothing else counts."""
+    """The model's message confirms a prediction if it names the node, or an operator with only one node."""
     conv = {"Conv": LOADS}
 
     assert ("refused", ("all",), "missing-kernel") == judged(
@@ -140,7 +140,7 @@ def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedM
 
 
 def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
-    """The refusal may be of the other one."""
+    """If several nodes have the operator, the message may be about another one."""
     two = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (double[2, 2] x, float[2, 2] y) => (double d, float e) { d = Det (x) e = Det (y) }"
@@ -157,7 +157,7 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
 
 
 def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
-    """The inner node is."""
+    """Only the inner node is refused."""
     nested = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (bool b, double[2, 2] x) => (double d) { d = If (b) <"
@@ -174,7 +174,7 @@ def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
 
 
 def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:
-    """A node that crashed, or that was not tried."""
+    """The outcome is unknown if the node crashed or was not loaded."""
     unknown = refusing(NO_DET, misses=("Det", "Conv"))
 
     assert "unknown" == judged(model, unknown, {"Det": said(NO_DET), "Conv": IsolatedLoad("unknown")})["Conv"][0]
@@ -182,7 +182,7 @@ def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:
 
 
 def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> None:
-    """Shapes and constants: unless that was predicted, or the model is refused in the same words."""
+    """Errors about missing shapes or constants count only if predicted, or if the model has the same error."""
     seen = {"Conv": said(SHAPES), "Det": said(NO_DET)}
     attribute = refusing(NO_DET, misses=("Conv",), rule="attribute-unsupported")
 
@@ -192,14 +192,14 @@ def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> No
 
 
 def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: ExecutedModel) -> None:
-    """Not those that load, and not those that only lack something alone."""
+    """Refused nodes without a prediction are reported, except those that only lack shapes or constants in isolation."""
     seen = {"Det": said(NO_DET), "Conv": said(SHAPES), "Neg": LOADS}
 
     assert {"Det": ("refused", ("all",), "")} == judged(model, refusing(NO_DET, in_full=False), seen)
 
 
 def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
-    """Or where the kernels are not known. Not where a prediction explains it, or the text names the node."""
+    """Other nodes are loaded in isolation only if neither a prediction nor the message explains the refusal."""
     kinds = collect_node_kinds(VIEW)
     det = {kinds[0]: said(NO_DET)}
 
@@ -216,14 +216,14 @@ def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
 
 
 def test_each_predicted_operation_is_witnessed() -> None:
-    """And no other node."""
+    """Only nodes with a prediction are selected."""
     assert ["Det", "Neg"] == names(
         isolated_nodes.select_predicted_kinds(refusing(NO_DET, misses=("Det", "Neg")), collect_node_kinds(VIEW))
     )
 
 
 def test_nodes_are_not_asked_where_they_would_be_refused_for_the_same() -> None:
-    """The file itself, and the opset of ai.onnx, which each of them imports."""
+    """Nodes are not loaded in isolation if the file is unreadable or its `ai.onnx` opset is unsupported."""
     assert refusing(CUT_OFF).is_hopeless
     assert refusing(OPSET).is_hopeless
     assert not refusing(IR).is_hopeless
@@ -231,12 +231,12 @@ def test_nodes_are_not_asked_where_they_would_be_refused_for_the_same() -> None:
 
 
 def observed(text: str, *, memory: bool = False) -> Observation:
-    """A node that is refused."""
+    """Return the observation of a refused node."""
     return Refused(failure=Failure(type="Fail", text=text, memory=memory))
 
 
 def test_an_outcome_is_that_of_all_levels() -> None:
-    """Refused at one of them is refused; what is about stamps, memory or a crash decides nothing."""
+    """One refused level is enough; errors about version fields or memory, and crashes, have an unknown outcome."""
     fine = Completed(result=LoadResult(providers=("CPUExecutionProvider",)))
     crashed = Crashed(signal="SIGSEGV", during="load", log="")
 

@@ -1,4 +1,4 @@
-"""The kinds of nodes that a model consists of."""
+"""Grouping of a model's nodes into kinds."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18, "mine" : 1, "com.microsoft" : 1]
 
 
 def kinds(text: str) -> list[NodeKind]:
-    """Of a model in ONNX text."""
+    """Return the node kinds of a model in ONNX text format."""
     return list(collect_node_kinds(ModelView(onnx.parser.parse_model(HEAD + text))))
 
 
 def named(found: list[NodeKind]) -> list[tuple[str, int]]:
-    """Each operator with how many nodes are of its kind."""
+    """Return each operator with the number of nodes of its kind."""
     return [(each.operation.name, len(each.nodes)) for each in found]
 
 
 def alone(single: NodeKind) -> onnx.ModelProto:
-    """The first node as a model of its own."""
+    """Return the first node as a separate model."""
     data = extract_node(single.first.proto, single.around, 8, Path("no file"))
     assert data is not None
     return onnx.ModelProto.FromString(data)
 
 
 def test_nodes_that_ask_for_the_same_are_one_kind() -> None:
-    """The same operator with another type, or other attributes, is another one."""
+    """Nodes of the same operator with different types or attributes are different kinds."""
     found = kinds(
         "g (float[2] x) => (float16[2] z) { a = Relu (x) b = Relu (a) c = Elu <alpha = 0.5> (b) d = Elu (c)"
         " e = Cast <to: int = 10> (d) z = Relu (e) }"
@@ -42,7 +42,7 @@ def test_nodes_that_ask_for_the_same_are_one_kind() -> None:
 
 
 def test_what_is_inside_a_node_comes_before_it() -> None:
-    """With what it sees of the outside; branches that name something alike do not share it."""
+    """Inner nodes come before their node, with the outer values they use; equal names in two branches stay separate."""
     found = kinds(
         "g (bool c, float[2, 3] x) => (float[N] y) { y = If (c) <"
         " then_branch = t () => (float[6] a) { s = Constant <value = int64[1] {6}> () a = Reshape (x, s) },"
@@ -56,7 +56,7 @@ def test_what_is_inside_a_node_comes_before_it() -> None:
 
 
 def test_a_call_is_what_its_function_consists_of() -> None:
-    """Once for all calls with the same types, with the function's own imports and constants."""
+    """A function's nodes are counted once for all calls with the same types, with its own imports and constants."""
     found = kinds(
         "g (float[1, 4] x) => (float[2, 2] z) { y = mine.Square (x) v = mine.Square (x) z = mine.Square (y) }"
         '<domain: "mine", opset_import: ["" : 14]> Square (a) => (b)'
@@ -71,7 +71,7 @@ def test_a_call_is_what_its_function_consists_of() -> None:
 
 
 def test_only_what_a_node_needs_is_imported() -> None:
-    """An import that no node uses may be what a runtime refuses; ai.onnx is what function bodies are written in."""
+    """An extracted node imports only the domains it uses, plus ai.onnx for function bodies."""
     found = kinds("g (float[2] x) => (float[2] z) { y = com.microsoft.Gelu (x) z = Relu (y) }")
 
     assert [{"": 18, "com.microsoft": 1}, {"": 18}] == [

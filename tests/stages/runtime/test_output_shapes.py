@@ -1,4 +1,4 @@
-"""What a file declares of its outputs, held against what was run."""
+"""Declared output shapes, compared with the shapes of real runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 def _wrong(
     folder: Path, inputs: dict[str, tuple[tuple[Dim, ...] | None, Shape]], output: ValueInfo, shape: Shape
 ) -> bool:
-    """Whether an output of that shape contradicts the file, where the inputs are declared so, and fed so."""
+    """Return whether the output's shape contradicts the declared shapes."""
     paths = {}
     for name, (_, fed) in inputs.items():
         np.save(folder / f"{name}.npy", np.zeros(fed, np.float32))
@@ -49,7 +49,7 @@ X = {"x": (("batch", "time"), (3, 8))}
     ],
 )
 def test_contradictions(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
-    """A fixed size, a name, a formula, the number of axes."""
+    """A fixed size, a name, a formula or the rank contradicts the run."""
     assert _wrong(tmp_path, X, _y(*dims), shape)
 
 
@@ -72,49 +72,49 @@ def test_contradictions(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> 
     ],
 )
 def test_what_is_no_contradiction(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
-    """What fits, and whatever the file promises nothing about."""
+    """Matching shapes, and shapes that the declaration does not determine, are accepted."""
     assert not _wrong(tmp_path, X, _y(*dims), shape)
 
 
 def test_sum_by_custom_is_no_promise(tmp_path: Path) -> None:
-    """A cache may be longer than what it holds."""
+    """By convention, a cache may be longer than `total_sequence_length`."""
     inputs = {"x": (("past_sequence_length", "sequence_length"), (3, 8))}
 
     assert not _wrong(tmp_path, inputs, _y("total_sequence_length"), (64,))
 
 
 def test_name_that_inputs_use_for_several_sizes(tmp_path: Path) -> None:
-    """A user's own inputs may have two sizes for one name: it promises nothing then."""
+    """If inputs have different sizes for one name, that name is not checked."""
     inputs = {"a": (("n",), (3,)), "b": (("n",), (4,))}
 
     assert not _wrong(tmp_path, inputs, _y("n"), (7,))
 
 
 def test_name_that_is_no_word(tmp_path: Path) -> None:
-    """Whatever a name is spelled like, it is the same name."""
+    """Axis names with spaces are compared like others."""
     assert _wrong(tmp_path, {"x": (("batch size",), (3,))}, _y("batch size"), (2,))
 
 
 @pytest.mark.parametrize("placeholder", ["None", "?", "unk", "-1"])
 def test_placeholder_is_no_name(tmp_path: Path, placeholder: str) -> None:
-    """Converters write one for all axes of which they know nothing."""
+    """Converters use such placeholders for all unknown axes, so they are not compared."""
     assert not _wrong(tmp_path, {"x": ((placeholder,), (3,))}, _y(placeholder), (7,))
 
 
 def test_inputs_without_elements_or_rank(tmp_path: Path) -> None:
-    """Their shapes are read all the same, where the file names axes."""
+    """The shapes of inputs without elements are read; inputs without a rank are ignored."""
     assert _wrong(tmp_path, {"x": (("n", "m"), (3, 0))}, _y("n"), (2,))
     assert not _wrong(tmp_path, {"x": (None, (3, 0))}, _y("n"), (2,))
 
 
 def test_only_tensors_are_judged(tmp_path: Path) -> None:
-    """A sequence is two arrays, neither of which has the declared shape."""
+    """A sequence is returned as two arrays, neither of which has the declared shape."""
     assert not _wrong(tmp_path, X, _y("batch", type="seq(tensor(float))"), (7,))
     assert not _wrong(tmp_path, X, ValueInfo("y", "tensor(float)", None), (7,))
 
 
 def test_words() -> None:
-    """Both shapes as the file and numpy would write them."""
+    """The evidence contains both shapes in the notation of the file and of numpy."""
     facts = ModelFacts("m.onnx", "", 0, 8, {}, "", (), (_y("batch", 1),), {}, ())
     file = read_declared_outputs(facts, InputCase(name="c", origin="generated", inputs={}))
 

@@ -1,4 +1,4 @@
-"""The runtime stage on recorded observations: attempts, nodes and places, what is not finite, what could not be run."""
+"""The runtime stage on recorded observations: attempts, nodes, places, non-finite outputs and incomplete checks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _attempts(folder: Path, *runs: object) -> tuple[Attempt, ...]:
 
 
 def test_one_job_per_level(tmp_path: Path) -> None:
-    """With all cases, and a folder of its own that exists and is empty."""
+    """Each level is one job with all cases and an empty output folder of its own."""
     runtime = LockedRuntime(engine="onnxruntime", release="1.18.1", python="3.11", packages=())
     planned = PlannedRuntime(runtime, ("server",), ("all", "disabled"), ("CPUExecutionProvider",), required=True)
     jobs = prepare_runs(tmp_path / "m.onnx", CASES, planned, tmp_path / "out")
@@ -49,7 +49,7 @@ def test_one_job_per_level(tmp_path: Path) -> None:
 
 
 def test_completed_cases_are_attempts(tmp_path: Path) -> None:
-    """One per case and level, with what the case was."""
+    """Each case and level is one attempt, with the case's origin and sizes."""
     fine = saved(tmp_path, FINE, FINE)
     attempts = _attempts(tmp_path, ran(NEW, "all", done(fine, fine)), ran(NEW, "disabled", done(fine, fine)))
 
@@ -60,12 +60,12 @@ def test_completed_cases_are_attempts(tmp_path: Path) -> None:
 
 
 def test_loading_alone_is_an_attempt(tmp_path: Path) -> None:
-    """A model for which there are no inputs is still seen to load."""
+    """A model without inputs has an attempt for loading."""
     assert _attempts(tmp_path, ran(NEW, "all", done(), cases=())) == (Attempt(optimization="all", outcome="completed"),)
 
 
 def test_failures_tell_family_and_node(tmp_path: Path) -> None:
-    """The node stands on the line that made it."""
+    """A failure has a family and a node, placed at the node's source line."""
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], {}, {})
     failed = runs.attempts[1]
@@ -76,7 +76,7 @@ def test_failures_tell_family_and_node(tmp_path: Path) -> None:
 
 
 def test_nodes_that_the_model_does_not_have_are_not_named(tmp_path: Path) -> None:
-    """Fusion makes nodes of its own; the same failure without optimisation tells the model's node."""
+    """A node created by fusion is not named; the failure without optimization names the model's node."""
     alone = _attempts(tmp_path, ran(NEW, "all", done(*[refused(RESHAPE.format("fused_0"))] * 2)))
     beside = _attempts(
         tmp_path,
@@ -89,7 +89,7 @@ def test_nodes_that_the_model_does_not_have_are_not_named(tmp_path: Path) -> Non
 
 
 def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operator(tmp_path: Path) -> None:
-    """An operator that the model does not have was made by fusion."""
+    """If the message names an operator that the model does not contain, the node was created by fusion."""
     text = "[ONNXRuntimeError] : 9 : NOT_IMPLEMENTED : Could not find an implementation for {}(14) node with name ''"
     nodes = {
         name: _attempts(tmp_path, ran(NEW, "all", Refused(failure=Failure(type="Fail", text=text.format(name)))))
@@ -100,7 +100,7 @@ def test_the_only_node_of_an_operator_is_named_for_a_text_that_names_the_operato
 
 
 def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
-    """Else one fault would be two findings, on two places."""
+    """A node named by one release is used for all releases, so that one fault gives one finding."""
     silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))
     found, _ = collect_evidence(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
 
@@ -109,7 +109,7 @@ def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
 
 
 def test_load_that_is_refused(tmp_path: Path) -> None:
-    """One attempt for the level, without a case; the family explains it."""
+    """A refused load is one attempt per level, without a case, explained by its family."""
     text = (
         "[ONNXRuntimeError] : 1 : FAIL : {model.cc:147} Unsupported model IR version: 14, max supported IR version: 13"
     )
@@ -122,7 +122,7 @@ def test_load_that_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("during", "name"), [("load", ""), ("case sizes batch=3", "sizes batch=3"), ("start", "")])
 def test_crash_is_one_attempt(tmp_path: Path, during: str, name: str) -> None:
-    """At the case that was running; of the others of its level nothing is known."""
+    """A crash is one attempt for the running case; the other cases of the level have none."""
     (attempt,) = _attempts(tmp_path, ran(NEW, "all", Crashed(signal="SIGSEGV", during=during, log="")))
 
     assert (attempt.outcome, attempt.case.name, attempt.end.signal, attempt.end.during) == (
@@ -134,7 +134,7 @@ def test_crash_is_one_attempt(tmp_path: Path, during: str, name: str) -> None:
 
 
 def test_time_out_is_one_attempt(tmp_path: Path) -> None:
-    """With the limit, at the case that was running."""
+    """A timeout is one attempt for the running case, with the limit."""
     observation = TimedOut(limit_s=2.5, during="case sizes batch=1", log="")
     (attempt,) = _attempts(tmp_path, ran(NEW, "disabled", observation))
 
@@ -142,7 +142,7 @@ def test_time_out_is_one_attempt(tmp_path: Path) -> None:
 
 
 def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
-    """It is said once for all levels, and nothing is judged of that runtime."""
+    """An unavailable runtime is reported once for all levels, without attempts."""
     gone = Unavailable(reason="no wheel for Python 3.11 here", hint="install one")
     fine = saved(tmp_path, FINE, FINE)
     jobs = [ran(OLD, "all", gone), ran(OLD, "disabled", gone), ran(NEW, "all", done(fine, fine))]
@@ -154,7 +154,7 @@ def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
 
 
 def test_what_other_runtimes_take_is_usable(tmp_path: Path) -> None:
-    """A case that one runtime completes proves that its inputs can be run, for the others."""
+    """A case that completes on one runtime is usable on the others."""
     fine, bad = saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first"))
     found, _ = collect_evidence(
         run_model(tmp_path), [ran(OLD, "all", done(bad, bad)), ran(NEW, "all", done(fine, bad))], {}, {}
@@ -164,7 +164,7 @@ def test_what_other_runtimes_take_is_usable(tmp_path: Path) -> None:
 
 
 def test_predictions_and_limits_are_passed_on(tmp_path: Path) -> None:
-    """Each runtime gets its own predictions."""
+    """Each runtime has its own predictions."""
     fine = saved(tmp_path, FINE, FINE)
     jobs = [ran(name, "all", done(fine, fine)) for name in (OLD, NEW)]
     found, _ = collect_evidence(run_model(tmp_path), jobs, {}, {OLD: ("opset-too-new",)})
@@ -180,14 +180,14 @@ def _finite(folder: Path, got: CaseResult, source: CaseResult | None) -> tuple[t
 
 
 def test_outputs_that_are_not_finite(tmp_path: Path) -> None:
-    """Without a source they are named, and nothing is known of what is right."""
+    """Without a source, non-finite outputs are named."""
     assert _finite(tmp_path, saved(tmp_path, STRANGE, FINE), None) == (("y",), "none")
     assert _finite(tmp_path, saved(tmp_path, FINE, FINE), None) == ((), "none")
     assert _finite(tmp_path, saved(tmp_path, None, FINE), None) == ((), "none")
 
 
 def test_source_that_is_not_finite_at_the_same_place(tmp_path: Path) -> None:
-    """Then it is no fault; at another place it is."""
+    """Non-finite values are accepted only where the source has them too."""
     elsewhere = np.array([[np.inf, 1.0]], np.float32)
     got = saved(tmp_path, STRANGE, FINE)
 
@@ -197,14 +197,14 @@ def test_source_that_is_not_finite_at_the_same_place(tmp_path: Path) -> None:
 
 
 def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None:
-    """It excuses what is not finite only if it is not finite itself."""
+    """If the shapes differ, non-finite values are accepted only if the source has some too."""
     got = saved(tmp_path, STRANGE, FINE)
     for value, expected in ((1.0, (("y",), "finite")), (np.nan, ((), "not-finite"))):
         assert _finite(tmp_path, got, saved(tmp_path, np.full((4, 2), value), FINE)) == expected
 
 
 def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
-    """It is blank; one number on either side, and it is not."""
+    """An output is blank only if it is entirely NaN both here and in the source."""
     blank, half = np.full((1, 2), np.nan, np.float32), np.array([[np.nan, 1.0]], np.float32)
     found = []
     for ours, theirs in ((blank, blank), (blank, half), (half, blank)):
@@ -217,7 +217,7 @@ def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
 
 
 def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
-    """It is recorded with the runtime's own failure there."""
+    """A failure of the source is recorded next to the runtime's."""
     eager = {"sizes batch=3": refused("index out of range in self")}
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
@@ -226,14 +226,14 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
 
 
 def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
-    """It raises: it must never be taken for a model that loads."""
+    """A result of another job type raises an error, so that it is never counted as a pass."""
     with pytest.raises(TypeError, match="unexpected observation of a run: Completed"):
         _attempts(tmp_path, ran(NEW, "all", Completed(result=LoadResult(providers=()))))
 
 
 @pytest.mark.parametrize("at_load", [True, False])
 def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) -> None:
-    """Newer releases say it when they load, older ones when they run; what runs elsewhere is judged there."""
+    """A missing locale makes the check incomplete, whether a release reports it when loading or when running."""
     text = "Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid"
     failed = Refused(failure=Failure(type="Fail", text=text)) if at_load else done(refused(text), refused(text))
     fine = saved(tmp_path, FINE, FINE)
@@ -253,7 +253,7 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
 
 
 def test_what_a_second_run_showed(tmp_path: Path) -> None:
-    """Outputs that differ or are the caller's own memory; the layout of one that is no tensor is that output."""
+    """Unstable and aliased outputs are recorded; the layout of a non-tensor output counts as that output."""
     shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y", "y (layout)"), aliased=("z",))
     first, second = _attempts(tmp_path, ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE))))
 
@@ -262,7 +262,7 @@ def test_what_a_second_run_showed(tmp_path: Path) -> None:
 
 
 def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
-    """Named for the outputs that differ, and for these alone."""
+    """Random operators are recorded only for the outputs that differ."""
     model = replace(run_model(tmp_path), view=ModelView(onnx.parser.parse_model(DRAWING)))
     shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y",))
     (runs,), _ = collect_evidence(model, [ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE)))], {}, {})
@@ -271,7 +271,7 @@ def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
 
 
 def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
-    """In every case, where the facts are given."""
+    """Output shapes are compared with the declared ones if the model's facts are known."""
     graph = run_model(tmp_path).view.proto.graph
     facts = ModelFacts(
         "m.onnx", "", 0, 8, {}, "", read_value_infos(graph.input), read_value_infos(graph.output), {}, ()
@@ -296,7 +296,7 @@ NOT_USED = Refused(
 
 
 def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
-    """It is observed where the target is required, and skipped, with the reason, where it is not."""
+    """An unused provider is an observation on a required target, and a skipped check on an optional one."""
     both = [ran(NEW, "all", NOT_USED), ran(NEW, "disabled", NOT_USED)]
     (runs,), nothing = collect_evidence(run_model(tmp_path), both, {}, {})
     no_runs, skipped = collect_evidence(run_model(tmp_path), both, {}, {}, {}, {NEW})
@@ -308,7 +308,7 @@ def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
 
 
 def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
-    """Whatever goes wrong there is a finding like any other."""
+    """An optional runtime that runs is checked like any other."""
     (runs,), undone = collect_evidence(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
 
     assert ([each.outcome for each in runs.attempts], undone) == (["completed"], ())

@@ -31,11 +31,11 @@ def test_operators_on_an_old_and_a_new_release(model: str, release: str, expecte
 @pytest.mark.parametrize(
     ("release", "opset", "expected"),
     [
-        ("1.16.3", 18, "refused"),  # the body is asked for at the schema's own opset, 1: none is that old
+        ("1.16.3", 18, "refused"),  # the body needs opset 1, its schema's own opset, for which no kernel exists
         ("1.17.0", 18, "loads"),
         ("1.31.1", 18, "loads"),
-        ("1.31.1", 17, "refused"),  # written for opset 18
-        ("1.31.1", 19, "refused"),  # CastLike, which is in it, has changed
+        ("1.31.1", 17, "refused"),  # supported since opset 18
+        ("1.31.1", 19, "refused"),  # CastLike, which the body uses, has changed
     ],
 )
 def test_a_body_is_for_some_opsets(release: str, opset: int, expected: str) -> None:
@@ -61,7 +61,7 @@ def test_all_misses_at_once() -> None:
 
 
 def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
-    """Cast 21 has no kernel in 1.17, although 1.17 registers an open-ended kernel from 19."""
+    """In 1.17 the schema at opset 21 is that of 19, which has a kernel; only the opset limit refuses the model."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
     known = limits.get_limits("1.31.1")
     assert known is not None
@@ -70,7 +70,7 @@ def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
         infer_model_types(ModelView(onnx.parser.parse_model(model))), operators.get_implementation("1.17.3"), known
     )
 
-    assert found.verdict == "loads"  # its schema there is that of 19: the limit, not the kernel, is what refuses it
+    assert found.verdict == "loads"  # with the limits of 1.31.1
 
 
 def test_domains() -> None:

@@ -1,4 +1,4 @@
-"""Equal operations have different results if their context differs."""
+"""Equal operations can have different results in different contexts."""
 
 from __future__ import annotations
 

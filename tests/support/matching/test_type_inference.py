@@ -33,7 +33,7 @@ def test_types_pass_through_operators_that_onnx_does_not_know() -> None:
 
 
 def test_what_is_behind_the_unknown_is_unknown() -> None:
-    """A type is never guessed."""
+    """Values after an unknown operator have an unknown type, which is never guessed."""
     nodes = typed("g (float[N] x) => (float[N] z) { u = local.Do (x) v = Neg (u) z = Relu (x) }")
 
     assert ("",) == nodes["Neg"].operation.inputs
@@ -66,7 +66,7 @@ def test_local_functions_are_entered_with_the_types_of_each_call() -> None:
 
 
 def test_a_function_that_calls_itself_ends() -> None:
-    """Runtimes reject the model, but reading it must end."""
+    """Type inference ends for a recursive function, which runtimes reject."""
     text = "g (float[N] x) => (float[N] y) { y = local.Again (x) }"
     function = '<domain: "local", opset_import: ["" : 17, "local" : 1]> Again (X) => (Y) { Y = local.Again (X) }'
 

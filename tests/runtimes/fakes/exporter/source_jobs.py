@@ -1,4 +1,4 @@
-"""An exporter that reports what it sees."""
+"""A fake exporter that reports its environment."""
 
 import importlib.util
 import json
@@ -6,12 +6,12 @@ import sys
 
 
 def probe(job, phase):
-    """Answer like the real one."""
+    """Return a result like that of the real exporter."""
     return {"kind": "probe", "python": "", "packages": {}}
 
 
 def export(job, phase):
-    """Nothing is exported."""
+    """Report the environment without exporting."""
     phase("look")
     seen = {"hash": hash("name"), "path": sys.path, "wire": importlib.util.find_spec("wire") is not None}
     return {"kind": "export", "model": None, "log": json.dumps(seen)}

@@ -1,4 +1,4 @@
-// Does what no engine should: a model is a text that says what. Each instance counts the sessions that it made.
+// A fake engine that misbehaves in the way that the model, a text file, requests. Each instance counts its sessions.
 
 const fs = require("fs");
 
