@@ -128,6 +128,6 @@ def test_unsupported_operators(repository: Repository) -> None:
     ]
 
     assert found == [
-        ("second", "does not load: `my.domain.Bend` is refused: node `second`"),
-        ("first", "does not load: `my.domain.Twist` is refused: node `first`, and 1 more"),
+        ("second", "does not load: `my.domain.Bend` is not supported (node `second`)"),
+        ("first", "does not load: `my.domain.Twist` is not supported (node `first`, and 1 more)"),
     ]

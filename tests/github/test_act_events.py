@@ -158,7 +158,7 @@ def test_the_second_workflow_comments_for_a_fork(scene: Scene, repository: Consu
     assert ("fail", 0) == (ran.outputs("gate").get("verdict"), said.status), ran.log() + said.log()
     [comment] = server.comments
     assert "input-renamed" in comment["body"]
-    assert "which ended with `failure`" in comment["body"]
+    assert "(conclusion: `failure`)" in comment["body"]
 
 
 KILLER = """

@@ -385,7 +385,7 @@ def test_a_provider_that_is_not_there(bench: Bench) -> None:
     observation = bench.host.submit(bench.seat, job).result(200)
 
     assert isinstance(observation, Unavailable)
-    assert observation.reason.startswith("this build has no `CUDAExecutionProvider`; it has `")
+    assert observation.reason.startswith("this build has no `CUDAExecutionProvider`; available: `")
     assert "`CPUExecutionProvider`" in observation.reason
     assert Completed(result=LoadResult(providers=CPU)) == bench.load(ADD)
 

@@ -145,7 +145,7 @@ def test_provider_that_the_build_has_not(own: Path, cache: Path) -> None:
     observation = load(own, locked, cache, ("CUDAExecutionProvider",))
 
     assert isinstance(observation, Unavailable)
-    assert observation.reason.startswith("this build has no `CUDAExecutionProvider`; it has `")
+    assert observation.reason.startswith("this build has no `CUDAExecutionProvider`; available: `")
 
 
 @pytest.mark.parametrize(("version", "release"), [("1.24.0", "1.24.0"), ("1.24.0+cu128.mine", "1.24.0")])
