@@ -16,6 +16,8 @@ MAX_TEXT_LENGTH = 90
 MAX_NAME_LENGTH = 60
 TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
+GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
+"""Their pages add nothing to an entry."""
 INTRODUCTION = """
 # Error texts
 
@@ -46,7 +48,7 @@ def _render_entry(entry: Entry) -> Iterator[str]:
     meaning = render_template(entry.means, captured).removesuffix(": …")
     yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
     affected = f" Affected: {escape_markdown(known.affected)}." if known.affected else ""
-    rule = f" See [{entry.rules[0]}](../rules/{entry.rules[0]}.md)." if entry.rules else ""
+    rule = next((f" See [{rule}](../rules/{rule}.md)." for rule in entry.rules if rule not in GENERAL_RULES), "")
     yield f"Fix: {escape_markdown(known.fix)}.{affected}{rule}\n"
 
 
