@@ -78,8 +78,8 @@ class Measured(Part, frozen=True, kw_only=True):
     pair: str  # the runtime and the reference
     case: str  # the input case, such as "sizes batch=3"
     metric: str  # "worst_abs", "cosine", "time ratio"
-    value: float | None  # None: not finite
-    bound: float | None  # None: the figure is only information
+    value: float | None  # null: not finite
+    bound: float | None  # null: only information
     bound_from: str  # "config", "lock", "type"
 
 

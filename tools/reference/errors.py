@@ -47,7 +47,8 @@ def _render_entry(entry: Entry) -> Iterator[str]:
     captured.pop("detail", None)  # the quote contains it
     meaning = render_template(entry.means, captured).removesuffix(": …")
     yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
-    affected = f" Affected: {escape_markdown(known.affected)}." if known.affected else ""
+    repeated = known.affected and known.affected.split()[-1] in known.fix.replace(";", " ").split()
+    affected = f" Affected: {escape_markdown(known.affected)}." if known.affected and not repeated else ""
     rule = next((f" See [{rule}](../rules/{rule}.md)." for rule in entry.rules if rule not in GENERAL_RULES), "")
     yield f"Fix: {escape_markdown(known.fix)}.{affected}{rule}\n"
 

@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file; `before` and `after` are None if absent."""
+    """One version field, metadata key or data file; `before` and `after` are null if absent."""
 
     what: str
     before: str | None = None
