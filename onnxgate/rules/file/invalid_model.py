@@ -30,8 +30,8 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     A model violates the ONNX specification.
 
     ## Why it matters
-    The rule runs `onnx.checker` with full shape inference, and finds duplicate node names and data of the wrong size.
     Runtimes may refuse the model or interpret it differently. If all known releases load it, this is a warning.
+    `onnx.checker.check_model(path, full_check=True)` finds most of these problems too.
 
     ## What to do
     - Look at the named node: usually its opset is too old, or it was edited by hand.

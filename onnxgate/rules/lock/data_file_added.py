@@ -16,7 +16,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
 def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model needs a new external data file.
+    An external data file was added since the baseline.
 
     ## Why it matters
     Deployments that copy only the `.onnx` file break. Since PyTorch 2.9, `torch.onnx.export` writes weights to

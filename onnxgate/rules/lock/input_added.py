@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, format_type, match
 @rule(ModelChange, "input-added", level=Level.ERROR, since="0.1.0")
 def input_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model requires a new input.
+    A required input was added since the baseline.
 
     ## Why it matters
     Existing callers get `Required inputs ([…]) are missing from input feed`. Typically a constant became an argument,

@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs, quot
 @rule(ModelChange, "input-removed", level=Level.ERROR, since="0.1.0")
 def input_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model no longer has an input.
+    An input was removed since the baseline.
 
     ## Why it matters
     Callers that still pass the input get `Invalid input name`. Exporters and optimizers remove inputs that no node

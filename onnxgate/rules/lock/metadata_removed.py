@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "metadata-removed", level=Level.ERROR, since="0.1.0")
 def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model no longer has a metadata key.
+    A metadata key was removed since the baseline.
 
     ## Why it matters
     Programs that read class names, sample rates or vocabularies from the metadata fail. Exporters do not write such

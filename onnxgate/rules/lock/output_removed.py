@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-removed", level=Level.ERROR, since="0.1.0")
 def output_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model no longer has an output.
+    An output was removed since the baseline.
 
     ## Why it matters
     Callers that request it by name get `Invalid output name`. Callers that use positions silently get another output.

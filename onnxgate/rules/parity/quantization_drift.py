@@ -27,7 +27,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     - For clipped layers, calibrate with realistic inputs.
     - Otherwise quantize per channel, or keep the named layers in float.
     - If the loss is acceptable, record it: `onnxgate lock --measure MODEL`.
-    - Configure real inputs: `inputs`.
+    - Configure real `inputs` in `onnxgate.toml`.
     """
     mismatches = find_mismatches(subject)
     if subject.pair != "quantized" or not mismatches:

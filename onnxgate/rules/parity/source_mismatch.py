@@ -19,7 +19,8 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     Each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's value.
 
     ## Why it matters
-    If all runtimes differ, the export is wrong or stale; if one differs, that release is wrong.
+    The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale; if one
+    differs, that release is wrong.
 
     ## What to do
     - With the default tolerance, measure the source's rounding: `onnxgate lock --measure MODEL`.
