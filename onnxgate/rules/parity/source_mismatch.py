@@ -25,8 +25,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     ## What to do
     - With the default tolerance, measure the source's rounding: `onnxgate lock --measure MODEL`.
     - Export the model again; look for branches on values and modules in training mode.
-    - To accept the difference, set the model's `tolerance = { rtol = 0, atol = 1e-3 }`, or for one output `{ argmax = {
-      rtol = 0, atol = 20 } }`.
+    - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model or, by name, for one output.
     """
     mismatches = find_mismatches(subject)
     not_finite = ["output-not-finite"] if all(mismatch.metric == "not finite" for mismatch in mismatches) else []
