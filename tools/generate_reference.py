@@ -48,6 +48,8 @@ REPORT = """
 The output of `onnxgate check --output json`. Lists are sorted, and there is no time or host name in it. The
 {download}`JSON Schema <report.schema.json>` is [stable](../stability.md).
 """
+SHARD_TYPES = frozenset({"Shard", "SharedHit", "SharedIgnore", "SharedNames", "AskedName"})
+"""Only `onnxgate merge` reads these."""
 INVENTORY = """
 The output of `onnxgate runtimes list --output json`, with its {download}`JSON Schema <inventory.schema.json>`.
 """
@@ -79,7 +81,7 @@ def contents() -> dict[str, str]:
         "reference/config.md": keys.page("Configuration", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/errors.md": errors.page(),
         "reference/log.md": keys.page("Explained log (JSON)", LOG, schemas["log"], ("ExplainedLog",)),
-        "reference/report.md": keys.page("Report (JSON)", REPORT, schemas["report"], ("Report",)),
+        "reference/report.md": keys.page("Report (JSON)", REPORT, schemas["report"], ("Report",), hidden=SHARD_TYPES),
         "reference/diff.md": keys.page("Diff (JSON)", DIFF, schemas["diff"], ("Difference",)),
         "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
         "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",)),

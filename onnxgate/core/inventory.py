@@ -24,7 +24,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     folder: str = ""  # path, even if it does not exist yet
     size_bytes: int = 0  # disk usage
-    freed_bytes: int = 0  # disk space that its removal frees, without files shared with the cache of uv
+    freed_bytes: int = 0  # disk space that its removal frees
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):

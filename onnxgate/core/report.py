@@ -78,8 +78,8 @@ class Measured(Part, frozen=True, kw_only=True):
     pair: str  # the runtime and the reference
     case: str  # the input case, such as "sizes batch=3"
     metric: str  # "worst_abs", "cosine", "time ratio"
-    value: float | None  # None: not finite
-    bound: float | None  # None: the figure is only information
+    value: float | None  # null: not finite
+    bound: float | None  # null: only information
     bound_from: str  # "config", "lock", "type"
 
 
@@ -88,10 +88,10 @@ class Replay(Part, frozen=True, kw_only=True):
 
     model: str
     rules: tuple[str, ...]  # rules of the findings
-    cases: tuple[str, ...]  # the fewest input cases that reproduce them
+    cases: tuple[str, ...]  # fewest input cases that reproduce them
     seed: int
     command: str  # shell command, for the folder of the config
-    inputs: tuple[str, ...] = ()  # files of generated inputs, in the folder `inputs` of the cache
+    inputs: tuple[str, ...] = ()  # files of generated inputs in the cache
 
 
 class Against(Part, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Against(Part, frozen=True, kw_only=True):
 class Change(Part, frozen=True, kw_only=True):
     """The change of one model since the baseline."""
 
-    model: str  # current path, or the former path of a removed model
+    model: str  # path, also of a removed model
     kind: Literal["added", "removed", "renamed", "changed"]
     before: str = ""  # former path of a renamed model
     said: tuple[str, ...] = ()  # differences, the most severe first
@@ -216,18 +216,18 @@ class Cell(Part, frozen=True, kw_only=True):
     model: str
     runtime: str
     state: CellState
-    compared: bool = False  # whether its outputs were compared with those of the source
+    compared: bool = False  # whether outputs were compared with the source
 
 
 class Report(Part, frozen=True, kw_only=True):
     """The result of one check."""
 
-    version: int = VERSION  # version of this format; fields may be added within one version
+    version: int = VERSION  # version of this format
     onnxgate: str  # release of onnxgate that wrote the report
     verdict: Literal["pass", "fail", "undecided"]
     exit: int  # exit status
-    folder: str  # folder of the config relative to the root of the repository; "" if they are the same
-    scope: str  # what was skipped, such as stages; "" for a complete check
+    folder: str  # config's folder in the repository; "" for its root
+    scope: str  # skipped parts; "" for a complete check
     stages: tuple[str, ...]  # selected stages
     models: tuple[ReportedModel, ...]
     runtimes: tuple[ReportedRuntime, ...]
@@ -238,10 +238,10 @@ class Report(Part, frozen=True, kw_only=True):
     measured: tuple[Measured, ...]  # figures with their bounds
     counts: dict[str, int]
     replays: tuple[Replay, ...] = ()  # by model
-    against: Against | None = None  # the revision that models were compared with
+    against: Against | None = None  # the revision compared with
     changes: tuple[Change, ...] = ()  # by model
     drawings: tuple[Drawing, ...] = ()  # by model and node
-    remarks: tuple[str, ...] = ()  # information that is not a finding, such as the releases that load a model
+    remarks: tuple[str, ...] = ()  # information, such as releases that load a model
     shard: Shard | None = None  # set if this is one part of a check
 
 

@@ -19,7 +19,7 @@ class InvalidQuantization(msgspec.Struct, frozen=True):
 
     node: str  # "" if it has no name
     operator: str
-    what: str  # "its `y_scale` holds 0, by which nothing can be divided"
+    what: str  # "its `y_scale` is 0"
     kind: Literal["value", "shape", "type"]
     place: Place | None  # the source line that made the node
 

@@ -39,7 +39,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     bound: float
     bound_from: Literal["config", "lock", "type"]
-    detail: str = ""  # "shape (2, 10) against (1, 10)", "at [0, 3]: 1.25 against 0.5"
+    detail: str = ""  # "shape (2, 10) instead of (1, 10)", "at [0, 3]: 1.25 instead of 0.5"
     figures: tuple[Figure, ...] = ()  # further figures of mismatches and of quantized outputs
     note: str = ""  # elements left out of the comparison, and the reason
 

@@ -56,10 +56,10 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
     """
     kind = KIND_NAMES.get(candidate.dtype.kind)
     if kind is None or kind != KIND_NAMES.get(reference.dtype.kind):
-        types = f"type {candidate.dtype} against {reference.dtype}"
+        types = f"type {candidate.dtype} instead of {reference.dtype}"
         return Agreement(False, "type", 1.0, 0.0, candidate.size, 0.0, types)
     if candidate.shape != reference.shape:
-        shapes = " against ".join(f"({', '.join(map(str, array.shape))})" for array in (candidate, reference))
+        shapes = " instead of ".join(f"({', '.join(map(str, array.shape))})" for array in (candidate, reference))
         return Agreement(False, "shape", 1.0, 0.0, candidate.size, 0.0, f"shape {shapes}")
     match kind:
         case "number":
@@ -214,7 +214,7 @@ def _describe_mismatch(worst: int, mismatched: int, a: Array, b: Array) -> str:
 
 def _describe_position(flat: int, a: Array, b: Array) -> str:
     index = ", ".join(str(int(i)) for i in np.unravel_index(flat, a.shape))
-    return f"at [{index}]: {_format_value(a.flat[flat])} against {_format_value(b.flat[flat])}"
+    return f"at [{index}]: {_format_value(a.flat[flat])} instead of {_format_value(b.flat[flat])}"
 
 
 def _format_value(value: Any) -> str:

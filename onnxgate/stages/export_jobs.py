@@ -282,7 +282,7 @@ def read_command_failure(project: Project, plan: ExportPlan, result: CommandResu
             source=find_project_line(result.log, project.folder),
         )
     if plan.written is None or not plan.written.is_file():
-        return Failure(type="exit status 0", text="the command did not write `{output}`")
+        return Failure(type="missing output", text="the command exited with status 0 but did not write `{output}`")
     return None
 
 

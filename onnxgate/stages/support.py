@@ -1,4 +1,4 @@
-"""Support stage: match the operations of models with the support data of each required runtime. Nothing is run."""
+"""Support stage: match the operations of models with the support data of each required runtime, without a run."""
 
 from __future__ import annotations
 

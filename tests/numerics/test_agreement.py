@@ -34,7 +34,7 @@ def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
 
     assert (found.agrees, found.metric, found.value, pytest.approx(found.bound)) == (False, "worst_abs", 0.25, 0.025)
     assert (found.mismatched, found.max_abs) == (1, 10.0)
-    assert found.detail == "at [1]: 0.5 against 0.25; 1 of 2 elements differ"
+    assert found.detail == "at [1]: 0.5 instead of 0.25; 1 of 2 elements differ"
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) 
 
 
 def test_unlike_arrays_say_what_they_are() -> None:
-    """The detail contains both shapes, the candidate's first."""
-    assert compare_arrays(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) against (1, 10)"
+    """Both shapes are in the detail, the candidate's first."""
+    assert compare_arrays(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) instead of (1, 10)"
 
 
 def test_widths_of_one_kind_may_be_compared() -> None:
@@ -150,7 +150,7 @@ def test_worst_integer_is_one_beyond_its_bound() -> None:
     found = compare_arrays(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
 
     assert not found.agrees
-    assert found.detail.startswith(f"at [1]: {2**60 + 1} against 0; 1 of 2")
+    assert found.detail.startswith(f"at [1]: {2**60 + 1} instead of 0; 1 of 2")
 
 
 def test_signed_and_unsigned_integers_are_compared_by_value() -> None:
@@ -202,7 +202,7 @@ def test_one_changed_element_is_found(array: np.ndarray[Any, Any], data: st.Data
     changed.flat[index] = np.nan
     place = ", ".join(map(str, np.unravel_index(index, array.shape)))
 
-    assert compare_arrays(changed, reference, 1e30, 1e30).detail.startswith(f"at [{place}]: nan against")
+    assert compare_arrays(changed, reference, 1e30, 1e30).detail.startswith(f"at [{place}]: nan instead of")
 
 
 def test_not_finite_marks_places() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import collections
+from collections.abc import Iterator, Mapping
 
 import click
 
 from onnxgate import cli
 
+OptionKey = tuple[str, str]
+CommonOptions = Mapping[OptionKey, click.Option]
+MIN_COMMANDS = 3
+"""Options of so many commands are described once."""
 INTRODUCTION = """
 `onnxgate COMMAND --help` prints the same text.
 
@@ -27,14 +32,17 @@ def page() -> str:
     """Return the page, with the commands in the order of `onnxgate --help`."""
     with click.Context(cli.group, info_name="onnxgate") as context:
         lines = ["# Commands", "", INTRODUCTION.strip(), ""]
+        shared = _find_common_options(cli.group, context)
+        lines += ["## Common options", "", "Commands that list one of these options have it as described here.", ""]
+        lines += _table(list(shared.values()))
         for name in cli.group.list_commands(context):
             command = cli.group.get_command(context, name)
             assert command is not None
-            lines += _section(name, command, context)
+            lines += _section(name, command, context, shared)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _section(name: str, command: click.Command, parent: click.Context) -> Iterator[str]:
+def _section(name: str, command: click.Command, parent: click.Context, shared: CommonOptions) -> Iterator[str]:
     context = click.Context(command, info_name=name, parent=parent)
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f"## {name}", "", "```console", f"$ onnxgate {name} {usage}", "```", "")
@@ -42,17 +50,40 @@ def _section(name: str, command: click.Command, parent: click.Context) -> Iterat
         yield from (" ".join(paragraph.split()), "")
     if isinstance(command, click.Group):
         for below, subcommand in command.commands.items():
-            yield from _section(f"{name} {below}", subcommand, parent)
+            yield from _section(f"{name} {below}", subcommand, parent, shared)
         return
-    yield from _table(command.params)
+    options = _list_options(command)
+    yield from _table([option for option in options if _option_key(option) not in shared])
+    if common := [f"`{max(option.opts, key=len)}`" for option in options if _option_key(option) in shared]:
+        yield from (f"[Common options](#common-options): {', '.join(common)}.", "")
 
 
-def _table(parameters: list[click.Parameter]) -> Iterator[str]:
-    shown = [option for option in parameters if isinstance(option, click.Option) and not option.hidden]
-    if not shown:
+def _list_options(command: click.Command) -> list[click.Option]:
+    return [option for option in command.params if isinstance(option, click.Option) and not option.hidden]
+
+
+def _option_key(option: click.Option) -> OptionKey:
+    return _names(option), option.help or ""
+
+
+def _find_common_options(group: click.Group, context: click.Context) -> CommonOptions:
+    """Return the options that at least `MIN_COMMANDS` commands have with equal help."""
+    commands = [group.get_command(context, name) for name in group.list_commands(context)]
+    leaves = [
+        leaf
+        for command in commands
+        for leaf in (command.commands.values() if isinstance(command, click.Group) else filter(None, [command]))
+    ]
+    options = [option for command in leaves for option in _list_options(command)]
+    counts = collections.Counter(map(_option_key, options))
+    return {_option_key(option): option for option in options if counts[_option_key(option)] >= MIN_COMMANDS}
+
+
+def _table(options: list[click.Option]) -> Iterator[str]:
+    if not options:
         return
     yield from ("| option | |", "|---|---|")
-    yield from (f"| {_names(option)} | {(option.help or '').replace('|', chr(92) + '|')} |" for option in shown)
+    yield from (f"| {_names(option)} | {(option.help or '').replace('|', chr(92) + '|')} |" for option in options)
     yield ""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,32 +12,24 @@ from onnxgate.diagnostics.catalogue import Entry, render_template
 from onnxgate.diagnostics.classification import ENTRIES_BY_PROGRAM, Diagnosis, classify, normalize_text
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
-MAX_TEXT_LENGTH = 120
+MAX_TEXT_LENGTH = 90
 MAX_NAME_LENGTH = 60
 TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
+GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
+"""Their pages add nothing to an entry."""
 INTRODUCTION = """
 # Error texts
 
 [`onnxgate explain --log FILE`](../guides/logs.md) finds these errors in a log. Search this page for part of your error.
-Only the words of a text are matched, not exception classes or line numbers; entries show the values of the quoted text.
+Exception classes and line numbers do not matter. Names and numbers in an entry are those of its example.
 """
 
 
 def page() -> str:
     """Return the page as Markdown."""
     programs = list(dict.fromkeys((*FIRST_PROGRAMS, *ENTRIES_BY_PROGRAM)))
-    return "\n".join([INTRODUCTION.strip(), "", *_render_index(programs), *_render_sections(programs)])
-
-
-def _render_index(programs: list[str]) -> Iterator[str]:
-    yield from (f"- [{program}](#{_heading_anchor(program)})" for program in programs)
-    yield ""
-
-
-def _heading_anchor(heading: str) -> str:
-    """Return the anchor that GitHub and myst give a heading."""
-    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+    return "\n".join([INTRODUCTION.strip(), "", *_render_sections(programs)])
 
 
 def _render_sections(programs: list[str]) -> Iterator[str]:
@@ -56,12 +47,10 @@ def _render_entry(entry: Entry) -> Iterator[str]:
     captured.pop("detail", None)  # the quote contains it
     meaning = render_template(entry.means, captured).removesuffix(": …")
     yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
-    yield f"- Fix: {escape_markdown(known.fix)}."
-    if known.affected:
-        yield f"- Affected: {escape_markdown(known.affected)}."
-    if entry.rules:
-        yield f"- Rules: {', '.join(f'[{rule}](../rules/{rule}.md)' for rule in entry.rules)}"
-    yield ""
+    repeated = known.affected and known.affected.split()[-1] in known.fix.replace(";", " ").split()
+    affected = f" Affected: {escape_markdown(known.affected)}." if known.affected and not repeated else ""
+    rule = next((f" See [{rule}](../rules/{rule}.md)." for rule in entry.rules if rule not in GENERAL_RULES), "")
+    yield f"Fix: {escape_markdown(known.fix)}.{affected}{rule}\n"
 
 
 def _sentence(clause: str) -> str:

@@ -13,18 +13,31 @@ NOTHING: Mapping[str, str] = {}
 
 
 def page(
-    title: str, introduction: str, schema: Schema, order: tuple[str, ...] = (), written: Mapping[str, str] = NOTHING
+    title: str,
+    introduction: str,
+    schema: Schema,
+    order: tuple[str, ...] = (),
+    written: Mapping[str, str] = NOTHING,
+    hidden: frozenset[str] = frozenset(),
 ) -> str:
-    """Return a page of all types of the schema, those of `order` first; `written` is their syntax in a file."""
+    """Return a page of all types of the schema, those of `order` first.
+
+    `written` is their syntax in a file that people write; without it, the page is of an output, which has no defaults.
+    The types of `hidden` are left out.
+    """
     definitions: Mapping[str, Schema] = schema["$defs"]
     names = [*(name for name in order if name in definitions), *(name for name in definitions if name not in order)]
+    names = [name for name in names if name not in hidden]
     lines = [f"# {title}", "", introduction.strip(), ""]
     for name in names:
-        lines += _section(name, definitions[name], written.get(name, ""))
-    return "\n".join(lines).rstrip() + "\n"
+        lines += _section(name, definitions[name], written.get(name, ""), with_defaults=bool(written))
+    text = "\n".join(lines).rstrip() + "\n"
+    for name in hidden:
+        text = text.replace(f"[{name}](#{name.lower()})", "object")
+    return text
 
 
-def _section(name: str, definition: Schema, written: str) -> Iterator[str]:
+def _section(name: str, definition: Schema, written: str, *, with_defaults: bool) -> Iterator[str]:
     yield from (f"## {name}", "")
     if written:
         yield from (f"Syntax: `{written}`", "")
@@ -34,10 +47,12 @@ def _section(name: str, definition: Schema, written: str) -> Iterator[str]:
     if not properties:
         return
     required = set(definition.get("required", ()))
-    yield from ("| key | type | default | |", "|---|---|---|---|")
+    yield from (
+        ("| key | type | default | |", "|---|---|---|---|") if with_defaults else ("| key | type | |", "|---|---|---|")
+    )
     for key, entry in properties.items():
-        default = "required" if key in required else _default(entry)
-        yield f"| `{key}` | {_cell(_type(entry))} | {_cell(default)} | {_cell(str(entry.get('description', '')))} |"
+        default = f" {_cell('required' if key in required else _default(entry))} |" if with_defaults else ""
+        yield f"| `{key}` | {_cell(_type(entry))} |{default} {_cell(str(entry.get('description', '')))} |"
     yield ""
 
 

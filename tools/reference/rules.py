@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from onnxgate import rules
-from onnxgate.core.findings import Stage
+from onnxgate.core.findings import Level, Stage
 from onnxgate.evidence.lock import ModelChange
 from onnxgate.rules.definition import AnyRule
 
@@ -15,25 +15,24 @@ CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 MAX_MODEL_LINES = 12
 """Longer models of fixtures are not shown."""
 INTRODUCTION = """\
-Each finding belongs to one rule. `onnxgate explain RULE` prints the page of a rule in a terminal.
-
-To change the level of a rule, set it to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
+Each finding belongs to one rule. `onnxgate explain RULE` prints its page in a terminal. Rules are errors unless another
+level is shown. Change a level to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
 
 ```toml
 [rules]
 output-added = "error"
 ```
 
-To accept single findings, see [Adopting the gate](../guides/adopting.md)."""
+[Adopting the gate](../guides/adopting.md) shows how to accept single findings."""
 CHANGES = "changes"
 GROUPS = {
     Stage.FILE.value: "Is the file a valid, complete ONNX model?",
     Stage.LOCK.value: "Does the model match `onnxgate.lock` and the pinned versions?",
-    Stage.SUPPORT.value: "Do all required runtimes support the model? This is predicted, without running it.",
+    Stage.SUPPORT.value: "Is each required runtime predicted to support the model?",
     Stage.RUNTIME.value: "Does the model load and run on every required runtime?",
     Stage.PARITY.value: "Do the outputs agree with the source and between runtimes?",
     Stage.EXPORT.value: "Does the source still export the committed model?",
-    CHANGES: "What changed compared with the baseline? These rules belong to the lock stage.",
+    CHANGES: "What changed since the baseline? (stage: lock)",
     Stage.BUDGET.value: "Is the model within its limits for size, time and memory?",
     Stage.GATE.value: "Are the `[[ignore]]` entries still needed?",
 }
@@ -49,23 +48,21 @@ def _group(rule: AnyRule) -> str:
 
 
 def _index() -> str:
-    lines = [
-        "# Rules",
-        "",
-        "Each finding belongs to one rule. `onnxgate explain RULE` prints its page in a terminal.",
-        "",
-    ]
+    lines = ["# Rules", "", INTRODUCTION, ""]
     for group, question in GROUPS.items():
         members = sorted((rule for rule in rules.ALL if _group(rule) == group), key=lambda rule: rule.id)
-        lines += [f"## {group.capitalize()}", "", question, "", "| rule | level | finding |", "|---|---|---|"]
-        lines += [f"| [{rule.id}]({rule.id}.md) | {rule.level.value} | {_cell(rule.summary)} |" for rule in members]
-        lines.append("")
+        lines += [f"## {group.capitalize()}", "", question, "", *map(_index_line, members), ""]
     lines += ["```{toctree}", ":hidden:", "", *sorted(rule.id for rule in rules.ALL), "```", ""]
     return "\n".join(lines)
 
 
+def _index_line(rule: AnyRule) -> str:
+    level = "" if rule.level is Level.ERROR else f" ({rule.level.value})"
+    return f"- [{rule.id}]({rule.id}.md){level}: {rule.summary}"
+
+
 def _page(rule: AnyRule) -> str:
-    properties = f"*{rule.level.value} by default ([change](index.md)) · stage {rule.stage.value} · since {rule.since}*"
+    properties = f"*[Level](index.md): {rule.level.value}. Stage: {rule.stage.value}. Since {rule.since}.*"
     summary, _, rest = rule.page.partition("\n")
     lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
@@ -96,7 +93,3 @@ def _list_cases(rule_id: str) -> list[Path]:
 def _findings(case: Path, rule_id: str) -> list[str]:
     lines = (case / "expected.txt").read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line.split()[1:2] == [rule_id]]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")

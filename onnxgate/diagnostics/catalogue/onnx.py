@@ -13,7 +13,6 @@ ENTRIES = (
             "the model uses IR version {version}; the installed `onnx` supports up to {limit}",
             "the model's IR version is newer than the installed `onnx` supports",
         ),
-        why="a newer `onnx` package saved the model",
         fix="upgrade `onnx`, or lower the IR version with `onnxgate fix`",
         rules=("ir-version-too-new",),
     ),
@@ -34,7 +33,7 @@ ENTRIES = (
             "the required field `{field}` of `{name}` is empty",
             "a required field of the model is empty",
         ),
-        why="the field was not written, or the file is empty or not an ONNX model",
+        why="the file is empty, or not an ONNX model",
         fix="check the file's size; if it is a model, set the field and save again",
         rules=("invalid-model", "not-a-model"),
     ),
@@ -43,14 +42,14 @@ ENTRIES = (
         patterns=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been"
         r" used",
         means="two nodes produce the value `{name}`",
-        fix="rename one of them; `onnx.compose.add_prefix` renames a whole graph",
+        fix="rename one of them, for example with `onnx.compose.add_prefix`",
         rules=("invalid-model",),
     ),
     Entry(
         name="checker-not-sorted",
         patterns=r"Nodes in a graph must be topologically sorted, however input '(?P<name>[^'\n]{0,300})' of node",
         means="a node reads `{name}` before any node produces it, or no node does",
-        why="ONNX Runtime sorts nodes itself and accepts the file; the ONNX standard and other engines do not",
+        why="ONNX Runtime sorts nodes itself; other engines do not",
         fix="sort the nodes (`onnx_ir.passes.common.TopologicalSortPass`), or add the missing value",
         rules=("invalid-model",),
     ),
@@ -69,8 +68,8 @@ ENTRIES = (
             r"No Previous Version of (?P<op>\w{1,100}) exists",
         ),
         means="`onnx.version_converter` cannot convert `{op}` across this opset",
-        why="few operators can be converted to an older opset, and a new operator has no older form",
-        fix="re-export at the required opset, or upgrade `onnx`, which adds adapters",
+        why="few operators can be converted to an older opset",
+        fix="re-export at the required opset, or upgrade `onnx`",
         rules=("export-opset-ignored",),
     ),
     Entry(
@@ -78,7 +77,6 @@ ENTRIES = (
         patterns=r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",
         means="`onnx.version_converter` supports opsets {least} to {limit}; the model's or the requested opset"
         " is outside this range",
-        why="the installed `onnx` is older than the opset, or the number is wrong",
         fix="request an opset up to {limit}, or upgrade `onnx`",
         rules=("opset-too-new",),
     ),
@@ -97,7 +95,7 @@ ENTRIES = (
             r"convert_version[\s\S]{0,600}?IndexError: (?:_Map_base|map|unordered_map)::at",
         ),
         means="`onnx.version_converter` does not know an operator of the model",
-        why="it converts only the default domain; custom and `com.microsoft` operators stop it",
+        why="it converts only the default domain",
         fix="convert before adding custom operators, or re-export at the required opset",
         rules=("unknown-operator",),
     ),
@@ -121,8 +119,7 @@ ENTRIES = (
         ),
         means="the installed `onnx` has no `{name}`: it was removed, or exists only in newer releases",
         why="a package was written for another release of `onnx`",
-        fix="upgrade that package, or pin `onnx` to a release with the name (1.19 removed `onnx.mapping`,"
-        " 1.20 `helper.float32_to_bfloat16`)",
+        fix="upgrade that package, or pin `onnx` (1.19 removed `onnx.mapping`, 1.20 `helper.float32_to_bfloat16`)",
         rules=("toolchain-drift",),
     ),
     Entry(
@@ -135,8 +132,7 @@ ENTRIES = (
             r"onnx\.ModelProto\S{0,20} exceeded maximum protobuf size of 2GB",
         ),
         means="the model with its weights exceeds 2 GiB, the limit of a protobuf file",
-        fix="save with `onnx.save(model, path, save_as_external_data=True)`, and check it by path:"
-        " `onnx.checker.check_model(path)`",
+        fix="save with `save_as_external_data=True`, and check it by path: `onnx.checker.check_model(path)`",
         source="onnx/onnx#5848",
     ),
 )

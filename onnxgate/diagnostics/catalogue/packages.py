@@ -63,8 +63,7 @@ PIP = (
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
         ),
         means="the package index does not respond",
-        why='the network is down, a proxy is required, or the certificate is not trusted; a later "no matching'
-        ' distribution" follows from this',
+        why="the network is down, a proxy is required, or the certificate is not trusted",
         fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, install with `--no-index --find-links FOLDER`",
     ),
     Entry(
@@ -76,7 +75,7 @@ PIP = (
             r"No matching distribution found for (?P<requirement>[^\s(]{1,200})",
         ),
         means="no installable release matches `{requirement}`",
-        why="no wheel exists for this Python or platform, the release does not exist, or the name is wrong",
+        why="no wheel for this Python or platform, or a wrong name or release",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -100,9 +99,8 @@ PIP = (
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
         means="a downloaded file does not match its recorded hash",
-        why="the requirements are for another platform or release, the index serves another file, or the"
-        " download was altered",
-        fix="if you trust the index, record the hashes again (`onnxgate lock`); otherwise do not install the file",
+        why="the requirements are for another platform or release, or the file was altered",
+        fix="if you trust the index, record the hashes again with `onnxgate lock`",
         rules=("lock-stale",),
     ),
     Entry(
@@ -115,7 +113,6 @@ PIP = (
         name="pip-wheel-unsupported",
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
         means="the wheel `{name}` is for another Python or platform",
-        why="its name contains the Python (`cp311` is CPython 3.11) and the platform",
         fix="download the wheel for this Python and platform, or install by name and release",
     ),
     Entry(
@@ -129,8 +126,7 @@ PIP = (
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
         means="pip found no wheel, and building from source failed",
-        why="the release is older than this Python, so there is only a source package; building `onnx` needs"
-        " CMake and protobuf",
+        why="the release is older than this Python, so it has no wheel",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
@@ -164,8 +160,7 @@ UV = (
             "uv found no compatible set of packages: {requirement}",
             "uv found no compatible set of packages",
         ),
-        why="no wheel exists for this Python or platform, the release does not exist, or requirements"
-        " conflict; the sentence that begins with `Because` names the reason",
+        why="the sentence that begins with `Because` names the reason",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -173,7 +168,7 @@ UV = (
         name="uv-hash-mismatch",
         patterns=r"Hash mismatch for `?(?P<requirement>[^`\s]{1,200})`?",
         means="the downloaded file of `{requirement}` does not match its recorded hash",
-        fix="if you trust the index, record the hashes again (`onnxgate lock`); otherwise do not install the file",
+        fix="if you trust the index, record the hashes again with `onnxgate lock`",
         rules=("lock-stale",),
     ),
     Entry(
@@ -223,8 +218,8 @@ NUMPY = (
             r"numpy\.dtype size changed, may indicate binary incompatibility",
         ),
         means="a package built for NumPy 1 runs with NumPy 2",
-        why="wheels of ONNX Runtime before 1.19 do not declare that they need NumPy below 2",
-        fix="run `pip install 'numpy<2'`, or install a release built for NumPy 2: `pip install 'onnxruntime>=1.19.0'`",
+        why="wheels of ONNX Runtime before 1.19 do not require NumPy below 2",
+        fix="run `pip install 'numpy<2'` or `pip install 'onnxruntime>=1.19.0'`",
         affected="onnxruntime before 1.19.0 with numpy 2",
         rules=("load-failed",),
     ),
@@ -236,9 +231,8 @@ NUMPY = (
             r"`np\.(?P<name>\w{1,40})` was removed in the NumPy 2\.0 release",
         ),
         means="the installed NumPy has no `numpy.{name}`",
-        why="NumPy 1.24 removed aliases of Python types, 2.0 many more names; a package still uses one",
-        fix="upgrade the package at the end of the traceback, or pin `numpy<1.24` (`numpy<2` for names such"
-        " as `float_`)",
+        why="NumPy 1.24 removed aliases of Python types, and 2.0 many more names",
+        fix="upgrade the last package in the traceback, or pin `numpy<1.24` (`numpy<2` for names such as `float_`)",
         rules=("toolchain-drift",),
     ),
     Entry(
@@ -261,8 +255,8 @@ PROTOBUF = (
             r"Couldn't build proto file into descriptor pool",
         ),
         means="the installed protobuf does not match the generated code in `onnx` or another package",
-        why="generated code works with the protobuf major release that generated it, and at most the next one",
-        fix="run `pip install --upgrade onnx protobuf`; for an old package, pin `protobuf<=3.20.3`",
+        why="generated code works with its own protobuf major release and the next one",
+        fix="run `pip install --upgrade onnx protobuf`, or pin `protobuf<=3.20.3` for an old package",
         rules=("toolchain-drift",),
     ),
 )
@@ -288,8 +282,8 @@ SYSTEM = (
         name="lfs-pointer",
         patterns=r"version https://git-lfs\.github\.com/spec/v1",
         means="a file is a Git LFS pointer (content not fetched)",
-        why="the repository was cloned without Git LFS, or `actions/checkout` runs without `lfs: true`",
-        fix="run `git lfs install && git lfs pull`; in a workflow, add `with: lfs: true` to `actions/checkout`",
+        why="git-lfs is not installed, or `actions/checkout` runs without `lfs: true`",
+        fix="run `git lfs install && git lfs pull`, or add `with: lfs: true` to `actions/checkout`",
         rules=("lfs-pointer",),
         example="version https://git-lfs.github.com/spec/v1",
         source="the first line of every pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
@@ -312,7 +306,6 @@ SYSTEM = (
         name="disk-full",
         patterns=(r"No space left on device", r"OSError: \[Errno 28\]"),
         means="the disk is full",
-        why="each framework with CUDA needs 5 GB, and pip caches its downloads",
         fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU builds",
         example="OSError: [Errno 28] No space left on device",
         source="ENOSPC of any program",
@@ -323,7 +316,7 @@ SYSTEM = (
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the module `{name}` is not installed in this environment",
-        why="the command runs in a different environment than expected, or the package is an optional dependency",
+        why="the command runs in another environment, or the package is optional",
         fix=_install_command,
         anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
         rules=("export-failed",),
@@ -339,7 +332,7 @@ SYSTEM = (
             r"Could not open requirements file: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
         ),
         means="the file `{file}` does not exist",
-        why="the path is relative to another working directory, or the file was not committed or not fetched",
+        why="the working directory is another one, or the file was not committed or fetched",
         fix="pass the full path, and check that git tracks the file: `git ls-files FILE`",
         family="no_file",
         general=True,

@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file; `before` and `after` are None if absent."""
+    """One version field, metadata key or data file; `before` and `after` are null if absent."""
 
     what: str
     before: str | None = None
@@ -67,15 +67,13 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """One node. `name` and `operator` are those of the new model, unless the node was removed."""
 
     change: Literal["added", "removed", "replaced", "changed"]
-    scope: tuple[
-        str, ...
-    ] = ()  # enclosing functions and nodes, outermost first: "local function `my.f`"; empty in the main graph
+    scope: tuple[str, ...] = ()  # enclosing functions and nodes, outermost first
     operator: str
     name: str
     was: str = ""  # former operator of a replaced node
     was_name: str = ""
-    position: int  # in the new model's graph; in the old model's graph for a removed node
-    inserted: bool = False  # in the other model, `reads` and `feeds` are connected directly
+    position: int  # in its graph
+    inserted: bool = False  # whether it was inserted into an edge
     reads: tuple[str, ...] = ()  # "`Conv` `c1`", "input `x`"; without weights
     feeds: tuple[str, ...] = ()
     details: tuple[Detail, ...] = ()
@@ -116,8 +114,8 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
     elements: int = 0  # number of differing elements
     total: int = 0
     largest: float | None = None  # the largest absolute change of one element
-    relative: float | None = None  # relative L2 change: L2 norm of the difference divided by the old L2 norm
-    text: str = ""  # remarks, such as the reason why it could not be read
+    relative: float | None = None  # relative L2 change
+    text: str = ""  # remarks, such as why it was not read
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

@@ -150,7 +150,7 @@ def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
 
 
 def _has_line(path: Path, line: int, text: str) -> bool:
-    """Return whether the file still has the line in a trace; a trace without the text of the line is no proof."""
+    """Return whether the file still has the line of a trace; False for a trace without the line's text."""
     if not text or path.stat().st_size > _MAX_SOURCE_BYTES:
         return False
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()

@@ -24,22 +24,20 @@ ReleaseSelection = Literal["minors", "bounds", "newest", "all"]
 class Target(Table, frozen=True, kw_only=True):
     """A range of releases that the models must support."""
 
-    runtime: str  # a PEP 508 requirement: "onnxruntime>=1.18,<1.32"
-    select: ReleaseSelection = (
-        "minors"  # in that range: the newest patch of each minor, the first and the last, the newest, or all
-    )
+    runtime: str  # PEP 508 requirement: "onnxruntime>=1.18,<1.32"
+    select: ReleaseSelection = "minors"  # newest patch of each minor, first and last, newest, or all
     providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; others than the CPU need `python`
-    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # the levels at which models are run and compared
-    extensions: tuple[str, ...] = ()  # packages or library paths that register custom operators
-    python: str | None = None  # your own environment (interpreter or folder), used instead of a created one
-    required: bool = True  # false: skipped with a note on machines that cannot run it
+    optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # graph optimization levels to test
+    extensions: tuple[str, ...] = ()  # packages or libraries with custom operators
+    python: str | None = None  # your own environment: interpreter or folder
+    required: bool = True  # false: skip on machines that cannot run it
 
 
 class Toolchain(Table, frozen=True, kw_only=True):
     """The environment that models are exported with."""
 
-    python: str | None = None  # an interpreter or the folder of an environment, relative to the config
-    requires: tuple[str, ...] = ()  # packages that it must have: "torch==2.13.*"; the lock pins exact versions
+    python: str | None = None  # interpreter or environment, relative to the config
+    requires: tuple[str, ...] = ()  # required packages: "torch==2.13.*"
 
 
 class Tolerance(Table, frozen=True, kw_only=True):
@@ -53,20 +51,20 @@ class Budget(Table, frozen=True, kw_only=True):
     """The maximum cost of a model; ratios are candidate / baseline, measured alternately in one run."""
 
     size_mib: float | None = None  # MiB of the file with its external data
-    slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 % more than the baseline
-    memory_over_baseline: float | None = None  # ratio of peak memory: 1.2 allows 20 % more than the baseline
+    slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 %
+    memory_over_baseline: float | None = None  # ratio of peak memory: 1.2 allows 20 %
 
 
 class ModelSettings(Table, frozen=True, kw_only=True):
     """Settings of the models that `path` matches; entries that match the same model are merged in order."""
 
-    path: str  # a model or a glob, relative to the config
+    path: str  # model or glob, relative to the config
     targets: tuple[str, ...] | None = None  # names of targets; default: all
     source: str | None = None  # "file.py:callable" that returns the module and its example inputs
-    command: tuple[str, ...] | None = None  # a program that writes the model to {output}; may use {python} and {opset}
-    sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to run the model with; default: a few sizes
-    inputs: str | None = None  # a glob of .npz files or test_data_set_* folders, or "file.py:callable"
-    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or an output -> both
+    command: tuple[str, ...] | None = None  # program that writes {output}; may use {python}, {opset}
+    sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to test; default: a few
+    inputs: str | None = None  # .npz files or test_data_set_* folders (glob), or "file.py:callable"
+    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol, or output -> both
     quantized_from: str | None = None  # path of the float model, relative to the config
     budget: Budget | None = None  # maximum size, run time and memory
 
@@ -74,32 +72,32 @@ class ModelSettings(Table, frozen=True, kw_only=True):
 class Ignore(Table, frozen=True, kw_only=True):
     """An accepted finding, with the reason why it is accepted."""
 
-    rule: str  # the rule whose findings are accepted
-    reason: str  # shown in reports with the ignored finding
-    model: str = "**"  # a path or a glob; default: all models
-    until: datetime.date | None = None  # the last day on which the entry applies
-    sha256: str | None = None  # applies to this content of the model only; `check --show-ignores` prints it
-    fingerprints: tuple[str, ...] | None = None  # applies to these findings only; `check --write-ignores` writes them
+    rule: str  # rule whose findings are accepted
+    reason: str  # shown in reports
+    model: str = "**"  # path or glob; default: all models
+    until: datetime.date | None = None  # last day on which the entry applies
+    sha256: str | None = None  # only for this content of the model
+    fingerprints: tuple[str, ...] | None = None  # only for these findings (`check --write-ignores`)
 
 
 class Limits(Table, frozen=True, kw_only=True):
     """Limits of one job."""
 
-    time_s: float = 300.0  # seconds after which a load, a run or an export is stopped
+    time_s: float = 300.0  # seconds for a load, run or export
     memory_mib: int | None = None  # default: 4 x model size + 4 GiB (20 x for tree ensembles)
 
 
 class Config(Table, frozen=True, kw_only=True):
     """All of `onnxgate.toml`."""
 
-    required_version: str | None = None  # the releases of onnxgate that may check the project: ">=0.1,<0.2"
-    models: tuple[str, ...] | None = None  # paths, folders or globs; default: all .onnx files that git tracks
-    exclude: tuple[str, ...] = ()  # globs of files and folders that are not checked
-    ir_version: str | int | None = None  # the IR version that models must use: 10, or a range, "<=10"
-    opset: dict[str, int] = {}  # domain -> opset version that models must import: { "ai.onnx" = 18 }
-    targets: dict[str, Target] = {}  # the runtimes that models must support, by a name of your choice
-    toolchain: Toolchain = Toolchain()  # the environment that models are exported with
-    model: tuple[ModelSettings, ...] = ()  # settings of one model, or of all models that a glob matches
+    required_version: str | None = None  # required onnxgate: ">=0.1,<0.2"
+    models: tuple[str, ...] | None = None  # paths, folders or globs; default: tracked .onnx files
+    exclude: tuple[str, ...] = ()  # globs of files and folders to skip
+    ir_version: str | int | None = None  # required IR version: 10, or "<=10"
+    opset: dict[str, int] = {}  # domain -> required opset: { "ai.onnx" = 18 }
+    targets: dict[str, Target] = {}  # runtimes that models must support, by name
+    toolchain: Toolchain = Toolchain()  # environment for exports
+    model: tuple[ModelSettings, ...] = ()  # settings of models
     rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule -> level, or off
     ignore: tuple[Ignore, ...] = ()  # accepted findings
     limits: Limits = Limits()  # limits of one job

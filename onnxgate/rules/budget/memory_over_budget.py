@@ -12,14 +12,13 @@ from onnxgate.rules.definition import rule
 @rule(Raced, "memory-over-budget", level=Level.ERROR, since="0.1.0")
 def memory_over_budget(subject: Raced) -> Iterator[Hit]:
     """
-    A model uses more peak memory than `memory-over-baseline` in its `budget` allows.
+    A model uses more memory than `memory-over-baseline` allows.
 
-    Model and baseline are loaded and run in fresh processes on the newest locked runtime. The memory of a process that
-    only imports the runtime is subtracted. The rule fires if every process exceeds the budget by more than 5 % and 4
-    MiB.
+    Model and baseline run in fresh processes on the newest locked runtime. The rule applies if their peak memory,
+    without that of the imported runtime, exceeds the budget by more than 5 % and 4 MiB each time.
 
     ## Why it matters
-    Containers, functions and phones have a fixed amount of memory; a process that exceeds it is killed.
+    A process that exceeds the memory of its container or device is killed.
 
     ## What to do
     - Look for weights stored twice (one initializer in two types, a folded constant) and for large intermediate values.

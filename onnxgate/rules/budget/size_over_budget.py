@@ -15,7 +15,7 @@ MIB = 2**20
 @rule(ModelSize, "size-over-budget", level=Level.ERROR, since="0.1.0")
 def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     """
-    A model and its external data are larger than `size-mib` in its `budget`.
+    A model and its external data are larger than `size-mib`.
 
     ## Why it matters
     The budget states a hard limit, such as an app download, a function package or device flash.

@@ -12,11 +12,10 @@ from onnxgate.rules.definition import rule
 @rule(Raced, "slower-than-budget", level=Level.ERROR, since="0.1.0")
 def slower_than_budget(subject: Raced) -> Iterator[Hit]:
     """
-    A model is slower than `slower-than-baseline` in its `budget` allows.
+    A model is slower than `slower-than-baseline` allows.
 
-    Model and baseline run alternately in one process, on one core of the newest locked runtime, with the same inputs.
-    The message shows the median ratio and its quartiles. The rule fires if all of them exceed the budget by more than 5
-    %; if only the median does, the check is undecided.
+    Model and baseline run alternately on one core of the newest locked runtime. The rule applies if median and
+    quartiles of the ratio exceed the budget by more than 5 %; if only the median does, the check is undecided.
 
     ## Why it matters
     A model that is correct but twice as slow misses its deadline.

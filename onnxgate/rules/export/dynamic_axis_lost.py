@@ -12,12 +12,12 @@ from onnxgate.rules.definition import rule
 @rule(Reexport, "dynamic-axis-lost", level=Level.ERROR, since="0.1.0")
 def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     """
-    An axis that the source declares as dynamic has a fixed size in the exported file.
+    An axis is dynamic in the source but fixed in the file.
 
     ## Why it matters
-    The exporter reports success, but the model rejects every other size or computes a wrong shape. Typical causes are
-    `int(x.shape[0])` in `forward` and a misspelled name in `dynamic_axes`. If the exported program supports fewer sizes
-    than the file declares, this is a warning.
+    The model rejects other sizes or computes wrong shapes. Typical causes are `int(x.shape[0])` in `forward` and a
+    misspelled name in `dynamic_axes`. If the file declares more sizes than the exported program supports, this is a
+    warning.
 
     ## What to do
     - Keep sizes symbolic in `forward`: use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.

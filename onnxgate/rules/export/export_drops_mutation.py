@@ -15,11 +15,11 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-drops-mutation", level=Level.ERROR, since="0.1.0")
 def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     """
-    The source changes its own state when it is called, and the export drops that change.
+    The export drops a change of the source's own state.
 
     ## Why it matters
-    The exporter omits in-place updates of buffers and reports success. The first call of the model is correct; later
-    calls are not. If a second call of the source returns the same outputs, this is a warning.
+    The exporter omits in-place updates of buffers, so only the first call of the model is correct. If a second call of
+    the source returns the same outputs, this is a warning.
 
     ## What to do
     - Take the state as an input and return the new state as an output, or

@@ -16,17 +16,16 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
     A model can no longer be exported from its source.
 
     ## Why it matters
-    The committed file cannot be reproduced, and changes to the source never reach it.
+    The committed file cannot be reproduced or updated.
 
     ## What to do
     - Fix the line that the finding names.
     - A callable in `source` takes no arguments and returns `(module, args)`, or a dict with `model`, `args`, `kwargs`,
-      `input_names`, `output_names` and `dynamic_shapes`. With `dynamo: False`, the TorchScript exporter is used, which
-      reads `dynamic_axes` instead.
+      `input_names`, `output_names` and `dynamic_shapes`. With `dynamo: False`, the TorchScript exporter reads
+      `dynamic_axes` instead.
     - A `command` must exit with status 0 and write the model to `{output}`.
 
-    Both run in the folder of `onnxgate.toml`, with the interpreter of `[toolchain]`. A construct that the exporter does
-    not support is reported as `source-not-exportable`.
+    Both run in the folder of `onnxgate.toml`, with the interpreter of `[toolchain]`.
     """
     failure, end = subject.failure, subject.end
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None

@@ -15,8 +15,7 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     The exporter wrote a different opset than the requested one.
 
     ## Why it matters
-    PyTorch exports opset 18 and newer. For an older opset it tries to convert the model; if that fails, it keeps opset
-    18 and reports success. The file then needs a newer runtime than intended.
+    PyTorch exports opset 18 and newer. If converting to an older opset fails, it keeps opset 18 and reports success.
 
     ## What to do
     - Set `opset` in `onnxgate.toml` to an opset that the exporter writes and all targets support, or

@@ -14,7 +14,7 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-rounding", level=Level.NOTE, since="0.1.0")
 def export_rounding(subject: Reexport) -> Iterator[Hit]:
     """
-    The weights of the committed file differ from those of the export only by rounding.
+    The committed weights differ from the export only by rounding.
 
     ## Why it matters
     Exporters fold weights into each other, and another machine may round the last bits differently. Floats at most 4

@@ -17,9 +17,8 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
     The committed file differs from what its source exports now.
 
     ## Why it matters
-    The source or the file was changed without the other, so the deployed model is not the reviewed one. Graphs are
-    normalized before the comparison: names of intermediate values, default attributes, metadata and the IR version do
-    not count.
+    The deployed model is not the one that the source describes. Names of intermediate values, default attributes,
+    metadata and the IR version do not count.
 
     ## What to do
     - Export and lock the model: `onnxgate export MODEL`, then `onnxgate lock MODEL`.

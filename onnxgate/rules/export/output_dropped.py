@@ -15,12 +15,12 @@ NAMING_FIX = "return only tensors, and name all of them in `output_names`"
 @rule(Reexport, "output-dropped", level=Level.ERROR, since="0.1.0")
 def output_dropped(subject: Reexport) -> Iterator[Hit]:
     """
-    The source returns or names an output that the exported file does not have.
+    The exported file lacks an output of the source.
 
     ## Why it matters
-    Exporters omit `None` and values that are not tensors, so later outputs move to lower positions, and they drop
-    dictionary keys. Callers that read outputs by position or by key get the wrong one. A missing name or tensor is an
-    error, a moved or unnamed output a warning, and a `None` at the end a note.
+    Exporters omit `None`, values that are not tensors and dictionary keys, so callers get the wrong output by position
+    or by key. A missing name or tensor is an error, a moved or unnamed output a warning, and a `None` at the end a
+    note.
 
     ## What to do
     Return a tuple of tensors, and name each of them in `output_names`.

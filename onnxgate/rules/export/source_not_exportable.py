@@ -19,15 +19,13 @@ _REPLACEMENTS = {
 @rule(Reexport, "source-not-exportable", level=Level.ERROR, since="0.1.0")
 def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     """
-    A source contains something that its exporter cannot represent in ONNX.
+    A source contains code that its exporter cannot convert.
 
     ## Why it matters
-    A graph contains no Python. Some exporters raise an error for a branch on values or an unsupported operator. Others
-    trace one example: they keep one side of an `if`, and turn `.item()`, `int(...)` and Python arguments into
-    constants, so that the file computes wrong results for other inputs.
+    Some exporters raise an error for a branch on values. Others trace one example: they keep one side of an `if`, and
+    turn `.item()`, `int(...)` and Python arguments into constants, so that other inputs give wrong results.
 
-    A missing requested input and a branch that depends on the inputs are errors. Other constants from the example are
-    warnings or notes.
+    Constants that do not depend on the inputs are warnings or notes.
 
     ## What to do
     - Branch with `torch.where` or `torch.cond`, and compute with tensors.

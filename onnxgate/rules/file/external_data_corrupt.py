@@ -13,11 +13,11 @@ from onnxgate.rules.file._external_data import ExternalFault, describe_tensors, 
 @rule(ModelFile, "external-data-corrupt", level=Level.ERROR, since="0.1.0")
 def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     """
-    The external data of a model is truncated, has the wrong size, or is a Git LFS pointer.
+    External data is truncated, oversized or a Git LFS pointer.
 
     ## Why it matters
-    Runtimes reject data that is too short. A Git LFS pointer that is long enough for its tensors is worse: ONNX Runtime
-    loads it and computes with garbage.
+    Runtimes reject data that is too short. If a Git LFS pointer is long enough for small tensors, ONNX Runtime computes
+    with garbage.
 
     If the pointer refers to the locked content, this is a note, and the model is not run.
 

@@ -18,7 +18,7 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     ONNX Runtime 1.24 and later refuse to load such a file; earlier releases read any file that the model names. The
-    data is also left behind when the model is moved or packaged. onnxgate does not read the file.
+    data is left behind when the model is moved.
 
     ## What to do
     - Run `onnxgate fix MODEL`: it moves data of the repository into the model, or

@@ -16,8 +16,8 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     The external data file of a model is missing.
 
     ## Why it matters
-    The model cannot be loaded. By default, PyTorch writes weights to `model.onnx.data` in the same folder as the model;
-    the file is easily forgotten, ignored by git or left behind by a rename.
+    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default; the file is easily forgotten,
+    ignored by git or left behind by a rename.
 
     ## What to do
     - Commit the data file under the name that the model refers to, or

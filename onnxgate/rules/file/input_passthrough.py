@@ -13,11 +13,11 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "input-passthrough", level=Level.ERROR, since="0.1.0", blocks_run=False)
 def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     """
-    A graph input is also a graph output, with no node between them.
+    A graph input is also a graph output.
 
     ## Why it matters
-    In Python, ONNX Runtime 1.19–1.25 return the caller's own memory as that output. Once the input array is freed or
-    reused, the output silently changes. Earlier and later releases return a copy.
+    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes when the array is reused.
+    Other releases return a copy.
 
     This is an error if a locked release is affected, and a warning otherwise.
 

@@ -29,15 +29,12 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     """
     A model violates the ONNX specification.
 
-    The model is checked with `onnx.checker` and full shape inference, and for duplicate node names and data of the
-    wrong size.
-
     ## Why it matters
-    Runtimes may refuse the model or interpret it differently. If all known releases load it anyway, this is a warning.
-    If a locked runtime refuses it for the same reason, the support stage reports it instead.
+    Runtimes may refuse the model or interpret it differently. If all known releases load it, this is a warning.
+    `onnx.checker.check_model(path, full_check=True)` finds most of these problems too.
 
     ## What to do
-    - Look at the named node. Usual causes are an opset that is older than the operators, and manual edits.
+    - Look at the named node: usually its opset is too old, or it was edited by hand.
     - Export the model again at an opset that the exporter supports.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """

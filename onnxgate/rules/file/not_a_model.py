@@ -15,10 +15,10 @@ MISSING = "not there"
 @rule(ModelFile, "not-a-model", level=Level.ERROR, since="0.1.0")
 def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model file is something else, such as an HTML page, an archive, a checkpoint or a truncated download.
+    A model file is not an ONNX model, or is truncated.
 
     ## Why it matters
-    Runtimes report all of these as `Protobuf parsing failed`, without the cause.
+    Runtimes report HTML pages, archives, checkpoints and truncated downloads alike: `Protobuf parsing failed`.
 
     ## What to do
     - Commit the model itself. Download a truncated file again.

@@ -13,7 +13,7 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "path-leaked", level=Level.WARNING, since="0.1.0")
 def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     """
-    The metadata of a model contains a path in a user's home folder.
+    Metadata contains a path in a user's home folder.
 
     ## Why it matters
     PyTorch records source lines with absolute paths in each node. A published model then reveals an account name, and

@@ -16,16 +16,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
 def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model needs an external data file that it did not need at the baseline.
+    An external data file was added since the baseline.
 
     ## Why it matters
-    A deployment that copies only the `.onnx` file ships a model that does not load. Since PyTorch 2.9,
-    `torch.onnx.export` writes weights to `model.onnx.data` by default, even for small models.
+    Deployments that copy only the `.onnx` file break. Since PyTorch 2.9, `torch.onnx.export` writes weights to
+    `model.onnx.data` by default, even for small models.
 
     ## What to do
     - Export a single file with `external_data=False` (up to 2 GiB), or keep the old file name.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())
     if new:

@@ -20,17 +20,16 @@ EXTERNAL_DOMAIN_PREFIXES = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")
 @rule(ModelChange, "domain-added", level=Level.ERROR, since="0.1.0")
 def domain_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model uses operators of a domain that it did not use at the baseline.
+    A model uses operators of a new domain.
 
     ## Why it matters
-    `com.microsoft` exists only in ONNX Runtime, and not in all of its builds. Other domains need a library that
-    registers them. A layout domain such as `com.microsoft.nchwc` means that an optimized model was saved, which runs
-    only on similar machines. `ai.onnx.ml` is a warning: small builds and many engines lack it.
+    Only ONNX Runtime has `com.microsoft`; other domains need a library. `com.microsoft.nchwc` means that an optimized
+    model was saved, which runs only on similar machines. `ai.onnx.ml` is a warning: small builds and many engines lack
+    it.
 
     ## What to do
-    - Export without these operators. Optimize the model when it is loaded, not before it is committed.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Export without these operators, and commit the model before optimization.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"

@@ -13,16 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, format_type, match
 @rule(ModelChange, "input-added", level=Level.ERROR, since="0.1.0")
 def input_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model requires an input that it did not require at the baseline.
+    A required input was added since the baseline.
 
     ## Why it matters
-    Existing callers get `Required inputs ([…]) are missing from input feed`. A new input appears when a constant
-    becomes an argument, or when an optional argument of `forward` is passed during the export.
+    Existing callers get `Required inputs ([…]) are missing from input feed`. Typically a constant became an argument,
+    or the export passes an optional argument of `forward`.
 
     ## What to do
     - Export without the new argument, or give the input a default: an initializer of the same name.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
     inputs = {value.name for value in subject.after.inputs}

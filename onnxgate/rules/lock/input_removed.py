@@ -13,16 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs, quot
 @rule(ModelChange, "input-removed", level=Level.ERROR, since="0.1.0")
 def input_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model no longer has an input that it had at the baseline.
+    An input was removed since the baseline.
 
     ## Why it matters
     Callers that still pass the input get `Invalid input name`. Exporters and optimizers remove inputs that no node
     reads, such as `token_type_ids`. Removing an input that had a default is a warning.
 
     ## What to do
-    - Keep the input even if it is unused, for example with an `Identity` node whose output is not used.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Keep the unused input, for example with an `Identity` node whose output is not used.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for single in match_inputs(subject).removed:
         name = single.value.name

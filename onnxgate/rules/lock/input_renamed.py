@@ -13,18 +13,17 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs
 @rule(ModelChange, "input-renamed", level=Level.ERROR, since="0.1.0")
 def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input of a model has another name than at the baseline.
+    An input has another name than at the baseline.
 
     ## Why it matters
-    Callers pass inputs by name, so the old name fails with `Required inputs ([…]) are missing from input feed`. Without
-    `input_names`, exporters derive names from the arguments of `forward` or generate them.
+    The old name fails with `Required inputs ([…]) are missing from input feed`. Without `input_names`, exporters use or
+    generate other names.
 
-    An input counts as renamed if type and shape match and either its position is the same or no other input matches.
+    Inputs of equal type and shape count as renamed if they have the same position, or if no other input matches.
 
     ## What to do
     - Export with the old name in `input_names`.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:

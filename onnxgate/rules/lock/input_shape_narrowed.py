@@ -23,20 +23,18 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "input-shape-narrowed", level=Level.ERROR, since="0.1.0")
 def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input of a model no longer accepts shapes that it accepted at the baseline.
+    An input accepts fewer shapes than at the baseline.
 
     ## Why it matters
-    Callers that pass another batch size, length or image size get `Got invalid dimensions for input`. An exporter fixes
-    an axis that is not declared as dynamic, or if the example has batch size 1.
+    Other batch sizes, lengths or image sizes fail with `Got invalid dimensions for input`. Exporters fix axes that are
+    not declared as dynamic.
 
-    Axes of one name must have equal sizes, so a newly shared name is reported too, as a warning if the axes had no
-    names.
+    Axes of one name must have equal sizes, so a newly shared name is reported too (a warning if the axes had no names).
 
     ## What to do
     - Declare the axis in `dynamic_shapes` (`dynamic_axes` for the TorchScript exporter), with an example size of at
       least 2.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     pairs = match_fed_inputs(subject)
     for pair in filter(is_narrowed, pairs):

@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, 
 @rule(ModelChange, "input-type-changed", level=Level.ERROR, since="0.1.0")
 def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input of a model has another type than at the baseline.
+    An input has another type than at the baseline.
 
     ## Why it matters
     Runtimes do not cast inputs: an array of the old type fails with `Unexpected input data type`. Typical causes are a
@@ -21,8 +21,7 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Keep the input type and cast inside the model (`keep_io_types=True` in float16 converters).
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for pair in match_fed_inputs(subject):
         if not is_accepted_type(pair.before.type, pair.after.type):

@@ -21,16 +21,15 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
 def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     """
-    Inputs or outputs of a model are in another order than at the baseline.
+    Inputs or outputs are in another order than at the baseline.
 
     ## Why it matters
-    `session.run(None, …)[0]` returns the first output, and many wrappers and engines use positions. If types and shapes
-    match, nothing fails, and scores are read as boxes. A new output before existing ones moves them too.
+    Many callers use positions, as in `session.run(None, …)[0]`. If types and shapes match, nothing fails, and scores
+    are read as boxes.
 
     ## What to do
     - Restore the order in `input_names`, `output_names` and `forward`; append new outputs at the end.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
     if is_reordered(inputs):

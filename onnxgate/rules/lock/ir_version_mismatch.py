@@ -15,7 +15,7 @@ from onnxgate.rules.definition import rule
 @rule(ModelLockComparison, "ir-version-mismatch", level=Level.ERROR, since="0.1.0")
 def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model uses an IR version that `ir-version` in `onnxgate.toml` does not allow.
+    A model uses an IR version that `ir-version` does not allow.
 
     ## Why it matters
     A runtime refuses a file whose IR version is newer than the runtime supports. Exporters write the newest IR version

@@ -12,7 +12,7 @@ from onnxgate.rules.definition import rule
 @rule(LockConfigComparison, "lock-stale", level=Level.ERROR, since="0.1.0")
 def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     """
-    `onnxgate.lock` does not match the targets, toolchain or models of `onnxgate.toml`.
+    `onnxgate.lock` does not match targets, toolchain or models of `onnxgate.toml`.
 
     ## Why it matters
     Models are checked against the locked runtimes, so a stale lock checks requirements that have changed. A newer

@@ -13,16 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "metadata-removed", level=Level.ERROR, since="0.1.0")
 def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model no longer has a metadata key that it had at the baseline.
+    A metadata key was removed since the baseline.
 
     ## Why it matters
-    Programs read class names, sample rates or vocabularies from the metadata and fail without them: `'sample_rate' does
-    not exist in the metadata`. Exporters do not write such keys, and optimizers drop them.
+    Programs that read class names, sample rates or vocabularies from the metadata fail. Exporters do not write such
+    keys, and optimizers drop them.
 
     ## What to do
     - Add the key in the export script, to `model.metadata_props`.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     remaining = set(subject.after.metadata_keys)
     removed = sorted({key for key in subject.before.metadata_keys if key not in remaining})

@@ -14,14 +14,13 @@ from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit, l
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
 def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model needs a newer ONNX Runtime release than at the baseline.
+    A model needs a newer ONNX Runtime than at the baseline.
 
     ## Why it matters
-    Older deployments refuse the model, for example with `Unsupported model IR version` or `Could not find an
-    implementation`. Newer exporters write newer opsets and IR versions even if the model does not need them.
+    Older deployments refuse the model. Newer exporters write newer opsets and IR versions even if the model does not
+    need them.
 
-    This is an error if a release within the supported range of a target no longer loads the model, and a note
-    otherwise.
+    If every release in the supported range of a target still loads the model, this is a note.
 
     ## What to do
     - Export at the previous opset and IR version, or

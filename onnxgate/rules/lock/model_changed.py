@@ -18,7 +18,7 @@ MAX_CHANGES = 6
 @rule(ModelLockComparison, "model-changed", level=Level.ERROR, since="0.1.0")
 def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model or its external data differs from the content recorded in `onnxgate.lock`.
+    A model or its external data differs from `onnxgate.lock`.
 
     ## Why it matters
     A diff of a binary file shows nothing. The diff of the lock shows which inputs, outputs, opsets and operators

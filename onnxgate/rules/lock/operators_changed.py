@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_note_hit, limit_list
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
 def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model uses other operators, or another number of them, than at the baseline.
+    Operators or their counts differ from the baseline.
 
     ## Why it matters
     It distinguishes a changed architecture or exporter from new weights.

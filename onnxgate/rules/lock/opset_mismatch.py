@@ -12,7 +12,7 @@ from onnxgate.rules.definition import rule
 @rule(ModelLockComparison, "opset-mismatch", level=Level.ERROR, since="0.1.0")
 def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model imports an opset version other than the one that `opset` in `onnxgate.toml` pins.
+    A model imports another opset than `opset` pins.
 
     ## Why it matters
     Exporters choose their own default opset, and another one after an upgrade. A pinned opset stays within what the

@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_note_hit, find_shifted_outputs, 
 @rule(ModelChange, "output-added", level=Level.NOTE, since="0.1.0")
 def output_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model has an output that it did not have at the baseline.
+    An output was added since the baseline.
 
     ## Why it matters
     Callers that request outputs by name are not affected; callers that unpack all outputs get one more. A new output

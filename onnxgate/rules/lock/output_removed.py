@@ -13,15 +13,14 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-removed", level=Level.ERROR, since="0.1.0")
 def output_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model no longer has an output that it had at the baseline.
+    An output was removed since the baseline.
 
     ## Why it matters
     Callers that request it by name get `Invalid output name`. Callers that use positions silently get another output.
 
     ## What to do
     - Export with the output.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for single in match_outputs(subject).removed:
         name = single.value.name

@@ -13,18 +13,17 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-renamed", level=Level.ERROR, since="0.1.0")
 def output_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output of a model has another name than at the baseline.
+    An output has another name than at the baseline.
 
     ## Why it matters
     Callers that request the old name get `Invalid output name`. Without `output_names`, `torch.onnx.export` names an
     output after the last operation (`add_3`), which changes with the code and the exporter.
 
-    An output counts as renamed if type and shape match and either its position is the same or no other output matches.
+    Outputs of equal type and shape count as renamed if they have the same position, or if no other output matches.
 
     ## What to do
     - Export with the old name in `output_names`.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for pair in match_outputs(subject).pairs:
         if pair.renamed:

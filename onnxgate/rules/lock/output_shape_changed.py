@@ -22,7 +22,7 @@ UNKNOWN_SHAPE = "unknown"
 @rule(ModelChange, "output-shape-changed", level=Level.ERROR, since="0.1.0")
 def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The shape of an output changed, or a fixed dimension became dynamic.
+    The shape of an output changed, or a fixed size became dynamic.
 
     ## Why it matters
     Callers index axes, split channels and count classes; another rank or size breaks them or silently changes results.
@@ -30,8 +30,7 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export the old shape: keep the squeezed axis, or declare the static size.
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:

@@ -13,17 +13,16 @@ from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, 
 @rule(ModelChange, "output-type-changed", level=Level.ERROR, since="0.1.0")
 def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output of a model has another type than at the baseline.
+    An output has another type than at the baseline.
 
     ## Why it matters
-    C, C++ and C# callers interpret the bytes as the old type and read garbage; Python callers get another precision. A
-    list of maps instead of a tensor (`ZipMap` of the scikit-learn converter) breaks every caller.
+    C, C++ and C# callers read garbage; Python callers get another precision. A list of maps (`ZipMap` of the
+    scikit-learn converter) breaks every caller.
 
     ## What to do
     - Keep the output type and cast inside the model (`keep_io_types=True` in float16 converters, `zipmap=False` in the
       scikit-learn converter).
-    - If callers change together with the model, accept the finding: `onnxgate check --show-ignores` prints the
-      `[[ignore]]` entry to paste.
+    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
     """
     for pair in match_outputs(subject).pairs:
         if not is_accepted_type(pair.after.type, pair.before.type):

@@ -17,11 +17,10 @@ KIB = 2**10
 @rule(ModelChange, "size-grew", level=Level.NOTE, since="0.1.0")
 def size_grew(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model with its external data is at least 10 % and 1 KiB larger than at the baseline.
+    A model is at least 10 % and 1 KiB larger.
 
     ## Why it matters
-    Downloads, containers and devices store every byte. Common causes are another precision, duplicated weights and data
-    that only training needs.
+    Common causes are another precision, duplicated weights and data that only training needs. External data counts too.
 
     ## What to do
     Nothing if the growth is intended. To enforce a limit, set `size-mib` in the model's `budget`.

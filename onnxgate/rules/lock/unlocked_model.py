@@ -16,8 +16,7 @@ def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
     A model of the project has no entry in `onnxgate.lock`.
 
     ## Why it matters
-    The lock is the reviewable record of a binary file: its inputs, outputs, opsets and operators. Changes of an
-    unlocked model go unnoticed.
+    Changes of an unlocked model go unnoticed: the lock records its inputs, outputs, opsets and operators.
 
     ## What to do
     - Run `onnxgate lock MODEL`, and commit the lock together with the model.

@@ -58,7 +58,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
     Integers and booleans need a tolerance for the output by name. Texts have none.
     """
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
-    named = dict.fromkeys(  # a detail quotes words as Python does: "at [0]: 'cat' against 'cut'"
+    named = dict.fromkeys(  # a detail quotes words as Python does: "at [0]: 'cat' instead of 'cut'"
         mismatch.output for mismatch in exact if not mismatch.detail.partition("]: ")[2].startswith(("'", '"'))
     )
     if exact and not named:

@@ -13,20 +13,16 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
 def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    An engine other than ONNX Runtime computes other outputs than the source or ONNX Runtime.
-
-    The reference is the source. Without a source it is the newest ONNX Runtime among the targets, or else another
-    engine.
+    An engine computes other outputs than the source or ONNX Runtime.
 
     ## Why it matters
-    The model is evaluated on one engine and deployed on another. Each engine has its own kernels, fusions and default
-    precision.
+    Results measured elsewhere are not valid on this engine. Without a source, it is compared with the newest ONNX
+    Runtime of the targets, or another engine.
 
     ## What to do
-    - If the message names a known limit of the engine, change the model, or remove the target from the model's
-      `targets`.
+    - For a known limit of the engine, change the model, or remove the target from its `targets`.
     - Otherwise replace the first differing node, or narrow the target to releases that agree.
-    - If the difference is acceptable, set `tolerance` for the model in `onnxgate.toml`.
+    - To accept the difference, set the model's `tolerance`.
     """
     by_source = subject.reference == "the source"
     yield from create_mismatch_hits(

@@ -23,7 +23,7 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     ## What to do
     - Lower the session's optimization level, or
     - narrow the target to releases that agree, or
-    - set `tolerance` for the model in `onnxgate.toml` if the difference is acceptable.
+    - set the model's `tolerance`, if the difference is acceptable.
     """
     fix = "lower the session's optimization level"
     yield from create_mismatch_hits(subject, "optimization", "between optimization levels `all` and `disabled`", fix)

@@ -17,18 +17,17 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     """
     A quantized model differs more from its float model than allowed.
 
-    Both models run on the same inputs. Signal-to-noise ratio, cosine similarity and the share of rows with the same
-    largest element are compared with the values that `onnxgate lock --measure` recorded, or with 20 dB, 0.99 and 98 %.
+    Signal-to-noise ratio, cosine similarity and the share of rows with the same largest element are compared with the
+    recorded values (`onnxgate lock --measure`), or with 20 dB, 0.99 and 98 %.
 
     ## Why it matters
-    Quantization tools report success even if calibration data clips real values or a per-tensor scale hides important
-    channels.
+    Quantization tools report success even if they clip real values.
 
     ## What to do
-    - If the message names clipped layers, calibrate with realistic inputs.
+    - For clipped layers, calibrate with realistic inputs.
     - Otherwise quantize per channel, or keep the named layers in float.
     - If the loss is acceptable, record it: `onnxgate lock --measure MODEL`.
-    - Configure real inputs with `inputs` in `onnxgate.toml`.
+    - Configure real `inputs` in `onnxgate.toml`.
     """
     mismatches = find_mismatches(subject)
     if subject.pair != "quantized" or not mismatches:

@@ -14,12 +14,10 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     """
     A scale or zero point of a quantized operator is invalid.
 
-    The file is checked without running it: a scale that is 0, infinite or NaN, a zero point of the wrong type, or a
-    number of scales that does not match the axis or the blocks.
+    A scale is 0, infinite or NaN, a zero point has the wrong type, or the number of scales is wrong.
 
     ## Why it matters
-    Division by 0 saturates every value, and a scale of 0 makes every weight 0, both without an error. Some releases
-    report wrong counts only when the model is run.
+    A scale of 0 saturates every value or makes every weight 0, without an error.
 
     ## What to do
     - Quantize the model again with calibration data that reaches the named node.

@@ -13,7 +13,7 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
 def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    A model computes other outputs on one runtime than on the newest one.
+    A runtime computes other outputs than the newest one.
 
     The rule applies to models without a source; with one, each runtime is compared with the source.
 
@@ -22,7 +22,7 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
 
     ## What to do
     - Narrow the target to releases that agree, or replace the first differing node.
-    - Set `tolerance` for the model in `onnxgate.toml` if the difference is acceptable.
+    - Set the model's `tolerance`, if the difference is acceptable.
     - Configure a `source` to find out which release is right.
     """
     fix = "narrow the target to releases that agree"

@@ -16,18 +16,16 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
     A model computes other outputs than its source.
 
-    Both run on the same inputs; each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's
-    value.
+    Each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's value.
 
     ## Why it matters
-    The deployed model is not the evaluated one. If all runtimes differ, the export is wrong or stale; if one differs,
-    that release is wrong.
+    The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale; if one
+    differs, that release is wrong.
 
     ## What to do
-    - If the default tolerance was used, measure the rounding of the source: `onnxgate lock --measure MODEL`.
-    - Export the model again; look for branches on values and for modules in training mode.
-    - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model, or for one output `tolerance
-      = { argmax = { rtol = 0, atol = 20 } }`.
+    - With the default tolerance, measure the source's rounding: `onnxgate lock --measure MODEL`.
+    - Export the model again; look for branches on values and modules in training mode.
+    - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model or, by name, for one output.
     """
     mismatches = find_mismatches(subject)
     not_finite = ["output-not-finite"] if all(mismatch.metric == "not finite" for mismatch in mismatches) else []

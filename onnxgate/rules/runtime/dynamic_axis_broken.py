@@ -19,11 +19,10 @@ from onnxgate.rules.runtime._failures import (
 @rule(ModelRuns, "dynamic-axis-broken", level=Level.ERROR, since="0.1.0")
 def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model runs at some sizes of a dynamic axis and fails at others.
+    A model fails at some sizes of a dynamic axis.
 
     ## Why it matters
-    The size of the example input is hard-coded in the graph, often as the shape of a `Reshape`. The first batch of
-    another size fails in production.
+    The size of the example input is hard-coded in the graph, often in a `Reshape`.
 
     ## What to do
     - Export with an example whose batch size is at least 2, and declare the axis in `dynamic_shapes`.

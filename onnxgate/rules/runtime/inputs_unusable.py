@@ -25,8 +25,8 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
     The inputs of a case cannot be used to check the model.
 
-    The source fails on them too or returns only NaN, a generated value is outside the valid range, or the sizes are
-    guesses that no run confirms.
+    The source fails or returns only NaN, a generated value is outside the valid range, or no run confirms the guessed
+    sizes.
 
     ## Why it matters
     The model is not checked with these inputs. If no case can be used, the check is undecided.

@@ -49,7 +49,7 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     Applications that use this release cannot create a session for the model.
 
     ## What to do
-    - Read the runtime's error in the message. It describes only the first problem, unless the engine lists all of them.
+    - Read the runtime's error in the message; most runtimes report only the first problem.
     - Change or replace the named node, or narrow the target to releases that load the model.
     - To explain a longer log, run `onnxgate explain --log FILE`.
     """

@@ -17,8 +17,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     """
     An output of a model contains NaN or infinity.
 
-    This is an error if the source returns finite numbers for the same elements or if the inputs are configured ones. On
-    generated inputs without a source it is a warning, because the model may not be meant for such values.
+    On generated inputs without a source this is a warning, because the model may not be meant for such values.
 
     ## Why it matters
     An overflow in float16, a logarithm of 0 or a softmax over nothing spreads to all later values.

@@ -13,14 +13,12 @@ from onnxgate.rules.runtime._failures import describe_level, format_sizes
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
 def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     """
-    An output has another shape than the file declares for these inputs.
+    An output has another shape than the file declares.
 
-    A fixed size must match exactly. A named axis must match the input axis of the same name, also in a formula
-    (`2*time`). A name that only outputs use is not checked.
+    Fixed sizes must match, and named axes must match the input axis of that name, also in formulas (`2*time`).
 
     ## Why it matters
-    Either the size of the example is hard-coded and results for other sizes are wrong, or the declaration is wrong and
-    callers that allocate the output fail.
+    Either results for other sizes are wrong, or callers that allocate the output by its declaration fail.
 
     ## What to do
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.

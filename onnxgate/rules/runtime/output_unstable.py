@@ -15,14 +15,14 @@ DROPOUT = "Dropout"
 @rule(ModelRuns, "output-unstable", level=Level.ERROR, since="0.1.0")
 def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model returns different outputs for the same inputs, or returns the caller's memory as an output.
+    A model returns different outputs for the same inputs.
 
-    The first case runs twice in one session. On the CPU, outputs must be bit-identical; other providers may differ by a
-    thousandth. Outputs of random operators such as `RandomNormalLike` are exempt.
+    The first case runs twice in one session. Outputs must be bit-identical on the CPU, and within a thousandth on other
+    providers; random operators are exempt.
 
     ## Why it matters
-    Test results do not predict results in production. In Python, ONNX Runtime 1.19–1.25 return the input array itself
-    for an output that equals an input; the output changes when that array is reused.
+    Tests do not predict results in production. In Python, ONNX Runtime 1.19–1.25 return the input array itself as an
+    output that equals an input, so it changes with that array.
 
     ## What to do
     - Export in `eval()` mode, without active `Dropout`.

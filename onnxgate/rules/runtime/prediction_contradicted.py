@@ -12,7 +12,7 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
 def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model or node loads although the support stage predicted that it would not.
+    A model or node loads although onnxgate predicted a failure.
 
     The observation decides, and the prediction is dropped.
 

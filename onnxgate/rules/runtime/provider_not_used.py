@@ -15,16 +15,13 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     """
     A session does not use a provider that its target requires.
 
-    A build without the provider is undecided instead. Single nodes that run on the CPU are reported as
-    `provider-fallback`.
-
     ## Why it matters
-    The provider cannot start because libraries are missing or have the wrong version. ONNX Runtime logs a message, runs
-    everything on the CPU, and reports success; the service is much slower.
+    The provider's libraries are missing or have the wrong version. ONNX Runtime logs a message and runs everything on
+    the CPU, which is much slower.
 
     ## What to do
     - Install the libraries that the provider needs: for CUDA, the CUDA and cuDNN versions of that release.
-    - If the target need not run on every machine, set `required = false`; it is then skipped, with a remark.
+    - If the target need not run on every machine, set `required = false`.
     """
     if not subject.unused_providers:
         return

@@ -13,7 +13,7 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "attribute-unsupported", level=Level.ERROR, since="0.1.0")
 def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    An operator has attributes or a number of inputs that a required runtime does not support.
+    A required runtime does not support an operator's attributes or inputs.
 
     ## Why it matters
     The runtime refuses to load the model. Either the imported opset does not define the attribute, or the kernel does

@@ -23,7 +23,7 @@ MOVE_FIX = "run `onnxgate fix` to move the data into the model, or save the mode
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime does not read external data from the location that a model names.
+    A required runtime does not read external data from its location.
 
     ## Why it matters
     Since 1.24, ONNX Runtime reads external data only from the model's own folder. 1.24.1 also rejects a model and data

@@ -15,14 +15,14 @@ NO_RELEASE = "wait for a release that supports it"
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
 def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A model uses an IR version that a required runtime does not support.
+    A required runtime does not support the model's IR version.
 
     ## Why it matters
-    The runtime refuses to load the file, whatever its operators are. Exporters write the newest IR version of the
-    installed `onnx` package even if the model does not need it.
+    The runtime refuses the file, whatever its operators are. Exporters write the newest IR version of the installed
+    `onnx`, even if the model does not need it.
 
     ## What to do
-    - Run `onnxgate fix MODEL`: it lowers the IR version and verifies that nothing else changes, or
+    - Run `onnxgate fix MODEL`, which lowers the IR version, or
     - set it before saving: `model.ir_version = 10`, or
     - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
 

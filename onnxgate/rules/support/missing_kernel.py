@@ -13,11 +13,10 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "missing-kernel", level=Level.ERROR, since="0.1.0")
 def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A required runtime has no kernel for an operator with the types or version that a model uses.
+    A required runtime has no kernel for an operator's types or version.
 
     ## Why it matters
-    The runtime refuses to load the model and names one node at a time; onnxgate reports all of them. `onnx.checker`
-    accepts such a model, because ONNX itself allows the types.
+    The runtime refuses to load the model. `onnx.checker` accepts it, because ONNX itself allows the types.
 
     ## What to do
     Apply one of the changes that the message suggests; all required runtimes support each of them. Common ones are

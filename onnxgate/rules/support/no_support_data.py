@@ -12,15 +12,14 @@ from onnxgate.rules.definition import rule
 @rule(PredictionGap, "no-support-data", level=Level.NOTE, since="0.1.0")
 def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     """
-    No prediction is possible for a release, its kernels or a node.
+    No prediction is possible for a release or a node.
 
-    onnxgate has limits of ONNX Runtime since 1.8.0, and kernels since 1.16.0. For newer releases and custom builds, the
-    runtime stage collects and caches them. Other engines and operators of extensions are checked only in the runtime
-    stage.
+    onnxgate knows the limits of ONNX Runtime since 1.8.0 and its kernels since 1.16.0. The runtime stage collects and
+    caches those of newer releases and custom builds. Other engines and extensions are only checked by running the
+    model.
 
     ## Why it matters
-    A pass of the static stages does not cover what they cannot predict. The runtime stage still loads and runs every
-    model.
+    A pass with `--static` does not cover this; the runtime stage does.
 
     ## What to do
     - Update onnxgate if the release is newer than its data, or

@@ -14,7 +14,7 @@ OPSET_VARIABLE = "ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
 @rule(ModelOnRuntime, "opset-experimental", level=Level.ERROR, since="0.1.0")
 def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A model imports an opset that is still under development in a required runtime.
+    A required runtime supports an imported opset only experimentally.
 
     ## Why it matters
     The release refuses to load the model unless `ALLOW_RELEASED_ONNX_OPSET_ONLY=0` is set in the environment of the

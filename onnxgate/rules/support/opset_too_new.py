@@ -13,7 +13,7 @@ from onnxgate.rules.definition import rule
 @rule(ModelOnRuntime, "opset-too-new", level=Level.ERROR, since="0.1.0")
 def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A model imports an opset that a required runtime does not support.
+    A required runtime does not support an imported opset.
 
     ## Why it matters
     The runtime refuses to load the model, even if no operator of the newer opset is used. Opsets that local functions

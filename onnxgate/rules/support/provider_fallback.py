@@ -12,13 +12,12 @@ from onnxgate.rules.definition import rule
 @rule(ProviderFallback, "provider-fallback", level=Level.WARNING, since="0.1.0")
 def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     """
-    A required provider has no kernel for some nodes of a model, so another provider runs them.
+    A required provider has no kernel for some nodes.
 
-    The rule applies to builds whose kernels are known, such as custom builds that the runtime stage has inspected.
+    The rule applies to builds that the runtime stage has inspected.
 
     ## Why it matters
-    The model still works, but values are copied between devices at each such node, which may cost more than the
-    accelerator saves.
+    Another provider runs them, and values are copied between devices, which may cost more than the accelerator saves.
 
     ## What to do
     - Export the named operators as others, or with types that the provider supports.

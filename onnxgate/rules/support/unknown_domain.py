@@ -13,13 +13,11 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-domain", level=Level.ERROR, since="0.1.0")
 def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A model uses an operator of a domain that a required runtime does not have or that the model does not import.
+    A domain is unknown to a required runtime, or not imported.
 
     ## Why it matters
     The runtime refuses to load the model. The operator needs a library that registers it, or the domain is misspelled
     or belongs to another engine.
-
-    If the target has `extensions`, the runtime stage checks whether they register the operator.
 
     ## What to do
     - Add the package or library to the target: `extensions = ["onnxruntime-extensions"]`, or

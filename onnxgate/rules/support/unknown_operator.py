@@ -13,7 +13,7 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-operator", level=Level.ERROR, since="0.1.0")
 def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A model uses an operator that a required runtime does not have at the imported opset.
+    A required runtime lacks an operator at the imported opset.
 
     ## Why it matters
     The runtime refuses to load the model. Patch releases differ too: ONNX Runtime 1.25.1 has

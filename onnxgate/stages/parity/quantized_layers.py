@@ -45,7 +45,7 @@ class TensorPair:
     kind: Literal["input", "output", "weight"]
     after: str  # value in the quantized model, as float or integer
     before: str = ""  # value before quantization; "" if not available
-    activation: str = ""  # "Relu" or "Clip" if quantization includes it: clipped values are no loss
+    activation: str = ""  # "Relu" or "Clip" if quantization includes it, so that clipping loses nothing
     scale: str = ""  # if `after` is an integer: names of its scale and zero point
     zero: str = ""
 

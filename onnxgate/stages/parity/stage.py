@@ -202,7 +202,7 @@ class _OutputComparer:
                 value=float(abs(count - expected)),
                 bound=0.0,
                 bound_from="type",
-                detail=f"{count} outputs against {expected}",
+                detail=f"{count} outputs instead of {expected}",
             )
             return
         pair: PairKind = "source" if is_onnxruntime(runtime) else "engine"

@@ -23,7 +23,7 @@ FAR = Difference(
     value=0.5,
     bound=1e-5,
     bound_from="type",
-    detail="at [0]: 1.5 against 1; 1 of 4 elements differ",
+    detail="at [0]: 1.5 instead of 1; 1 of 4 elements differ",
 )
 LABELS = msgspec.structs.replace(
     FAR,
@@ -31,9 +31,9 @@ LABELS = msgspec.structs.replace(
     metric="mismatched elements",
     value=2.0,
     bound=0.0,
-    detail="at [3]: 4 against 5; 2 of 64 elements differ",
+    detail="at [3]: 4 instead of 5; 2 of 64 elements differ",
 )
-WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' against 'cut'; 2 of 64 elements differ")
+WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' instead of 'cut'; 2 of 64 elements differ")
 NAMED = 'set for example `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
 
 

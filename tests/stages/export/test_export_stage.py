@@ -311,7 +311,9 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
     made = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
 
     assert made.subject is not None
-    assert made.subject.failure == Failure(type="exit status 0", text="the command did not write `{output}`")
+    assert made.subject.failure == Failure(
+        type="missing output", text="the command exited with status 0 but did not write `{output}`"
+    )
     assert made.subject.place == ENTRY
     assert made.fresh is None
 

@@ -128,7 +128,7 @@ def test_another_number_of_outputs_differs(tmp_path: Path) -> None:
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT)})
     (difference,) = found[0].differences
 
-    assert (difference.metric, difference.output, difference.detail) == ("outputs", "", "2 outputs against 1")
+    assert (difference.metric, difference.output, difference.detail) == ("outputs", "", "2 outputs instead of 1")
     assert _failing(found) == [("source", OLD, "the source"), ("source", NEW, "the source"), ("runtime", OLD, NEW)]
 
 
@@ -140,7 +140,7 @@ def test_figures_are_those_of_the_worst_element(tmp_path: Path) -> None:
 
     assert (named.value, named.bound, named.bound_from) == (0.5, pytest.approx(0.15), "config")
     assert (other.bound, other.bound_from) == (pytest.approx(1.1e-4), "type")
-    assert named.detail == "at [0, 0]: 1.5 against 1; 2 of 2 elements differ"
+    assert named.detail == "at [0, 0]: 1.5 instead of 1; 2 of 2 elements differ"
 
 
 def test_half_precision_inside_widens_the_default(tmp_path: Path) -> None:
