@@ -36,11 +36,11 @@ SHAPES = {"kernel_shape": (4, 3, 3, 3), "w_shape": (1, 9, 4), "r_shape": (1, 9, 
 EXPECTED = {
     "conv": ("missing-kernel", "cast `T` to `tensor(float)`"),
     "mul": ("missing-kernel", "cast `T` to `tensor(int32)`"),
-    "up": ("deprecated-operator", "use `Resize` in its place"),
-    "gru": ("attribute-unsupported", "leave `layout` out"),
+    "up": ("deprecated-operator", "use `Resize` instead"),
+    "gru": ("attribute-unsupported", "remove `layout`"),
     "add": ("type-mismatch", "cast `T` to `tensor(float)`"),
-    "leaky": ("unknown-operator", "use `LeakyRelu` in its place"),
-    "gelu": ("unknown-domain", "use `com.microsoft.Gelu` in its place"),
+    "leaky": ("unknown-operator", "use `LeakyRelu` instead"),
+    "gelu": ("unknown-domain", "use `com.microsoft.Gelu` instead"),
 }
 
 pytestmark = pytest.mark.index
