@@ -173,11 +173,12 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     static = msgspec.structs.replace(files.static, fresh=request.fresh)
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
-    matrix = build_matrix(checked.models, __version__, required=request.target is not None)
+    required = request.target is not None
+    matrix = build_matrix(checked.models, __version__, required=required)
 
     def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
-        return format_check(matrix, report, verbose=verbosity > 0, **shown)
+        return format_check(matrix, report, required=required, verbose=verbosity > 0, **shown)
 
     return checked.report, render_text
 
