@@ -51,8 +51,8 @@ def test_every_known_release(files: Repository) -> None:
         {
             "rule": "ir-version-too-new",
             "node": "",
-            "message": "is stamped with IR version 8",
-            "detail": "reads up to 7",
+            "message": "uses IR version 8",
+            "detail": "supports up to 7",
             "works_since": "1.9.0",
         },
         {
