@@ -268,8 +268,8 @@ def _complete_fix_command(arguments: str, model: str, target: str | None) -> str
     )
 
 
-REFUSING_RULES = frozenset({"not-a-model", "external-data-missing"})
-"""Rules of the file stage whose models no release loads."""
+REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
+"""Rules of the file stage whose models no release loads, unless the data is a Git LFS pointer."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
 """Rules of the file stage whose effect is not predicted, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
@@ -296,7 +296,10 @@ def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
     errors = [rule_hit for rule_hit in hits if rule_hit.stage is Stage.FILE and rule_hit.level is Level.ERROR]
-    refused = _select_reasons([error for error in errors if error.rule in REFUSING_RULES], causes)
+    refused = _select_reasons(
+        [it for it in errors if it.rule in REFUSING_RULES and not _is_pointer(it)],  # a pointer may be long enough
+        causes,
+    )
     doubtful = (
         *_select_reasons([error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule], causes),
         *(  # the file could not be read
