@@ -234,7 +234,8 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
         models=tuple(model for model in checkout.models if model.path in failing),
         lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=(newest,))}),
     )
-    outcome = pipeline.run(msgspec.structs.replace(request, checkout=checkout))
+    static = msgspec.structs.replace(request.static, report_reuse=None)
+    outcome = pipeline.run(msgspec.structs.replace(request, checkout=checkout, static=static))
     fixes = {
         it.fingerprint: it.fix.replace(
             "which all required runtimes support", f"the newest that {newest.name} supports"

@@ -117,6 +117,15 @@ def test_no_cache_replaces_cached_answers(files: Repository) -> None:
     assert files.report("model.onnx") == first
 
 
+def test_reused_static_results_are_counted(files: Repository) -> None:
+    """`-v` shows the use of the cache, and other output does not."""
+    stamped(files, "model.onnx", 10, 21)
+    counts = [files.run("check", "model.onnx", "-v").err.partition(" reused from ")[0] for _ in range(2)]
+
+    assert counts == ["static results: 0 of 1 model", "static results: 1 of 1 model"]
+    assert files.run("check", "model.onnx").err == ""
+
+
 def test_a_fix_without_a_target(files: Repository) -> None:
     """It is about the newest release, because no release is required."""
     text = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 99]> g (float[N] x) => (float[N] y) { y = Neg(x) }'
