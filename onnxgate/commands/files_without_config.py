@@ -66,13 +66,14 @@ def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool, target: s
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
     if target is None:
         findings = list(_soften_findings(findings, models))
+        findings = _suggest_newest_release(findings, request)
     findings = [_adapt_fix(finding, target) for finding in findings]
     outcome = msgspec.structs.replace(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
     )
     report = build_report(request, outcome, fail_on, drawn=drawn)
     ranges = (
-        f"{model.path}: {describe_working_range(model).sentence}"
+        f"{model.path}: {describe_working_range(model, required=target is not None).sentence}"
         for model in models
         if model.path in outcome.gathered.facts
     )
@@ -221,6 +222,30 @@ def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel])
             yield msgspec.structs.replace(finding, level="note", fix="")
 
 
+def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -> list[Finding]:
+    """Return the findings with fixes for the newest release: without a target, no other one is required."""
+    failing = {it.model for it in findings if it.stage == Stage.SUPPORT.value and it.level == "error"}
+    if not failing:
+        return list(findings)
+    checkout = request.checkout
+    newest = checkout.lock.targets[ALL_RELEASES].runtimes[-1]
+    checkout = msgspec.structs.replace(
+        checkout,
+        models=tuple(model for model in checkout.models if model.path in failing),
+        lock=Lock(targets={ALL_RELEASES: LockedTarget(policy="", runtimes=(newest,))}),
+    )
+    static = msgspec.structs.replace(request.static, report_reuse=None)
+    outcome = pipeline.run(msgspec.structs.replace(request, checkout=checkout, static=static))
+    fixes = {
+        it.fingerprint: it.fix.replace(
+            "which all required runtimes support", f"the newest that {newest.name} supports"
+        ).replace("all required runtimes support", f"{newest.name} supports")
+        for it in outcome.findings
+        if it.stage == Stage.SUPPORT.value
+    }
+    return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
+
+
 CONFIG_WORDS = ("onnxgate.toml", "`extensions`", "`exclude`")
 """Words of fixes that require a config."""
 
@@ -238,11 +263,14 @@ def _adapt_fix(finding: Finding, target: str | None) -> Finding:
 def _complete_fix_command(arguments: str, model: str, target: str | None) -> str:
     """Return the command with the model and a target, which it needs if there is no config."""
     options = [word for word in arguments.split() if word.startswith("-")]
-    return shlex.join(["onnxgate", "fix", *options, model, "--target", target or limits.load_limit_table().engine])
+    table = limits.load_limit_table()
+    return shlex.join(
+        ["onnxgate", "fix", *options, model, "--target", target or f"{table.engine}=={list(table.releases)[-1]}"]
+    )
 
 
-REFUSING_RULES = frozenset({"not-a-model", "external-data-missing"})
-"""Rules of the file stage whose models no release loads."""
+REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
+"""Rules of the file stage whose models no release loads, unless the data is a Git LFS pointer."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
 """Rules of the file stage whose effect is not predicted, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
@@ -269,7 +297,10 @@ def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
     errors = [rule_hit for rule_hit in hits if rule_hit.stage is Stage.FILE and rule_hit.level is Level.ERROR]
-    refused = _select_reasons([error for error in errors if error.rule in REFUSING_RULES], causes)
+    refused = _select_reasons(
+        [it for it in errors if it.rule in REFUSING_RULES and not _is_pointer(it)],  # a pointer may be long enough
+        causes,
+    )
     doubtful = (
         *_select_reasons([error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule], causes),
         *(  # the file could not be read

@@ -181,16 +181,22 @@ class WorkingRange(msgspec.Struct, frozen=True):
     omitted: int  # number of reasons that are not in the sentence
 
 
-def describe_working_range(model: MatrixModel) -> WorkingRange:
-    """Describe the working range with the fewest reasons that cover all releases that do not load the model."""
+def describe_working_range(model: MatrixModel, *, required: bool = False) -> WorkingRange:
+    """Describe the working range with the fewest reasons that cover all releases that do not load the model.
+
+    If the releases are `required`, those that do not load it come first.
+    """
     runtimes = [entry.runtime for entry in model.runtimes]
     spans = list_reasons(model)
     groups = [group for state in ("refused", "unknown") for group in _cover_releases(spans, state)]
-    groups.sort(key=lambda group: runtimes.index(group.runtimes[-1]), reverse=True)
+    groups.sort(
+        key=lambda group: (required and group.state == "refused", runtimes.index(group.runtimes[-1])), reverse=True
+    )
     clauses = []
     loading = model.on("loads")
-    if loading:
-        clauses.append(f"loads on {_name_exact_releases(loading, runtimes)}{_describe_doubt(model)}")
+    working = f"{_name_exact_releases(loading, runtimes)}{_describe_doubt(model)}"
+    if loading and not (required and groups):
+        clauses.append(f"loads on {working}")
     for group in groups:
         reasons = _describe_reasons(group, runtimes)
         if clauses:
@@ -200,6 +206,9 @@ def describe_working_range(model: MatrixModel) -> WorkingRange:
             where = name_releases(group.runtimes, runtimes)
             phrase = "does not load" if group.state == "refused" else "could not be predicted"
             clauses.append(f"{phrase} on {where}: {reasons}")
+    if loading and required and groups:
+        engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
+        clauses.append(f"loads on {working.removeprefix(f'{engines.pop()} ') if len(engines) == 1 else working}")
     named = [reason for group in groups for reason in group.named]
     return WorkingRange("; ".join(clauses), tuple(named), len({span.reason for span in spans}) - len(set(named)))
 

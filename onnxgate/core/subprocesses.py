@@ -203,6 +203,7 @@ class CommandRunner:
     """Runs programs that build environments, and tracks those that are running. Safe for several threads."""
 
     def __init__(self) -> None:
+        self.executed: list[str] = []  # commands of uv, npm and the user, as `-v` prints them
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False

@@ -55,18 +55,19 @@ def answer_matrix(matrix: Matrix, report: Report | None = None, *, required: boo
             if finding.rule in rules and (not finding.runtimes or refused.intersection(finding.runtimes))
         ]
         word = VERDICT_WORDS[model.rate(required=required)]
-        answers.append(_answer(model, word, findings, _list_gaps(model, report) if word == "?" else ()))
+        gaps = _list_gaps(model, report) if word == "?" else ()
+        answers.append(_answer(model, word, findings, gaps, required=required))
     return answers
 
 
-def answer_check(matrix: Matrix, report: Report) -> list[ModelAnswer]:
+def answer_check(matrix: Matrix, report: Report, *, required: bool = False) -> list[ModelAnswer]:
     """Return an answer per model, with all errors and warnings of the report of a check."""
     answers = []
     for model in matrix.models:
         findings, gaps = _list_findings(model, report), _list_gaps(model, report)
         levels = {finding.level for finding in findings}
         word = "FAIL" if "error" in levels else "?" if gaps else "warn" if levels else "ok"
-        answers.append(_answer(model, word, findings, gaps))
+        answers.append(_answer(model, word, findings, gaps, required=required))
     return answers
 
 
@@ -79,8 +80,10 @@ def _list_gaps(model: MatrixModel, report: Report | None) -> Sequence[NotDone]:
     return [gap for gap in report.undecided if gap.model == model.path] if report is not None else ()
 
 
-def _answer(model: MatrixModel, word: str, findings: Sequence[Finding], gaps: Sequence[NotDone]) -> ModelAnswer:
-    working = describe_working_range(model)
+def _answer(
+    model: MatrixModel, word: str, findings: Sequence[Finding], gaps: Sequence[NotDone], *, required: bool
+) -> ModelAnswer:
+    working = describe_working_range(model, required=required)
     rules = {span.reason.rule for span in list_reasons(model)}
     faults = [it for it in findings if it.stage == Stage.FILE.value and it.rule in rules and it.level == "error"]
     file_gaps = [gap for gap in gaps if gap.stage == Stage.FILE.value]
@@ -217,6 +220,7 @@ def format_check(
     matrix: Matrix,
     report: Report,
     *,
+    required: bool = False,
     color: bool = False,
     width: int = 0,
     quiet: bool = False,
@@ -227,8 +231,10 @@ def format_check(
     paper = Terminal(color, width)
     lines: list[str] = []
     if not quiet:
-        lines += [*_render_answers(answer_check(matrix, report), paper, verbose), ""]
-        sentences = {f"{model.path}: {describe_working_range(model).sentence}" for model in matrix.models}
+        lines += [*_render_answers(answer_check(matrix, report, required=required), paper, verbose), ""]
+        sentences = {
+            f"{model.path}: {describe_working_range(model, required=required).sentence}" for model in matrix.models
+        }
         remarks = [remark for remark in report.remarks if remark not in sentences]
         lines += [paper.ink("notes", "heading")] if remarks else []
         for remark in remarks:

@@ -306,7 +306,7 @@ def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
 
 def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
     """Return the models to list with their cells, and the number of the others by their uniform state."""
-    matrix = wording.cells_by_model(report)
+    matrix = wording.table_cells(report)
     if len(matrix) <= MAX_LISTED:
         return matrix, {}
     states = {model: {cell.state for cell in row.values()} for model, row in matrix.items()}

@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
-from onnxgate.core.findings import name_runtimes, runtime_sort_key
-from onnxgate.core.report import Against, Cell, Change, Finding, Measured, NotDone, Report, ReportedPlace
+from onnxgate.core.findings import Stage, name_runtimes, runtime_sort_key
+from onnxgate.core.report import Against, Cell, CellState, Change, Finding, Measured, NotDone, Report, ReportedPlace
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 
 LEVELS = ("error", "warning", "note")
 STATE_MEANINGS = {
     "pass": "pass",
-    "warning": "warning",
+    "warning": "warning or ignored finding",
     "fail": "fail",
     "predicted": "predicted, not run",
     "not predicted": "could not be predicted, not run",
@@ -33,7 +34,12 @@ STATE_WORDS = {
     "not asked": "–",
 }
 """State of a cell -> word in tables."""
-WORD_MEANINGS = {"ok*": "predicted, not run", "?": "could not be checked", "–": "not checked"}
+WORD_MEANINGS = {
+    "ok*": "predicted, not run",
+    "warn": "warning or ignored finding",
+    "?": "could not be checked",
+    "–": "not checked",
+}
 """Words of tables that need an explanation."""
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
 NOT_PREDICTED = "could not be predicted, and was not run"
@@ -259,6 +265,32 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
     return table
+
+
+QUIET_STATES: tuple[CellState, ...] = ("pass", "predicted", "not predicted", "not asked")
+"""States that hide an ignored finding."""
+
+
+def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
+    """Return model -> runtime -> cell for tables: a warning if the config ignores a finding about this runtime."""
+    ignored: dict[str, list[Finding]] = {}
+    for finding in report.findings:
+        if finding.ignored and finding.level != "note" and finding.model:
+            ignored.setdefault(finding.model, []).append(finding)
+    return {
+        model: {
+            runtime: replace(cell, state="warning")
+            if cell.state in QUIET_STATES and any(_concerns(it, runtime) for it in ignored.get(model, ()))
+            else cell
+            for runtime, cell in row.items()
+        }
+        for model, row in cells_by_model(report).items()
+    }
+
+
+def _concerns(finding: Finding, runtime: str) -> bool:
+    """Return whether a finding is about a runtime, or about the file on all runtimes."""
+    return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
 
 
 CHANGE_KINDS = {"added": "is new", "removed": "is removed", "renamed": "is renamed", "changed": "changed"}

@@ -66,6 +66,8 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
         builds = _load_custom_builds(request, planned)
         requests = _create_support_requests(request, models, planned, builds)
     files = analyzer.files(checkout.project, models, checkout.lock, requests)
+    if request.static.report_reuse is not None:
+        request.static.report_reuse(analyzer.reused_files, len(models))
     required = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
     files = tuple(replace(file, runtimes=required.get(file.path, ())) for file in files)
     comparisons, lock = _compare_with_lock(checkout, stages, files)

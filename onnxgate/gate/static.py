@@ -129,6 +129,7 @@ class StaticAnalyzer:
         self._children = ProcessPool(jobs, defer_initialization)
         self._unchanged = unchanged
         self._digests = digests
+        self.reused_files = 0  # number of models that were not read, because their results are cached
         self._predicted: dict[
             str, tuple[SupportQuery, SupportResult]
         ] = {}  # by model, computed while its file was read
@@ -171,6 +172,7 @@ class StaticAnalyzer:
         queries = [
             FileQuery(model, requests.get(model.path)) for model, file in zip(models, current, strict=True) if not file
         ]
+        self.reused_files = len(models) - len(queries)
         answers = iter(self._read(queries))
         files = [
             file or self._accept_reading(next(answers), model, key, requests.get(model.path))

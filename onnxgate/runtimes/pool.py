@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shlex
 import sys
 import tempfile
 import threading
@@ -17,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 
 from onnxgate.core.errors import UnavailableError
-from onnxgate.core.jobs import Job, Load, Observation, Probe, Run, Unavailable
+from onnxgate.core.jobs import Command, Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
 from onnxgate.core.subprocesses import WorkerProcess, start_program
 from onnxgate.project.engines import engine_family, runs_on_node
@@ -49,7 +50,10 @@ class Progress:
         """Handle the start of an activity: `onnxruntime 1.18.1` starts `prepare`, or `run classifier.onnx`."""
 
     def finished(self, worker: str, activity: str, outcome: str) -> None:
-        """Handle the outcome: `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`."""
+        """Handle the outcome of an activity.
+
+        It is `created`, `reused`, `ready`, `completed`, `refused`, `crashed`, `timed-out` or `unavailable`.
+        """
 
 
 class WorkerPool:
@@ -86,6 +90,11 @@ class WorkerPool:
     def show(self, *folders: Path) -> None:
         """Make these folders readable for engines that start after this call. Files of a job are always readable."""
         self._state.readable.update(sandbox.readable_paths(folder.absolute() for folder in folders))
+
+    @property
+    def environments(self) -> Environments:
+        """The environments of the engines."""
+        return self._state.environments
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -255,7 +264,9 @@ class WorkerThread(threading.Thread):
         except UnavailableError as error:
             progress.finished(spec.name, PREPARE_ACTIVITY, "unavailable")
             return Unavailable(reason=error.message, hint=error.hint or "")
-        progress.finished(spec.name, PREPARE_ACTIVITY, "ready")
+        created = spec.runtime.name in environments.created
+        outcome = "ready" if spec.interpreter else "created" if created else "reused"
+        progress.finished(spec.name, PREPARE_ACTIVITY, outcome)
         return prepared
 
     def _complete(self, queued: QueuedJob) -> None:
@@ -282,6 +293,8 @@ class WorkerThread(threading.Thread):
         activity = queued.job.tag
         if isinstance(queued.job, Load | Run):
             activity += f" {Path(queued.job.model).name}"
+        if isinstance(queued.job, Command):
+            self._pool.environments.commands.executed.append(shlex.join(queued.job.argv))
         self._pool.progress.started(self._spec.name, activity)
         began = time.monotonic()
         observation = self._run_or_restart(session, queued)
@@ -351,6 +364,8 @@ class WorkerThread(threading.Thread):
         try:
             folder = self._folder = self._folder or WorkerFolder()
             argv = self._argv(interpreter, permissions, folder)
+            if not self._spec.engine:  # a toolchain
+                self._pool.environments.commands.executed.append(shlex.join(argv))
             with self._session_lock:
                 if self._pool.closing.is_set():
                     raise CancelledError

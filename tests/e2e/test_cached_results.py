@@ -79,6 +79,9 @@ def test_reused_results_are_reported(alone: Repository) -> None:
     assert (before["counts"]["reused"], after["counts"]["reused"]) == (0, 4)
     assert before["cells"] == after["cells"]
     assert "4 results reused from cache (disable with `--no-cache`)" in alone.run("check", "-v").out
+    lines = alone.run("check", "-v", "--no-cache").err.splitlines()
+    assert any(line.startswith("environments: ") for line in lines)
+    assert any("environment reused (" in line for line in lines)
     assert alone.report("--seed", "1")["counts"]["reused"] == 0
 
 

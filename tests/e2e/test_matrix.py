@@ -15,6 +15,8 @@ from onnxgate.core.report_json import build_schema
 from tests.harness.repositories.user_repository import Repository
 from tests.harness.version_models import EQUAL, RELEASES, UNKNOWN, stamped, write_model
 
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 16\n"
+
 QUANTIZED = (
     "g (float[1, 32] x) => (float[1, 1] y) <uint8[1, 1, 16] b = {" + ", ".join("0" * 16) + "}, float[1] s = {1.0}> {"
     " [product] y = com.microsoft.MatMulNBits <K = 32, N = 1, bits = 4, block_size = 32> (x, b, s) }"
@@ -200,13 +202,28 @@ def test_the_order_of_reasons(files: Repository) -> None:
     weight = twins.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=1)
     weight.external_data.add(key="location", value="weights.bin")
     onnx.save(twins, files.folder / "data.onnx")
-    files.write("weights.bin", "short")
+    files.write("weights.bin", POINTER)
     data, versions = matrix(files, "data.onnx", "versions.onnx", "--target", "onnxruntime==1.31.1", status=1)["models"]
 
     assert [each["rule"] for each in data["runtimes"][0]["reasons"]] == ["invalid-model", "external-data-corrupt"]
     assert [each["rule"] for each in versions["runtimes"][0]["reasons"]] == [
         *("opset-too-new", "opset-experimental", "unknown-operator")
     ]
+
+
+def test_data_that_is_too_short(files: Repository) -> None:
+    """No release loads the model: `check` and `matrix` fail alike."""
+    text = '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x) => (float[4] y) { y = Add(x, w) }'
+    model = onnx.parser.parse_model(text)
+    weight = model.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=1)
+    weight.external_data.add(key="location", value="weights.bin")
+    onnx.save(model, files.folder / "model.onnx")
+    files.write("weights.bin", "short")
+    checked, shown = (files.run(name, "model.onnx", status=1).out for name in ("check", "matrix"))
+    line = checked.splitlines()[0]
+
+    assert line.startswith("FAIL  model.onnx: stores weights in `weights.bin`, which ")
+    assert line in shown
 
 
 def test_an_operator_that_no_release_has(files: Repository) -> None:

@@ -88,6 +88,15 @@ def check(repository: Repository, status: int = 0) -> str:
     return repository.run("check", "-v", "--stage", "file,export", "models/classifier.onnx", status=status).out
 
 
+def test_the_command_of_an_export_is_shown(made: Repository) -> None:
+    """`-v` prints what is executed, with the real paths."""
+    lines = made.run("check", "--stage", "export", "-v", "--no-cache").err.splitlines()
+    commands = [line for line in lines if line.startswith("command: ")]
+
+    assert [line for line in commands if " make.py " in line]
+    assert len(set(commands)) == len(commands)
+
+
 @pytest.mark.torch
 def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
     """The first check exports twice, and so does a check after a code change that only the other seed exposes."""

@@ -180,7 +180,7 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
     list(judge(many, plan, tmp_path, "--static", *paths))
 
     assert whole == many.run("merge", str(tmp_path), "--output", "json").out
-    assert json.loads(whole)["scope"].endswith("2 other models not selected")
+    assert json.loads(whole)["scope"].endswith("2 models not selected")
 
 
 def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
-from onnxgate.core.report import Measured
-from onnxgate.formats import wording
-from tests.harness.reports.sample_reports import not_done, report, runtime
+from onnxgate.core.report import Cell, Measured
+from onnxgate.formats import html, markdown, text, wording
+from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, runtime
 
 
 @pytest.mark.parametrize(
@@ -97,3 +99,26 @@ def test_a_budget_is_no_difference_of_outputs() -> None:
         "m: `y`: max difference 1 (tolerance 9, p)",
     ]
     assert "m: at most 2.91 times the time" in wording.describe_measurement(ratios[2])
+
+
+def test_an_ignored_refusal_is_a_warning_in_tables() -> None:
+    """The cell of a release that refuses a model is never `ok` because the config ignores the finding."""
+    refused, loads = (f"onnxruntime {minor}" for minor in MINORS[:2])
+    cells = tuple(Cell(model="m.onnx", runtime=name, state="predicted") for name in (refused, loads))
+    ignored = finding(model="m.onnx", runtimes=(refused,), ignored="known")
+    runtimes = tuple(runtime(minor) for minor in MINORS[:2])
+    shown = report(findings=(ignored,), cells=cells, runtimes=runtimes)
+
+    assert "m.onnx  warn    ok*\n" in text.format(shown)
+    assert "ok*: predicted, not run; warn: warning or ignored finding" in text.format(shown)
+    assert "| `m.onnx` | warn | ok\\* |" in markdown.format(shown)
+    assert re.findall(r'<td class="(\w+)"', html.format(shown)) == ["warning", "predicted"]
+
+
+def test_an_ignored_note_does_not_change_tables() -> None:
+    """A note is not a warning."""
+    name = f"onnxruntime {MINORS[0]}"
+    noted = finding(model="m.onnx", level="note", runtimes=(name,), ignored="known")
+    shown = report(findings=(noted,), cells=(Cell(model="m.onnx", runtime=name, state="pass"),))
+
+    assert wording.table_cells(shown)["m.onnx"][name].state == "pass"

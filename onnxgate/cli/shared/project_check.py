@@ -19,7 +19,7 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
 from onnxgate.core.report import Report
-from onnxgate.core.text import join_phrases
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
@@ -137,6 +137,18 @@ def _print_note(text: str, options: CommonOptions) -> None:
         click.echo(escape_log_line(f"note: {text}"), err=True)
 
 
+def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
+    """Return a function that prints how many static results were reused; None without `-v`."""
+    if not options.verbose or options.quiet:
+        return None
+
+    def print_reuse(reused: int, models: int) -> None:
+        line = f"static results: {reused} of {pluralize(models, 'model')} reused from {static_dir()}"
+        click.echo(escape_log_line(line), err=True)
+
+    return print_reuse
+
+
 def _find_own_configs(path: Path) -> set[Path | None]:
     """Return the nearest config to a file, or to a folder; if a folder has none, those of the models in it."""
     folder = Path(os.path.realpath(path if path.is_dir() else path.parent))
@@ -170,14 +182,15 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
         if is_given:
             raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create one")
     files = make_request(request.paths, request.target, options.start, options.jobs)
-    static = msgspec.structs.replace(files.static, fresh=request.fresh)
+    static = msgspec.structs.replace(files.static, fresh=request.fresh, report_reuse=_print_reuse(options))
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
-    matrix = build_matrix(checked.models, __version__, required=request.target is not None)
+    required = request.target is not None
+    matrix = build_matrix(checked.models, __version__, required=required)
 
     def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
-        return format_check(matrix, report, verbose=verbosity > 0, **shown)
+        return format_check(matrix, report, required=required, verbose=verbosity > 0, **shown)
 
     return checked.report, render_text
 
@@ -205,7 +218,7 @@ def _check_project(
         baseline=_choose_baseline(project, request, options),
         share=share,
         caches=RunCaches(_results_folder(request.stages), fresh=request.fresh, inputs=inputs_dir, support=support_dir),
-        static=StaticSettings(options.jobs, static_dir, request.fresh),
+        static=StaticSettings(options.jobs, static_dir, request.fresh, _print_reuse(options)),
     )
     outcome = pipeline.run(gate_request)
     snippets: Snippets = {}

@@ -49,7 +49,11 @@ def open_pool_with_progress(
         with open_pool(project, options, log, meter) as pool:
             yield pool
     if options.verbose and not options.quiet:
-        for line in log.lines(each=options.verbosity > 1):
+        log_lines = log.lines(each=options.verbosity > 1)
+        if log_lines:
+            log_lines.insert(0, f"environments: {pool.environments.folder}")
+        commands = (f"command: {command}" for command in dict.fromkeys(pool.environments.commands.executed))
+        for line in (*log_lines, *commands):
             click.echo(escape_log_line(line), err=True)
     print_limit_notes(pool, options)
 

@@ -157,7 +157,7 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None
-    matrix = wording.cells_by_model(report)
+    matrix = wording.table_cells(report)
     rows = []
     for model, cells in matrix.items():
         name = render_code(truncate(model))
@@ -201,11 +201,15 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
     return tag("ul", items, note, class_="legend")
 
 
+TABLE_ANCHORS = {"undecided": "undecided", "skipped": "skipped", "warning": "ignored"}
+"""State of a cell without findings -> id of the section that explains it."""
+
+
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
     state = cell.state if cell else "not asked"
     style = state.replace(" ", "-") + (" compared" if cell and cell.compared else "")
     findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
-    anchor = f"finding-{findings[0]}" if findings else state if state in ("undecided", "skipped") else ""
+    anchor = f"finding-{findings[0]}" if findings else TABLE_ANCHORS.get(state, "")
     label = wording.STATE_MEANINGS[state] + (f"; {pluralize(len(findings), 'finding')}" if findings else "")
     word = wording.STATE_WORDS[state]
     if not anchor:

@@ -99,7 +99,7 @@ def describe_left_out(request: GateRequest, models: int) -> list[str]:
     parts = [f"skipped stages: {', '.join(left_out)}"] if left_out else []
     others = len(request.project.models()) - models
     if others > 0:
-        parts.append(f"{others} other model{'s' if others > 1 else ''} not selected")
+        parts.append(f"{others} model{'s' if others > 1 else ''} not selected")
     if request.selection.inputs.cases:
         parts.append("other input cases not selected")
     return parts

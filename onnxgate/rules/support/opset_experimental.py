@@ -27,6 +27,8 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
     for domain, version in subject.experimental_opsets.items():
         newest, since = subject.runtime.newest_opsets[domain], subject.opset_works_since.get(domain, "")
         raised = f"raise the target to {since}" if since else "wait for a release that supports it"
+        of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
+        export = f"export at opset {subject.common_opsets[domain]}{of_domain}, which all required runtimes support"
         yield Hit(
             subject.place,
             f"imports opset {version} of `{domain}`, which is under development",
@@ -36,7 +38,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
                 f"supports up to {newest}, and {version} only with `{OPSET_VARIABLE}`",
                 works_since=since,
             ),
-            fix=f"export at opset {subject.common_opsets[domain]}, which all required runtimes support, or {raised}",
+            fix=f"{export}, or {raised}",
         )
     for operation in subject.experimental:
         yield Hit(

@@ -55,6 +55,7 @@ class Environments:
         self._cache = cache
         self._offline = offline
         self.commands = CommandRunner()
+        self.created: set[str] = set()  # names of the runtimes whose environment was created by this object
         self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
         self._unreachable = ""  # why the index could not be reached; it is not contacted again
         self._interpreters: dict[str, Path | UnavailableError] = {}
@@ -62,6 +63,11 @@ class Environments:
         self._leases = EnvironmentLeases()
         npm_cache = shared / wheels.NPM_FOLDER if shared else None
         self.node = node.NodeBuilder(self.commands, offline=offline, npm_cache=npm_cache)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that contains the environments."""
+        return self._cache / storage.ENVIRONMENTS
 
     def prepare(
         self,
@@ -150,7 +156,11 @@ class Environments:
             except filelock.Timeout:
                 continue
             try:
-                return slot.ready() or slot.build(build)
+                if ready := slot.ready():  # another process built it
+                    return ready
+                program = slot.build(build)
+                self.created.add(runtime.name)
+                return program
             finally:
                 lock.release()
         raise UnavailableError(

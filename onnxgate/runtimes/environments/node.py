@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import threading
 from collections.abc import Sequence
@@ -130,6 +131,7 @@ class NodeBuilder:
         offline = ["--offline"] if self._offline else []
         cache = ["--cache", str(self._npm_cache), "--prefer-offline"] if self._npm_cache else []
         command = [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)]
+        self._commands.executed.append(shlex.join(["npm", *command[1:]]))
         ended = self._commands.run(command, timeout_s=INSTALL_TIMEOUT_S)
         if ended.status != 0:
             raise self._not_installed(ended, runtime)

@@ -17,6 +17,8 @@ import platformdirs
 
 from onnxgate.core.files import remove_path, replace_atomically
 
+ENVIRONMENTS = "environments"
+"""Name of the folder of environments in the cache."""
 LAYOUT_VERSION = 1
 """Version of the folder layout; after a change, all environments are created again."""
 
@@ -148,4 +150,4 @@ def environment_slot(cache: Path, name: str, identity: Iterable[str], program: s
     """Return the slot of the environment `name`; its key depends on `identity` and this platform."""
     words = [f"layout {LAYOUT_VERSION}", sys.platform, platform.machine(), *identity]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
-    return EnvironmentSlot(cache / "environments" / f"{name}-{key[:12]}", key, program)
+    return EnvironmentSlot(cache / ENVIRONMENTS / f"{name}-{key[:12]}", key, program)

@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import os
 import re
+import shlex
 import shutil
 import sys
 import sysconfig
@@ -219,7 +220,9 @@ def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
 
 def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
     """Run uv, with the user's settings. Raises `UnavailableError` if it is not installed."""
-    return commands.run([find_uv(), *arguments], timeout_s=timeout_s, stdin=stdin)
+    uv = find_uv()
+    commands.executed.append(shlex.join(["uv", *arguments]))
+    return commands.run([uv, *arguments], timeout_s=timeout_s, stdin=stdin)
 
 
 LOCATE_TIMEOUT_S = 120
