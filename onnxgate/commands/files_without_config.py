@@ -197,19 +197,21 @@ def _is_pointer(rule_hit: RuleHit) -> bool:
 def _find_undecided_models(
     models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None
 ) -> Iterator[IncompleteCheck]:
-    """Yield models without a verdict: the prediction is unknown on releases that decide it."""
+    """Yield models without a verdict: the prediction is unknown on releases that decide it.
+
+    Models with an error of the file stage are left out: they fail, or are undecided as Git LFS pointers.
+    """
+    errors = {it.hit.model for it in outcome.gathered.judged if it.stage is Stage.FILE and it.level is Level.ERROR}
     for model in models:
         undecided = model.rate(required=target is not None) == "undecided" or (
             target is not None and model.on("unknown")
         )
-        if model.path in outcome.blocked or not undecided:
+        if model.path in outcome.blocked or model.path in errors or not undecided:
             continue
-        unknown = [entry for entry in model.runtimes if entry.state == "unknown"]
-        if all(reason == NO_KERNELS or not reason.rule for entry in unknown for reason in entry.reasons):
-            runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
-            required = f" --target {shlex.quote(target)}" if target else ""
-            hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
-            yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
+        runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
+        required = f" --target {shlex.quote(target)}" if target else ""
+        hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
+        yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:

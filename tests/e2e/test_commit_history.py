@@ -230,5 +230,5 @@ def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path
     asked = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
 
     assert "no baseline: the previous commit is unknown; set `--against REF`" in text
-    assert "`--against HEAD^1`: it is `" in asked.err
+    assert "`--against HEAD^1`: the commit is `" in asked.err
     assert "`fetch-depth: 2` for `HEAD^1`" in asked.err

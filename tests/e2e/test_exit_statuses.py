@@ -41,7 +41,7 @@ def test_undecided(broken: Repository) -> None:
     last = ended.out.splitlines()[-1]
 
     assert last.startswith("undecided: 1 model on 2 runtimes")
-    assert "1 other model not selected" in last
+    assert "1 model not selected" in last
 
 
 @pytest.mark.parametrize(

@@ -272,4 +272,4 @@ def test_a_cache_is_used_and_never_trusted(scene: Scene, repository: Consumer, t
     assert [] == [said for said in second.annotations() if said.name != "notice"]
     warnings = [said.data for said in third.annotations() if said.name == "warning"]
     assert [True, True] == [name in said for name, said in zip((wheel.name, linked.name), warnings, strict=True)]
-    assert "are fetched again" in third.log()
+    assert "will be downloaded again" in third.log()
