@@ -88,7 +88,7 @@ def _describe_scope(request: GateRequest) -> str:
     if request.share is None:
         return "; ".join(describe_left_out(request, len(request.models)))
     others = len(request.share.all_models) - len(request.models)
-    models = f"{others} other models" if others > 1 else "1 other model"
+    models = f"{others} models" if others > 1 else "1 model"
     scope = f"{request.share}: {models} in other shards" if others else f"{request.share} with all models"
     return "; ".join([scope, *describe_left_out(request, len(request.share.all_models))])
 

@@ -85,7 +85,7 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
     assert report["verdict"] == "fail"
     assert "fault of onnxgate" not in json.dumps(report)
     assert lost.keys() <= {f"{name}.onnx" for name in (*CRASHING, *GREEDY)}
-    assert all("crashed the process" in each or "of memory" in each for each in lost.values())
+    assert all(" crashed (" in each or "of memory" in each for each in lost.values())
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,8 @@ def test_what_is_not_followed_is_no_pass(report: dict[str, object], name: str) -
     undecided = report["undecided"]
     assert isinstance(undecided, list)
 
-    assert [each for each in said_of(report, name) if "has no complete prediction: " in each and "its local functions " in each]
+    unpredicted = [each for each in said_of(report, name) if "has no complete prediction: " in each]
+    assert ["its local functions " in each for each in unpredicted] == [True]
     assert f"{name}.onnx" in {each["model"] for each in undecided}
 
 

@@ -158,7 +158,7 @@ def test_what_the_user_sees(here: Path) -> None:
 
 
 def _about(name: str, said: str) -> str:
-    return "\n\n".join(part for part in said.split("\n\n") if part.startswith(f"{name}\n"))
+    return "\n".join(line for line in said.splitlines() if line[6:].startswith(f"{name}: "))
 
 
 @pytest.mark.parametrize("pattern", ["../other/*.onnx", "/etc/*", "models/../../*.onnx", "~/m.onnx", "C:\\m.onnx"])
