@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -21,7 +21,8 @@ from onnxgate.commands.fix.pipeline import FixOptions, FixResult, fix_models, fi
 from onnxgate.core.errors import LockError, OnnxgateError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import STATIC_STAGES
-from onnxgate.core.text import pluralize
+from onnxgate.core.report import Finding
+from onnxgate.core.text import pluralize, suggest_spelling
 from onnxgate.formats import model_diff
 from onnxgate.gate.request import Baseline, GateRequest
 from onnxgate.project.config.project import Project
@@ -29,6 +30,7 @@ from onnxgate.project.git.baseline import choose_baseline
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock
+from onnxgate.rules import by_id
 from onnxgate.runtimes.environments.storage import cache_dir
 
 BACKUP_FOLDER = "backups"
@@ -37,7 +39,7 @@ STATE_PHRASES = {
     "unchanged": "with nothing to fix",
     "repaired": "repaired",
     "unsafe": "that `--unsafe` can repair",
-    "unfixable": "without an automatic fix",
+    "unfixable": "not repaired",
     "failed": "whose repair failed verification",
     "unverified": "whose repair could not be verified",
     "unreadable": "that could not be read",
@@ -77,28 +79,46 @@ def command(
     """Repair models, and verify each repair before it is written.
 
     The repaired model must pass the static stages and compute the same outputs as the original on every locked runtime,
-    with both optimization levels. The original file is kept as a backup in the cache.
+    with both optimization levels. With --target or without a config, no runtime is started: the outputs are compared on
+    the reference evaluator of the onnx package only. The original file is kept as a backup in the cache.
 
-    Exit status: 0 if nothing is left to fix; 1 if findings remain, or --dry-run found a repair; 3 if a repair could not
-    be verified or written.
+    Without --target and without a config, only findings that do not depend on a release are fixed.
+
+    Exit status: 0 if no error remains; 1 if errors remain, a repair was rejected or requires --unsafe, or --dry-run
+    found a repair; 3 if a repair could not be verified or written, or a file could not be read.
     """
     fixable = fixable_rules()
     for rule in rules:
+        hint = f"rules with an automatic fix: {', '.join(sorted(fixable))}"
+        if rule not in by_id:
+            raise UsageError(f"unknown rule `{rule}`{suggest_spelling(rule, by_id)}", hint=hint)
         if rule not in fixable:
-            hint = f"use one of {', '.join(sorted(fixable))}"
             raise UsageError(f"`{rule}` has no automatic fix", hint=hint)
     fix_options = FixOptions(frozenset(rules), unsafe)
     project, request, runs = _make_request(paths, target, against, options)
     counts: Counter[str] = Counter()
     accepted = 0
+    unlocked = False
+    remaining: list[tuple[Finding, bool]] = []  # with whether no fix applies to it
     for state, repair in _fix_models(project, request, fix_options, options, runs=runs, dry_run=dry_run):
         counts[state] += 1
         accepted += repair.accepted
-    print_wrapped([_render_summary(counts, dry_run=dry_run, locked=runs, named=bool(paths))])
+        unlocked = unlocked or (runs and (repair.unlocked or (state == "repaired" and not dry_run)))
+        left = repair.findings if state == "not written" else ()
+        is_final = state in {"repaired", "unfixable"}
+        if state != "unreadable":
+            findings = dict.fromkeys((*repair.remaining, *left))
+            remaining += [(finding, is_final or finding.rule not in fixable) for finding in findings]
+    summary = _render_summary(counts, dry_run=dry_run, named=bool(paths))
+    summary += _render_remaining(remaining)
+    print_wrapped([f"{summary}; run `onnxgate lock` next" if unlocked else summary])
+    if counts and target is None and not runs:
+        print_wrapped(["note: problems with releases were not checked; use `--target` to fix these as well"])
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} ignored by `[[ignore]]`"
         print_wrapped([f"note: {ignored}; use `--no-ignores` to fix these as well"])
-    if counts["unsafe"] or counts["unfixable"] or counts["failed"] or (dry_run and counts["repaired"]):
+    has_errors = any(final and (it.level == "error" or it.rule in fixable) for it, final in remaining)
+    if has_errors or counts["unsafe"] or counts["failed"] or (dry_run and counts["repaired"]):
         return EXIT_FAIL  # a known problem takes precedence
     return EXIT_UNDECIDED if counts["unverified"] or counts["unreadable"] or counts["not written"] else 0
 
@@ -157,7 +177,9 @@ def _apply_result(
     lines = list(_render_result(repair, options))
     if repair.state != "repaired":
         reason = f": {repair.reason}" if repair.reason else ""
-        return repair.state, [*lines, f"  not written{reason}", *_hint_lines(repair.hint), ""]
+        if repair.state == "unfixable" and not repair.unfixed:
+            reason = ": no automatic fix"
+        return repair.state, [*lines, *_render_others(repair), f"  not written{reason}", *_hint_lines(repair.hint), ""]
     if dry_run:
         return repair.state, [*lines, "  not written (dry run)", *_render_follow_ups(repair), ""]
     try:
@@ -189,7 +211,8 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
-    """Yield notes about further changes that the user has to make."""
+    """Yield the remaining findings, and notes about further changes that the user has to make."""
+    yield from _render_others(repair)
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
         yield f"  note: re-exporting from `{made_from}` will undo this fix; update the source too"
@@ -197,15 +220,31 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
         yield f"  note: `{name}` is no longer used; remove it unless another model uses it"
 
 
+def _render_others(repair: FixResult) -> Iterator[str]:
+    """Yield the remaining findings that are not listed yet, as they have no automatic fix."""
+    for finding in repair.remaining:
+        if finding not in repair.findings:
+            yield f"  not fixed: {finding.level} {finding.rule}: {finding.message}"
+            yield from _hint_lines(finding.fix)
+
+
 def _hint_lines(text: str | None) -> list[str]:
     return [f"    hint: {text}"] if text else []
 
 
-def _render_summary(counts: Counter[str], *, dry_run: bool, locked: bool, named: bool) -> str:
+def _render_summary(counts: Counter[str], *, dry_run: bool, named: bool) -> str:
     if not counts:
         return f"nothing to fix: {'the paths match no model' if named else 'there are no models'} in this project"
     if not counts.keys() - {"unchanged"}:
         return f"nothing to fix in {pluralize(counts['unchanged'], 'model')}"
     nouns = {**STATE_PHRASES, "repaired": "that can be repaired"} if dry_run else STATE_PHRASES
-    summary = ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
-    return f"{summary}; run `onnxgate lock` next" if counts["repaired"] and locked and not dry_run else summary
+    return ", ".join(f"{pluralize(counts[state], 'model')} {noun}" for state, noun in nouns.items() if counts[state])
+
+
+def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
+    """Return "; 1 finding remains: `missing-kernel` (no automatic fix)", and "" if there is none."""
+    if not remaining:
+        return ""
+    names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)
+    verb = "remains" if len(remaining) == 1 else "remain"
+    return f"; {pluralize(len(remaining), 'finding')} {verb}: {', '.join(names)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 
+from tests.conftest import ROOT
 from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository
 
@@ -19,6 +20,40 @@ PROVEN = """\
     onnxruntime 1.24.4: bit-identical
     onnxruntime 1.31.1: bit-identical
 """
+NOT_CHECKED = "note: problems with releases were not checked; use `--target` to fix these as well\n"
+BROKEN = ROOT / "fixtures" / "projects" / "broken" / "models"
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "summary"),
+    [
+        (
+            "frames",
+            "onnxruntime>=1.16",
+            "1 model repaired; 1 finding remains: `missing-kernel` (no automatic fix)",
+        ),
+        (
+            "mixed-precision",
+            "onnxruntime>=1.16",
+            "1 model not repaired; 1 finding remains: `type-mismatch` (no automatic fix)",
+        ),
+        (
+            "trees",
+            "onnxruntime",
+            "1 model not repaired; 3 findings remain: `ir-version-too-new` (no automatic fix), `opset-too-new` "
+            "(no automatic fix)",
+        ),
+    ],
+)
+def test_remaining(name: str, target: str, summary: str, files: Repository) -> None:
+    """Findings that remain are named, and the command fails; a model that would not load anyway is unchanged."""
+    before = (BROKEN / f"{name}.onnx").read_bytes()
+    path = files.folder / f"{name}.onnx"
+    path.write_bytes(before)
+    ended = files.run("fix", path.name, "--target", target, status=1)
+
+    assert ended.out.endswith(f"\n{summary}\n")
+    assert (path.read_bytes() == before) == summary.startswith("1 model not repaired")
 
 
 @pytest.mark.index
@@ -33,7 +68,7 @@ def test_broken(project: Callable[[str], Repository]) -> None:
     assert said.endswith("1 model with nothing to fix, 1 model repaired; run `onnxgate lock` next\n")
     kept = next(line for line in said.splitlines() if "backup of the old file" in line).rpartition(": ")[2]
     assert (Path(kept).read_bytes(), onnx.load(model).ir_version) == (before, 10)
-    assert broken.run("fix", "models/ir-13.onnx").out == "nothing to fix in 1 model\n"
+    assert broken.run("fix", "models/ir-13.onnx").out == "nothing to fix in 1 model; run `onnxgate lock` next\n"
     broken.run("check", "models/ir-13.onnx", "--stage", "file,support,runtime,parity")
 
 
@@ -57,9 +92,9 @@ def test_files(files: Repository) -> None:
 
     assert "not written (dry run)" in files.run("fix", "m.onnx", "--dry-run", status=1).out
     assert onnx.load(path).doc_string == "/home/ada/net.py"
-    assert files.run("fix", "m.onnx").out.endswith("\n1 model repaired\n")
+    assert files.run("fix", "m.onnx").out.endswith(f"\n1 model repaired\n{NOT_CHECKED}")
     assert onnx.load(path).doc_string == "net.py"
-    assert files.run("fix", "m.onnx").out == "nothing to fix in 1 model\n"
+    assert files.run("fix", "m.onnx").out == f"nothing to fix in 1 model\n{NOT_CHECKED}"
 
 
 def test_nothing_asked(small: Repository) -> None:
@@ -84,15 +119,17 @@ def test_target(files: Repository) -> None:
     model = parse()
     model.ir_version = 13
     path = write(files.folder / "m.onnx", model)
-    assert files.run("fix", "m.onnx").out == "nothing to fix in 1 model\n"
+    assert files.run("fix", "m.onnx").out == f"nothing to fix in 1 model\n{NOT_CHECKED}"
 
     files.run("fix", "m.onnx", "--target", "onnxruntime>=1.18")
     assert onnx.load(path).ir_version == 10
 
 
 def test_misused(files: Repository) -> None:
-    """`--rule` with a rule that has no automatic fix is a usage error."""
+    """`--rule` with a rule that has no automatic fix, or does not exist, is a usage error."""
     assert "`run-failed` has no automatic fix" in files.run("fix", "m.onnx", "--rule", "run-failed", status=2).err
+    unknown = files.run("fix", "m.onnx", "--rule", "ir-version-to-new", status=2).err
+    assert unknown.startswith("error: unknown rule `ir-version-to-new`; did you mean `ir-version-too-new`?\n")
 
 
 def test_without_a_lock(files: Repository) -> None:

@@ -19,7 +19,7 @@ from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import link_or_copy
-from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.core.findings import STATIC_STAGES, Stage
 from onnxgate.core.jobs import Command, CommandResult, Completed
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.report import Finding
@@ -40,9 +40,13 @@ from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, hi
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
 """Rules that find every change of a model."""
+LOCK_RULES = frozenset({"model-changed", "unlocked-model"})
+"""Rules whose findings `onnxgate lock` resolves."""
+OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
+"""Rules whose findings are about the lock or the config, not about the model."""
 
 FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
-"""Nothing to fix; verified; requires `--unsafe`; no fix applies; verification failed; not verified; not readable."""
+"""No finding; verified; requires `--unsafe`; no fix applies; verification failed; not verified; not readable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class FixResult:
     reason: str = ""
     hint: str = ""
     accepted: int = 0  # ignored findings that a fix could repair
+    remaining: tuple[Finding, ...] = ()  # errors and warnings of the model as it is, or of the verified result
+    unlocked: bool = False  # whether `onnxgate lock` is needed, even if nothing is repaired
 
 
 def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
@@ -109,6 +115,7 @@ def fix_models(
 
 ONNX_SUBPROCESS = Path(__file__).with_name("onnx_subprocess.py")
 MAX_COPIED_BYTES = 1024**3
+STILL_REFUSED = "the model would still load on no required release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +146,24 @@ class _ModelFixer:
         rules = self.fix_options.rules & fixable if self.fix_options.rules else fixable
         fixable_findings = [finding for finding in self._of_model(self.before) if finding.rule in rules]
         findings = tuple(finding for finding in fixable_findings if not finding.ignored)
-        result = FixResult(model, "unchanged", findings, accepted=len(fixable_findings) - len(findings))
+        remaining = self._select_remaining(self.before)
+        unlocked = any(finding.rule in LOCK_RULES for finding in self._of_model(self.before))
+        accepted = len(fixable_findings) - len(findings)
+        result = FixResult(model, "unchanged", findings, accepted=accepted, remaining=remaining, unlocked=unlocked)
         reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("the file cannot be read", ""))
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return replace(result, state="unreadable", reason=reason, hint=hint)
         unfixed: list[tuple[str, NoFix]] = []
         withheld: list[str] = []  # why changes require `--unsafe`
         try:
-            candidate = self._apply_fixes({finding.rule for finding in findings}, unfixed, withheld)
+            candidate = self._apply_fixes(findings, self.fixes, unfixed, withheld)
+            if self._gains_nothing(candidate):
+                fixes = tuple(fix for fix in self.fixes if not _depends_on_target(fix, findings))
+                dropped = [fix.name for fix, _ in candidate.changes if fix not in fixes]
+                unfixed = [(name, no_fix) for name, no_fix in unfixed if name not in {fix.name for fix in fixes}]
+                unfixed += [(name, NoFix(STILL_REFUSED)) for name in dropped]
+                withheld = []
+                candidate = self._apply_fixes(findings, fixes, unfixed, withheld)
         except (OSError, UnreadableModel) as error:
             if fault := find_machine_fault(error):
                 raise StorageError(fault.message, hint=fault.hint) from error
@@ -154,12 +171,16 @@ class _ModelFixer:
         result = replace(result, unsafe=tuple(withheld), unfixed=tuple(unfixed))
         if candidate.changes:
             return self._verify(candidate, result)
-        if not withheld and not unfixed:
-            return replace(result, findings=())
-        return replace(result, state="unsafe" if withheld else "unfixable")
+        if withheld:
+            return replace(result, state="unsafe")
+        if remaining or unfixed:
+            return replace(result, state="unfixable")
+        return replace(result, findings=())
 
-    def _apply_fixes(self, rules: set[str], unfixed: list[tuple[str, NoFix]], withheld: list[str]) -> Candidate:
-        """Return the model with all changes applied in order.
+    def _apply_fixes(
+        self, findings: Sequence[Finding], fixes: Sequence[Fix], unfixed: list[tuple[str, NoFix]], withheld: list[str]
+    ) -> Candidate:
+        """Return the model with all changes for the findings applied in order.
 
         Raises:
             UnreadableModel: it is not a model.
@@ -167,7 +188,8 @@ class _ModelFixer:
         """
         candidate = Candidate(self.planned.model)
         root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
-        for fix in self.fixes:
+        rules = {finding.rule for finding in findings}
+        for fix in fixes:
             if not fix.rules & rules:
                 continue
             path = candidate.model.absolute
@@ -238,7 +260,8 @@ class _ModelFixer:
             difference=compute_diff(NamedModel(path, old), NamedModel(f"{path} repaired", new), __version__),
         )
         result = replace(result, repaired=repaired)
-        if objection := self._find_objection(candidate):
+        outcome = self._check(candidate)
+        if objection := self._find_objection(candidate, outcome):
             return replace(result, state="failed", reason=objection)
         renamed = {before: after for change in changes for before, after in change.renamed.items()}
         pair = ModelPair(self.planned.model, old, new, renamed, self.request.lock.models.get(path))
@@ -251,11 +274,11 @@ class _ModelFixer:
         result = replace(result, proof=proof)
         match proof.verdict:
             case "verified":
-                return replace(result, state="repaired")
+                return replace(result, state="repaired", remaining=self._select_remaining(outcome))
             case "failed":
                 return replace(result, state="failed", reason="the outputs of the repaired model differ")
             case "partial" if self.fix_options.unsafe:
-                return replace(result, state="repaired")
+                return replace(result, state="repaired", remaining=self._select_remaining(outcome))
             case "partial":
                 reason = "the repair could not be verified on every locked runtime"
                 return replace(result, state="unverified", reason=reason, hint="use `--unsafe` to write it anyway")
@@ -263,10 +286,40 @@ class _ModelFixer:
                 reason = proof.reason or "the outputs could not be compared on any runtime"
                 return replace(result, state="unverified", reason=reason, hint=proof.hint)
 
-    def _find_objection(self, candidate: Candidate) -> str:
-        """Return why the static stages reject the result; "" if they find no problem."""
+    def _check(self, candidate: Candidate) -> GateOutcome:
+        """Run the static stages on the candidate."""
         checkout = msgspec.structs.replace(self.request.checkout, models=(candidate.model,))
-        outcome = pipeline.run(msgspec.structs.replace(self.request, checkout=checkout))
+        return pipeline.run(msgspec.structs.replace(self.request, checkout=checkout))
+
+    def _loads_nowhere(self, outcome: GateOutcome) -> bool:
+        """Return whether the model has an error on each required runtime."""
+        errors = [finding for finding in self._of_model(outcome) if finding.level == "error"]
+        refused = {runtime for finding in errors for runtime in finding.runtimes}
+        return bool(self.planned.runtimes) and all(runtime.name in refused for runtime in self.planned.runtimes)
+
+    def _gains_nothing(self, candidate: Candidate) -> bool:
+        """Return whether the candidate, like the original, loads on no required runtime.
+
+        With `--rule`, the finding itself is to be fixed.
+        """
+        if not candidate.changes or self.fix_options.rules or not self._loads_nowhere(self.before):
+            return False
+        return self._loads_nowhere(self._check(candidate))
+
+    def _select_remaining(self, outcome: GateOutcome) -> tuple[Finding, ...]:
+        """Return the findings of the model that count as not fixed."""
+        rules = self.fix_options.rules
+        return tuple(
+            finding
+            for finding in self._of_model(outcome)
+            if finding.level != "note"
+            and not finding.ignored
+            and finding.rule not in OTHER_FILE_RULES
+            and (not rules or finding.rule in rules)
+        )
+
+    def _find_objection(self, candidate: Candidate, outcome: GateOutcome) -> str:
+        """Return why the result of the static stages does not allow the repair; "" if it does."""
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
         runtimes_before = {
             (finding.rule, finding.fingerprint): {"", *finding.runtimes} for finding in self._of_model(self.before)
@@ -286,6 +339,11 @@ class _ModelFixer:
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:
         return [finding for finding in outcome.findings if finding.model == self.planned.path]
+
+
+def _depends_on_target(fix: Fix, findings: Sequence[Finding]) -> bool:
+    """Return whether all findings that the fix resolves are about releases."""
+    return all(finding.stage == Stage.SUPPORT.value for finding in findings if finding.rule in fix.rules)
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:
