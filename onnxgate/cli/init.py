@@ -17,7 +17,7 @@ from onnxgate.commands.init.generated_files import find_written_model
 from onnxgate.commands.init.git_driver import is_git_driver_set_up, set_up_git_driver
 from onnxgate.commands.init.repository_survey import RepositorySurvey, survey_repository
 from onnxgate.commands.init.targets import SuggestedTarget, describe_prediction, predict_models, suggest_targets
-from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.core.errors import OnnxgateError, StorageError, UsageError
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
 from onnxgate.project.engines import requirement_problem
@@ -203,6 +203,9 @@ def _write_config(
 
 def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterator[str]:
     path = root / WORKFLOW
+    if problem := _describe_file_problem(path):
+        _print_action("skip", f"{WORKFLOW}: {problem}")
+        return
     if path.exists() and survey.below_root:  # it may be the workflow of another project in this repository
         if survey.below_root in path.read_text(encoding="utf-8", errors="replace"):
             _print_action("kept", f"{WORKFLOW} (contains this folder)")
@@ -217,6 +220,9 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
     """Write the hooks. An existing file is not changed, because its comments and layout would be lost."""
     entry = generated_files.render_hooks(survey)
     path = root / HOOKS_CONFIG
+    if problem := _describe_file_problem(path):
+        _print_action("skip", f"{HOOKS_CONFIG}: {problem}")
+        return
     if not path.exists():
         path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
         _print_action("wrote", HOOKS_CONFIG)
@@ -230,14 +236,33 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
         yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
+def _describe_file_problem(path: Path) -> str:
+    """Return why a file cannot be written; "" if it is a regular file or does not exist."""
+    existing = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
+    if not existing.is_dir():
+        return f"`{existing.name}` is not a directory"
+    if path.is_file():
+        return ""
+    if path.is_dir():
+        return "is a directory"
+    if path.exists():
+        return "not a regular file"
+    return "dangling link" if path.is_symlink() else ""
+
+
 def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
     path = folder / name
+    if problem := _describe_file_problem(path):
+        raise StorageError(f"`{name}` cannot be written: {problem}", hint=f"rename or remove `{name}`")
     if path.exists() and not force:
         same = path.read_text(encoding="utf-8", errors="replace") == text
         _print_action("kept", f"{name} (unchanged)" if same else f"{name}; use `--force` to overwrite it")
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise StorageError(f"`{name}` cannot be written: {(error.strerror or str(error)).lower()}") from error
     _print_action("wrote", name)
 
 

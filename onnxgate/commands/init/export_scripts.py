@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from onnxgate.core.files import open_regular
 
 EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
 PATH_ARGUMENT = 2
@@ -48,9 +51,10 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
 def _parse_script(path: Path, word: str) -> _ParsedScript | None:
     """Return the parsed file; None if it is not Python, too large, or does not contain the word."""
     try:
-        if path.stat().st_size > MAX_SCRIPT_BYTES:
-            return None
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_SCRIPT_BYTES:
+                return None
+            content = file.read()
         return _ParsedScript(ast.parse(content)) if word.encode() in content else None
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
