@@ -69,14 +69,14 @@ def command(
     _print_survey(survey)
     interactive = not yes and sys.stdin.isatty()
     targets = _choose_targets(survey, runtime, options, interactive=interactive, use_index=not no_lock)
-    for failure in (failure for target in targets for failure in target.predicted_failures):
-        _print_action("note", failure)
+    for note in (note for target in targets for note in target.notes):
+        _print_action("note", note)
     exported = _choose_exports(survey, interactive)
     describes_diffs = _choose_git_diff(survey, git_diff, interactive)
     steps = list(_write_config(survey, targets, exported, force))
     if survey.root is None:
         if not (no_workflow and no_hooks):
-            steps.append("this folder is not a git repository: workflow and hooks were not written")
+            _print_action("skip", "workflow and hooks: this folder is not a git repository")
     else:
         steps += [] if no_workflow else _write_workflow(survey, survey.root, force)
         steps += [] if no_hooks else _write_hooks(survey, survey.root)
@@ -87,10 +87,16 @@ def command(
         steps = [f"fetch the models: `{_lfs_command(survey)}`", "write the lock: `onnxgate lock`", *steps]
     else:
         steps += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
+    steps += [
+        f"optional: return `(module, inputs)` from `{script.builder}` and set it as `source`, so that `check` compares "
+        "the model with PyTorch"
+        for script in {script.builder: script for script in survey.exports if script.builder}.values()
+    ]
     if len(exported) < len(survey.exports):
         steps.append("optional: let `check` export models from source; see the comments in onnxgate.toml")
     click.echo("\nNext steps:")
-    for step in (*steps, "check the models: `onnxgate check`", "commit the new files"):
+    steps += ["check the models: `onnxgate check`", *(["commit the new files"] if survey.root else [])]
+    for step in steps:
         first, *rest = step.splitlines()
         print_wrapped([f"  - {first}", *(f"    {line}" for line in rest)])
 
@@ -132,10 +138,12 @@ def _choose_targets(
     survey: RepositorySurvey, runtime: str | None, options: CommonOptions, *, interactive: bool, use_index: bool
 ) -> list[SuggestedTarget]:
     predictions = predict_models(survey.folder, [facts.path for facts in survey.facts], options.jobs)
-    if runtime is not None:
-        return [SuggestedTarget("cpu", runtime, describe_prediction(runtime, predictions))]
     index = UvIndex(options.offline) if use_index else None
-    targets = suggest_targets(survey.deployments.runtimes, predictions, index)
+    if runtime is not None:
+        return [SuggestedTarget("cpu", runtime, describe_prediction(runtime, predictions, index, survey.pointers))]
+    targets = suggest_targets(
+        survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
+    )
     if not survey.deployments.runtimes:
         _print_action("found", f"no ONNX Runtime dependency; the target is `{targets[0].runtime}`")
     if not interactive or len(targets) > 1:
@@ -143,7 +151,7 @@ def _choose_targets(
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
     if answer == targets[0].runtime:
         return targets
-    return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions))]
+    return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions, index, survey.pointers))]
 
 
 def _check_requirement(runtime: str) -> str:
