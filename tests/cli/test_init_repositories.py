@@ -144,6 +144,22 @@ def test_a_config_that_cannot_be_written(installed: Path, tmp_path: Path) -> Non
     assert not (folder / HOOKS).exists()
 
 
+def test_the_models_of_each_service_have_its_targets(installed: Path, tmp_path: Path) -> None:
+    """In a monorepo, the models of a service are not checked on the runtimes of another one."""
+    folder = make_repository(tmp_path / "a", "monorepo")
+    git(folder, "rm", "--quiet", "-f", "models/net.onnx")
+    for service in ("api", "batch"):
+        save_model(folder / f"services/{service}/net.onnx")
+    git(folder, "add", ".")
+    init(installed, folder, "--no-lock")
+    models = load_config(folder / CONFIG).models()
+
+    assert [(model.path, model.settings.targets) for model in models] == [
+        ("services/api/net.onnx", ("api",)),
+        ("services/batch/net.onnx", ("batch",)),
+    ]
+
+
 def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) -> None:
     """The output names the parent config and the steps that separate both projects."""
     folder = make_repository(tmp_path / "a", "requirements")
