@@ -17,7 +17,7 @@ from onnxgate.commands.init.generated_files import find_written_model
 from onnxgate.commands.init.git_driver import is_git_driver_set_up, set_up_git_driver
 from onnxgate.commands.init.repository_survey import RepositorySurvey, survey_repository
 from onnxgate.commands.init.targets import SuggestedTarget, describe_prediction, predict_models, suggest_targets
-from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.core.errors import OnnxgateError, StorageError, UsageError
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
 from onnxgate.project.engines import requirement_problem
@@ -69,14 +69,14 @@ def command(
     _print_survey(survey)
     interactive = not yes and sys.stdin.isatty()
     targets = _choose_targets(survey, runtime, options, interactive=interactive, use_index=not no_lock)
-    for failure in (failure for target in targets for failure in target.predicted_failures):
-        _print_action("note", failure)
+    for note in (note for target in targets for note in target.notes):
+        _print_action("note", note)
     exported = _choose_exports(survey, interactive)
     describes_diffs = _choose_git_diff(survey, git_diff, interactive)
     steps = list(_write_config(survey, targets, exported, force))
     if survey.root is None:
         if not (no_workflow and no_hooks):
-            steps.append("this folder is not a git repository: workflow and hooks were not written")
+            _print_action("skip", "workflow and hooks: this folder is not a git repository")
     else:
         steps += [] if no_workflow else _write_workflow(survey, survey.root, force)
         steps += [] if no_hooks else _write_hooks(survey, survey.root)
@@ -87,10 +87,16 @@ def command(
         steps = [f"fetch the models: `{_lfs_command(survey)}`", "write the lock: `onnxgate lock`", *steps]
     else:
         steps += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
+    steps += [
+        f"optional: return `(module, inputs)` from `{script.builder}` and set it as `source`, so that `check` compares "
+        "the model with PyTorch"
+        for script in {script.builder: script for script in survey.exports if script.builder}.values()
+    ]
     if len(exported) < len(survey.exports):
         steps.append("optional: let `check` export models from source; see the comments in onnxgate.toml")
     click.echo("\nNext steps:")
-    for step in (*steps, "check the models: `onnxgate check`", "commit the new files"):
+    steps += ["check the models: `onnxgate check`", *(["commit the new files"] if survey.root else [])]
+    for step in steps:
         first, *rest = step.splitlines()
         print_wrapped([f"  - {first}", *(f"    {line}" for line in rest)])
 
@@ -132,10 +138,12 @@ def _choose_targets(
     survey: RepositorySurvey, runtime: str | None, options: CommonOptions, *, interactive: bool, use_index: bool
 ) -> list[SuggestedTarget]:
     predictions = predict_models(survey.folder, [facts.path for facts in survey.facts], options.jobs)
-    if runtime is not None:
-        return [SuggestedTarget("cpu", runtime, describe_prediction(runtime, predictions))]
     index = UvIndex(options.offline) if use_index else None
-    targets = suggest_targets(survey.deployments.runtimes, predictions, index)
+    if runtime is not None:
+        return [SuggestedTarget("cpu", runtime, describe_prediction(runtime, predictions, index, survey.pointers))]
+    targets = suggest_targets(
+        survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
+    )
     if not survey.deployments.runtimes:
         _print_action("found", f"no ONNX Runtime dependency; the target is `{targets[0].runtime}`")
     if not interactive or len(targets) > 1:
@@ -143,7 +151,7 @@ def _choose_targets(
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
     if answer == targets[0].runtime:
         return targets
-    return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions))]
+    return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions, index, survey.pointers))]
 
 
 def _check_requirement(runtime: str) -> str:
@@ -203,6 +211,9 @@ def _write_config(
 
 def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterator[str]:
     path = root / WORKFLOW
+    if problem := _describe_file_problem(path):
+        _print_action("skip", f"{WORKFLOW}: {problem}")
+        return
     if path.exists() and survey.below_root:  # it may be the workflow of another project in this repository
         if survey.below_root in path.read_text(encoding="utf-8", errors="replace"):
             _print_action("kept", f"{WORKFLOW} (contains this folder)")
@@ -217,6 +228,9 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
     """Write the hooks. An existing file is not changed, because its comments and layout would be lost."""
     entry = generated_files.render_hooks(survey)
     path = root / HOOKS_CONFIG
+    if problem := _describe_file_problem(path):
+        _print_action("skip", f"{HOOKS_CONFIG}: {problem}")
+        return
     if not path.exists():
         path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
         _print_action("wrote", HOOKS_CONFIG)
@@ -230,14 +244,33 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
         yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
 
 
+def _describe_file_problem(path: Path) -> str:
+    """Return why a file cannot be written; "" if it is a regular file or does not exist."""
+    existing = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
+    if not existing.is_dir():
+        return f"`{existing.name}` is not a directory"
+    if path.is_file():
+        return ""
+    if path.is_dir():
+        return "is a directory"
+    if path.exists():
+        return "not a regular file"
+    return "dangling link" if path.is_symlink() else ""
+
+
 def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
     path = folder / name
+    if problem := _describe_file_problem(path):
+        raise StorageError(f"`{name}` cannot be written: {problem}", hint=f"rename or remove `{name}`")
     if path.exists() and not force:
         same = path.read_text(encoding="utf-8", errors="replace") == text
         _print_action("kept", f"{name} (unchanged)" if same else f"{name}; use `--force` to overwrite it")
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8", newline="\n")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise StorageError(f"`{name}` cannot be written: {(error.strerror or str(error)).lower()}") from error
     _print_action("wrote", name)
 
 

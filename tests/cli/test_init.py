@@ -196,7 +196,27 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
     assert checkout["with"]["lfs"] is True
     assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
+    comment = "# No prediction until the content is fetched: `models/net.onnx` is a Git LFS pointer.\n"
+    assert comment in (repository / CONFIG).read_text(encoding="utf-8")
     assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
+
+
+def test_a_function_that_returns_only_the_module(installed: Path, repository: Path) -> None:
+    """The config and the next steps explain how the function becomes a source."""
+    text = EXPORT.replace("import argparse, torch", "import argparse, torch\ndef build_model():\n    return Net()")
+    text = text.replace("parser =", "def main():\n  parser =").replace("parser.add", "  parser.add")
+    text = text.replace("options =", "  options =").replace(
+        "torch.onnx.export(model", "  torch.onnx.export(build_model()"
+    )
+    (repository / "export.py").write_text(text, encoding="utf-8")
+
+    done = init(installed, repository)
+
+    assert "  - optional: return `(module, inputs)` from `export.py:build_model` and set it as `source`" in done.stdout
+    assert (
+        "# To compare the model with PyTorch, return `(module, inputs)` from `build_model`, with a tuple of example\n"
+        '# inputs, and set `source = "export.py:build_model"` instead of `command`.\n'
+    ) in (repository / CONFIG).read_text(encoding="utf-8")
 
 
 def test_a_project_below_gits_root(installed: Path, repository: Path) -> None:
@@ -252,7 +272,9 @@ def test_without_git(installed: Path, tmp_path: Path) -> None:
 
     done = init(installed, tmp_path / "a")
 
-    assert "this folder is not a git repository: workflow and hooks were not written" in done.stdout
+    head, steps = done.stdout.split("\nNext steps:\n")
+    assert "skip   workflow and hooks: this folder is not a git repository\n" in head
+    assert steps == "  - write the lock: `onnxgate lock`\n  - check the models: `onnxgate check`\n"
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["net.onnx", CONFIG]
 
 

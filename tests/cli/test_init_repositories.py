@@ -104,6 +104,62 @@ def test_a_broken_file_is_skipped(installed: Path, tmp_path: Path) -> None:
     assert load_config(folder / CONFIG).config.targets["cpu"].runtime == "onnxruntime==1.18.1"
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no FIFOs")
+def test_files_that_are_not_regular_are_skipped(installed: Path, tmp_path: Path) -> None:
+    """A file of any purpose that is a folder, a dangling link or a FIFO is skipped with the reason."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "export.py").write_text("import torch.onnx\n", encoding="utf-8")
+    save_model(folder / "models/pipe.onnx")
+    git(folder, "add", ".")
+    for name in ("export.py", "models/pipe.onnx"):
+        (folder / name).unlink()
+    for name in ("export.py", "models/pipe.onnx", "requirements.txt", "pyproject.toml", HOOKS):
+        os.mkfifo(folder / name)
+    (folder / "requirements-dev.txt").mkdir()
+    (folder / "requirements-x.txt").symlink_to("missing.txt")
+    (folder / WORKFLOW).mkdir(parents=True)
+    done = init(installed, folder, "--no-lock")
+
+    assert [line for line in done.stdout.splitlines() if line.startswith("skip")] == [
+        "skip   requirements-dev.txt: is a directory",
+        "skip   requirements-x.txt: dangling link",
+        "skip   requirements.txt: not a regular file",
+        f"skip   {WORKFLOW}: is a directory",
+        f"skip   {HOOKS}: not a regular file",
+    ]
+    assert "found  2 models (1 not readable)" in done.stdout
+    assert load_config(folder / CONFIG)
+
+
+def test_a_config_that_cannot_be_written(installed: Path, tmp_path: Path) -> None:
+    """If the config is a folder, it is reported and nothing else is written."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / CONFIG).mkdir()
+    done = init(installed, folder, "--no-lock", status=3)
+
+    assert (
+        done.stderr
+        == "error: `onnxgate.toml` cannot be written: is a directory\nhint: rename or remove `onnxgate.toml`\n"
+    )
+    assert not (folder / HOOKS).exists()
+
+
+def test_the_models_of_each_service_have_its_targets(installed: Path, tmp_path: Path) -> None:
+    """In a monorepo, the models of a service are not checked on the runtimes of another one."""
+    folder = make_repository(tmp_path / "a", "monorepo")
+    git(folder, "rm", "--quiet", "-f", "models/net.onnx")
+    for service in ("api", "batch"):
+        save_model(folder / f"services/{service}/net.onnx")
+    git(folder, "add", ".")
+    init(installed, folder, "--no-lock")
+    models = load_config(folder / CONFIG).models()
+
+    assert [(model.path, model.settings.targets) for model in models] == [
+        ("services/api/net.onnx", ("api",)),
+        ("services/batch/net.onnx", ("batch",)),
+    ]
+
+
 def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) -> None:
     """The output names the parent config and the steps that separate both projects."""
     folder = make_repository(tmp_path / "a", "requirements")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
+from onnxgate.core.files import open_regular
 from onnxgate.project import toml
 from onnxgate.project.config.loader import describe_syntax_error
 from onnxgate.project.engines import ONNXRUNTIME, ONNXRUNTIME_BUILDS, is_satisfiable
@@ -55,7 +57,7 @@ class Deployments:
     problems: tuple[str, ...] = ()
 
 
-class _UnreadableError(Exception):
+class UnreadableFileError(Exception):
     """The reason why a file could not be read."""
 
 
@@ -80,13 +82,13 @@ def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
         if reader is None:
             continue
         try:
-            for package, version, line, convert in reader(_read_text(folder / path)):
+            for package, version, line, convert in reader(read_text(folder / path)):
                 try:
                     specifier = _normalize_specifier(convert(version))
                     runtimes[DeployedRuntime(package, specifier, path, line)] = None
-                except _UnreadableError as reason:
+                except UnreadableFileError as reason:
                     problems.append(f"{path}:{line}: {reason}")
-        except _UnreadableError as reason:
+        except UnreadableFileError as reason:
             problems.append(f"{path}: {reason}")
         except RecursionError:
             problems.append(f"{path}: nested too deeply")
@@ -122,15 +124,24 @@ def _is_dockerfile(name: str) -> bool:
     return name in ("Dockerfile", "Containerfile") or name.startswith("Dockerfile.") or name.endswith(".Dockerfile")
 
 
-def _read_text(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """
+    Return the text of a regular file.
+
+    Raises:
+        UnreadableFileError: the file is missing, not a regular file, not readable, too large, or not UTF-8.
+    """
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise _UnreadableError(f"larger than {MAX_FILE_BYTES:,} bytes")
-        return toml.decode(path.read_bytes())
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+                raise UnreadableFileError(f"larger than {MAX_FILE_BYTES:,} bytes")
+            return toml.decode(file.read())
+    except FileNotFoundError as error:
+        raise UnreadableFileError("dangling link" if path.is_symlink() else "no such file or directory") from error
     except OSError as error:
-        raise _UnreadableError((error.strerror or str(error)).lower()) from error
+        raise UnreadableFileError((error.strerror or str(error)).lower()) from error
     except UnicodeDecodeError as error:
-        raise _UnreadableError("not UTF-8") from error
+        raise UnreadableFileError("not UTF-8") from error
 
 
 def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[DeployedRuntime]:
@@ -158,9 +169,9 @@ def _normalize_specifier(text: str) -> str:
     try:
         specifier = SpecifierSet(re.sub(r"^={2,3}\s*([^+*,]+)\+[\w.]+$", r"==\1", text))
     except InvalidSpecifier as error:
-        raise _UnreadableError(f"`{text}` is not a version specifier") from error
+        raise UnreadableFileError(f"`{text}` is not a version specifier") from error
     if not is_satisfiable(specifier):
-        raise _UnreadableError(f"no release satisfies `{text}`")
+        raise UnreadableFileError(f"no release satisfies `{text}`")
     clauses = sorted(specifier, key=lambda clause: (_OPERATORS.index(clause.operator), clause.version))
     return ",".join(f"{clause.operator.replace('===', '==')}{clause.version}" for clause in clauses)
 
@@ -205,7 +216,7 @@ def _read_wheel_version(url: str) -> str:
     """Return the release in the address of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
     wheel = re.search(r"/[A-Za-z_]+-(\d+(?:\.\d+)+)-[^/]*$", url)
     if wheel is None:
-        raise _UnreadableError(f"the address `{url}` does not contain a version")
+        raise UnreadableFileError(f"the address `{url}` does not contain a version")
     return f"=={wheel[1]}"
 
 
@@ -218,14 +229,14 @@ def _parse_toml(text: str) -> Mapping[str, Any]:
     try:
         return toml.loads(text)
     except toml.TOMLDecodeError as error:
-        raise _UnreadableError(f"not valid TOML: {describe_syntax_error(error, text)}") from error
+        raise UnreadableFileError(f"not valid TOML: {describe_syntax_error(error, text)}") from error
 
 
 def _parse_json(text: str) -> Mapping[str, Any]:
     try:
         values = json.loads(text)
     except ValueError as error:
-        raise _UnreadableError(f"not valid JSON: {str(error)[:1].lower()}{str(error)[1:]}") from error
+        raise UnreadableFileError(f"not valid JSON: {str(error)[:1].lower()}{str(error)[1:]}") from error
     return _table(values)
 
 
@@ -347,7 +358,7 @@ def _parse_installed_package(word: str, line: int) -> Iterator[Declaration]:
 
 
 def _refuse_build_argument(word: str) -> str:
-    raise _UnreadableError(f"the version in `{word}` is only known when the image is built")
+    raise UnreadableFileError(f"the version in `{word}` is only known when the image is built")
 
 
 _RELEASE = r"v?(\d+(?:\.\d+)*)"
@@ -379,7 +390,7 @@ def _convert_clause(clause: str, text: str) -> str:
     """Convert one clause.
 
     Raises:
-        _UnreadableError: it is a tag, an address or another form without releases.
+        UnreadableFileError: it is a tag, an address or another form without releases.
     """
     if clause in ("*", "x", ""):
         return ""
@@ -395,4 +406,4 @@ def _convert_clause(clause: str, text: str) -> str:
     try:
         return str(SpecifierSet(clause))
     except InvalidSpecifier as error:
-        raise _UnreadableError(f"the version `{text}` is not supported") from error
+        raise UnreadableFileError(f"the version `{text}` is not supported") from error

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from onnxgate.core.files import open_regular
 
 EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
 PATH_ARGUMENT = 2
@@ -25,6 +28,7 @@ class ExportScript:
     option: tuple[str, ...] = ()  # words before the output's path: ("--out",), () for a positional argument
     takes_path: bool = False  # the caller can choose the path
     source: str = ""  # a function that returns the module and its inputs: "model.py:build"
+    builder: str = ""  # without a source: a function that returns only the module: "model.py:build"
     settings: tuple[str, ...] = ()  # arguments of the call that change the exported model: "input_names"
 
     @property
@@ -39,29 +43,33 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
     if script is None:
         return ()
     folder = path.parents[relative.count("/")] if path.as_posix().endswith(f"/{relative}") else path.parent
-    return tuple(
-        replace(script.described(call, relative), source=_find_source(script, call, path, folder, relative))
-        for call in script.calls()
-    )
+    found = []
+    for call in script.calls():
+        source = _locate_function(script, script.builder_of(call), path, folder, relative, script.builders())
+        builder = "" if source else _locate_function(script, script.module_builder_of(call), path, folder, relative)
+        found.append(replace(script.described(call, relative), source=source, builder=builder))
+    return tuple(found)
 
 
 def _parse_script(path: Path, word: str) -> _ParsedScript | None:
     """Return the parsed file; None if it is not Python, too large, or does not contain the word."""
     try:
-        if path.stat().st_size > MAX_SCRIPT_BYTES:
-            return None
-        content = path.read_bytes()
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_SCRIPT_BYTES:
+                return None
+            content = file.read()
         return _ParsedScript(ast.parse(content)) if word.encode() in content else None
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
 
 
-def _find_source(script: _ParsedScript, call: ast.Call, path: Path, folder: Path, relative: str) -> str:
-    """Return the function that builds module and inputs of the call, as `file.py:function`; "" if there is none."""
-    name = script.builder_of(call)
+def _locate_function(
+    script: _ParsedScript, name: str, path: Path, folder: Path, relative: str, fallbacks: Sequence[str] = ()
+) -> str:
+    """Return an importable function, or one of `fallbacks` without a name, as `file.py:function`; "" if none is."""
     module, _, imported = script.names.get(name, "").rpartition(".")
     if not module:
-        candidates = [name] if name else script.builders()
+        candidates = [name] if name else fallbacks
         usable = [candidate for candidate in candidates if script.can_build(candidate)]
         return f"{relative}:{usable[0]}" if len(usable) == 1 and script.is_importable else ""
     for base in dict.fromkeys((path.parent, folder)):
@@ -142,6 +150,19 @@ class _ParsedScript:
                     ast.Name(id=used_inputs),
                 ) if (first, second) == (used_module, used_inputs):
                     return name
+        return ""
+
+    def module_builder_of(self, call: ast.Call) -> str:
+        """Return the function whose result is the module of the call; "" if there is none."""
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        module = call.args[0] if call.args else keywords.get("model")
+        if isinstance(module, ast.Name):
+            module = self.values.get(module.id)
+        if isinstance(module, ast.Call) and isinstance(module.func, ast.Attribute) and module.func.attr == "eval":
+            module = module.func.value  # `build().eval()`
+        match module:
+            case ast.Call(func=ast.Name(id=name), args=[], keywords=[]):
+                return name
         return ""
 
     def builders(self) -> list[str]:

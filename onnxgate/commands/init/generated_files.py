@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from onnxgate import __version__
 from onnxgate.commands.init.export_scripts import ExportScript
 from onnxgate.commands.init.repository_survey import RepositorySurvey
-from onnxgate.commands.init.targets import BUILD_PROVIDERS, SuggestedTarget
+from onnxgate.commands.init.targets import BUILD_PROVIDERS, SuggestedTarget, assign_targets
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import join_quoted
 
@@ -80,6 +80,7 @@ def render_config(
             lines.append(f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`")
     for build in dict.fromkeys(build for target in targets for build in target.builds):
         lines += _render_build_target(build)
+    lines += _render_assigned_targets(survey, targets)
     if survey.exports and survey.requires:
         mark = "" if exported else "# "
         file = escape_unprintable(survey.requirements)
@@ -92,6 +93,22 @@ def render_config(
     for script in entries.values():
         lines += _render_model_entry(survey, script, active=script in exported)
     return "\n".join((*lines, ""))
+
+
+def _render_assigned_targets(survey: RepositorySurvey, targets: Sequence[SuggestedTarget]) -> Iterator[str]:
+    """Yield an entry for each folder that has a deployment of its own."""
+    services = assign_targets(targets, survey.models)
+    for folder, names in services.items():
+        yield ""
+        yield "[[model]]"
+        yield f"path = {quote(f'{folder}/**')}"
+        yield f"targets = [{', '.join(map(quote, names))}]  # the runtimes that this folder declares"
+    if len(targets) > 1 and not services:
+        yield ""
+        yield "# All models are checked on all targets. To select targets for some models:"
+        yield "# [[model]]"
+        yield '# path = "models/**"'
+        yield f"# targets = [{quote(targets[0].name)}]"
 
 
 def quote(text: str) -> str:
@@ -130,6 +147,10 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
         yield "# `check` can run the script and compare its model with the committed one."
     else:
         yield "# Add an option for the output path to the script, so that `check` can run it."
+    if script.builder:
+        function = f"`{escape_unprintable(script.builder.rpartition(':')[2])}`"
+        yield f"# To compare the model with PyTorch, return `(module, inputs)` from {function}, with a tuple of example"
+        yield f"# inputs, and set `source = {quote(script.builder)}` instead of `command`."
     if not active and (script.source or script.command):
         yield "# Uncomment the last line to enable this."
     yield f"{mark}[[model]]"

@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from onnxgate.commands.init.deployed_runtimes import Deployments, find_deployments, select_reader
+from onnxgate.commands.init.deployed_runtimes import (
+    Deployments,
+    UnreadableFileError,
+    find_deployments,
+    read_text,
+    select_reader,
+)
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
@@ -74,7 +80,8 @@ def survey_repository(folder: Path) -> RepositorySurvey:
                 facts.append(read_facts(folder / model, model))
     paths = models[:MAX_ATTRIBUTE_CHECKS] or ("model.onnx",)
     filters = (root and repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths)) or ""
-    requires, requirements = _find_toolchain(folder)
+    requires, requirements, problems = _find_toolchain(folder)
+    deployments = _survey_deployments(folder, root, nested_folders)
     return RepositorySurvey(
         folder=folder,
         root=root,
@@ -86,7 +93,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         exports=tuple(
             script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
         ),
-        deployments=_survey_deployments(folder, root, nested_folders),
+        deployments=replace(deployments, problems=tuple(dict.fromkeys((*problems, *deployments.problems)))),
         requires=requires,
         requirements=requirements,
         parent_config=_find_parent_config(folder, root),
@@ -137,19 +144,26 @@ def _survey_deployments(folder: Path, root: Path | None, nested: Iterable[PurePo
     return Deployments(elsewhere.runtimes, (*found.problems, *elsewhere.problems))
 
 
-def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str]:
-    """Return the requirements of the first file that names torch."""
+def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str, list[str]]:
+    """Return the requirements of the first file that names torch, that file, and problems of the files read so far."""
+    problems = []
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):
+            relative = path.relative_to(folder).as_posix()
             requirements = []
-            for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                text = read_text(path)
+            except UnreadableFileError as reason:
+                problems.append(f"{relative}: {reason}")
+                continue
+            for line in text.splitlines():
                 with contextlib.suppress(InvalidRequirement):
                     requirement = Requirement(line.partition("#")[0].strip())
                     if requirement.name.lower() in EXPORT_PACKAGES:
                         requirements.append(f"{requirement.name}{requirement.specifier}")
             if any(requirement.startswith("torch") for requirement in requirements):
-                return tuple(requirements), path.relative_to(folder).as_posix()
-    return (), ""
+                return tuple(requirements), relative, problems
+    return (), "", problems
 
 
 def _find_default_branch(folder: Path) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import Requirement
@@ -17,6 +17,7 @@ from onnxgate.core.findings import name_runtimes
 from onnxgate.core.matrix import MatrixModel
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.gate import pipeline
+from onnxgate.project.config.globs import is_glob
 from onnxgate.project.engines import ONNXRUNTIME
 from onnxgate.project.lock.index import UvIndex
 from onnxgate.project.lock.releases import find_releases, minor_of
@@ -29,6 +30,7 @@ MANY_MINORS = 8
 MAX_NAMED = 3
 """Files and models that a comment names."""
 REFUSED_PHRASE = "does not load on"
+NO_DATA_PHRASE = "There is no prediction: onnxgate has no support data for"
 BUILD_PROVIDERS = {
     "onnxruntime-gpu": "CUDAExecutionProvider",
     "onnxruntime-directml": "DmlExecutionProvider",
@@ -45,11 +47,12 @@ class SuggestedTarget:
     runtime: str  # a requirement: "onnxruntime>=1.18"
     comments: tuple[str, ...] = ()
     builds: tuple[str, ...] = ()  # requirements of builds for other hardware, which the target does not cover
+    folders: tuple[str, ...] = ()  # folders that declare the runtime; "" for the whole repository
 
     @property
-    def predicted_failures(self) -> tuple[str, ...]:
-        """The comments about models that do not load on a release of the target."""
-        return tuple(comment for comment in self.comments if REFUSED_PHRASE in comment)
+    def notes(self) -> tuple[str, ...]:
+        """The comments about models that do not load on a release of the target, and about unknown releases."""
+        return tuple(it for it in self.comments if REFUSED_PHRASE in it or it.startswith(NO_DATA_PHRASE))
 
 
 Predictions = Sequence[MatrixModel]
@@ -64,30 +67,83 @@ def predict_models(folder: Path, models: Sequence[str], jobs: int) -> Prediction
 
 
 def suggest_targets(
-    deployed: Sequence[DeployedRuntime], predictions: Predictions, index: UvIndex | None
+    deployed: Sequence[DeployedRuntime],
+    predictions: Predictions,
+    index: UvIndex | None,
+    *,
+    models: Sequence[str] = (),
+    pointers: Sequence[str] = (),
 ) -> list[SuggestedTarget]:
     """Return one target for each distinct release or range that is deployed; without any, the newest minors.
 
     The newest minors are those of the index; if it is None or not available, those that have support data.
+    `models` are all models of the repository, `pointers` those of them that are Git LFS pointers.
     """
     by_requirement: dict[str, list[DeployedRuntime]] = {}
     for runtime in deployed:
         by_requirement.setdefault(_checked_requirement(runtime), []).append(runtime)
-    newest = _suggest_newest(predictions, index) if not by_requirement or "" in by_requirement else None
-    if newest is not None and not by_requirement:
-        return [newest]
+    if not by_requirement:
+        return [_suggest_newest(predictions, index, pointers)]
     targets: list[SuggestedTarget] = []
     for requirement, runtimes in by_requirement.items():
         name = _target_name(runtimes[0], {target.name for target in targets}) if len(by_requirement) > 1 else "cpu"
-        comments = _describe_declarations(requirement, runtimes)
         builds = tuple(dict.fromkeys(f"{it.package}{it.specifier}" for it in runtimes if it.package in BUILD_PROVIDERS))
-        if not requirement:
-            assert newest is not None
-            targets.append(SuggestedTarget(name, newest.runtime, (*comments, *newest.comments), builds))
-        else:
-            comments += (*describe_prediction(requirement, predictions), *_describe_size(requirement))
-            targets.append(SuggestedTarget(name, requirement, comments, builds))
-    return targets
+        folders = tuple(dict.fromkeys(_deployed_folder(runtime.file) for runtime in runtimes))
+        comments = _describe_declarations(requirement, runtimes)
+        targets.append(SuggestedTarget(name, requirement, comments, builds, folders))
+    services = assign_targets(targets, models)
+    return [_add_prediction(target, predictions, index, pointers, services) for target in targets]
+
+
+def _add_prediction(
+    target: SuggestedTarget,
+    predictions: Predictions,
+    index: UvIndex | None,
+    pointers: Sequence[str],
+    services: Mapping[str, Sequence[str]],
+) -> SuggestedTarget:
+    """Return the target with comments on the models that it applies to, and with the newest minors if it is open."""
+
+    def applies_to(path: str) -> bool:
+        names = [names for folder, names in services.items() if path.startswith(f"{folder}/")]
+        return not names or target.name in names[0]
+
+    predictions = [model for model in predictions if applies_to(model.path)]
+    pointers = [pointer for pointer in pointers if applies_to(pointer)]
+    if not target.runtime:
+        newest = _suggest_newest(predictions, index, pointers)
+        return replace(target, runtime=newest.runtime, comments=(*target.comments, *newest.comments))
+    prediction = describe_prediction(target.runtime, predictions, index, pointers)
+    return replace(target, comments=(*target.comments, *prediction, *_describe_size(target.runtime)))
+
+
+def _deployed_folder(file: str) -> str:
+    """Return the folder that a file declares the dependencies of; "" for the whole repository."""
+    folder = PurePosixPath(file).parent
+    folder = folder.parent if folder.name == "requirements" else folder
+    return "" if folder == PurePosixPath() or ".." in folder.parts else folder.as_posix()
+
+
+def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return each folder with a deployment of its own, and the names of the targets for its models.
+
+    The result is empty if all targets apply to all models, or if a deployed folder contains no model: then it may
+    deploy the models of another folder.
+    """
+    folders = {folder for target in targets for folder in target.folders if folder}
+    services = {folder for folder in folders if not any(folder.startswith(f"{other}/") for other in folders)}
+    with_models = {folder for folder in services if any(model.startswith(f"{folder}/") for model in models)}
+    if with_models != services or any(map(is_glob, services)):
+        return {}
+    assigned = {
+        service: tuple(
+            target.name
+            for target in targets
+            if any(not it or it == service or it.startswith(f"{service}/") for it in target.folders)
+        )
+        for service in sorted(services)
+    }
+    return assigned if any(len(names) < len(targets) for names in assigned.values()) else {}
 
 
 def _checked_requirement(runtime: DeployedRuntime) -> str:
@@ -130,15 +186,30 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
     return tuple(lines)
 
 
-def describe_prediction(requirement: str, predictions: Predictions) -> tuple[str, ...]:
-    """Return sentences on which releases of the range models load; nothing if no release of it has support data."""
+def describe_prediction(
+    requirement: str, predictions: Predictions, index: UvIndex | None = None, pointers: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Return sentences on which releases of the range models load, and on what has no prediction."""
     parsed = Requirement(requirement)
-    if parsed.name != ONNXRUNTIME or not predictions:
+    if parsed.name != ONNXRUNTIME:
         return ()
     releases = _newest_patches(parsed.specifier)
     runtimes = [f"{ONNXRUNTIME} {release}" for release in releases]
     if not runtimes:
-        return ()
+        return (f"{NO_DATA_PHRASE} `{requirement}`.",)
+    sentences = []
+    if predictions:
+        later = _find_releases_without_data(parsed.specifier, index)
+        ending = f" (no prediction for {later})" if later else ""
+        sentences.append(f"Prediction: {_summarize_predictions(runtimes, predictions)}{ending}.")
+    if pointers:
+        names = join_phrases([f"`{pointer}`" for pointer in pointers], MAX_NAMED)
+        state = "is a Git LFS pointer" if len(pointers) == 1 else "are Git LFS pointers"
+        sentences.append(f"No prediction until the content is fetched: {names} {state}.")
+    return tuple(sentences)
+
+
+def _summarize_predictions(runtimes: Sequence[str], predictions: Predictions) -> str:
     known = [f"{ONNXRUNTIME} {release}" for release in _newest_patches(SpecifierSet())]
     known = sorted({*known, *runtimes}, key=lambda name: Version(name.partition(" ")[2]))
     problems = []
@@ -149,9 +220,27 @@ def describe_prediction(requirement: str, predictions: Predictions) -> tuple[str
             if affected:
                 problems.append(f"`{model.path}` {phrase} {name_runtimes(affected, known)}")
     if not problems:
-        subject = "the model loads" if len(predictions) == 1 else f"all {len(predictions)} models load"
-        return (f"Prediction: {subject} on {name_runtimes(runtimes, known)}.",)
-    return (f"Prediction: {'; '.join(problems[:MAX_NAMED])}{'; …' if len(problems) > MAX_NAMED else ''}.",)
+        count = len(predictions)
+        subject = {1: "the model loads", 2: "both models load"}.get(count, f"all {count} models load")
+        return f"{subject} on {name_runtimes(runtimes, known)}"
+    return f"{'; '.join(problems[:MAX_NAMED])}{'; …' if len(problems) > MAX_NAMED else ''}"
+
+
+def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) -> str:
+    """Return the releases of a range that are newer than the support data: `1.32.0`; "" if there are none."""
+    newest = Version([*limits.load_limit_table().releases][-1])
+    later = ((newest.major, newest.minor + 1), (newest.major, newest.minor + 100), (newest.major + 1, 0))
+    if not any(specifier.contains(_join(minor)) for minor in later):
+        return ""
+    if index is not None:
+        try:
+            releases = find_releases(Requirement(f"{ONNXRUNTIME}>{newest},{specifier}"), "minors", index)
+            return join_phrases([str(release.version) for release in releases], MAX_NAMED)
+        except ConfigError:  # the index has no later release
+            return ""
+        except OnnxgateError:  # `onnxgate lock` reports that the index is not available
+            pass
+    return f"releases newer than {newest}"
 
 
 def _newest_patches(specifier: SpecifierSet) -> list[str]:
@@ -167,22 +256,25 @@ def _describe_size(requirement: str) -> tuple[str, ...]:
     return (f'{minors} minor releases match; `select = "bounds"` checks only the oldest and the newest.',)
 
 
-def _suggest_newest(predictions: Predictions, index: UvIndex | None) -> SuggestedTarget:
+def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()) -> SuggestedTarget:
     """Suggest the newest minors; fewer if a model loads only on some of them."""
-    minors = _find_newest_minors(index)
-    oldest = minors[0]
-    requirement = f"{ONNXRUNTIME}>={_join(oldest)},<{minors[-1][0] + 1}"
+    minors, is_current = _find_newest_minors(index)
+    oldest, newest = minors[0], minors[-1]
+    end = str(newest[0] + 1) if is_current else _join((newest[0], newest[1] + 1))
+    described = f"The newest {pluralize(len(minors), 'minor release')}"
+    described += " when this file was written" if is_current else " with support data"
     first = _first_accepted_release(predictions)
     if first and Version(first).release[:2] > oldest:
-        narrowed = f"{ONNXRUNTIME}>={first},<{minors[-1][0] + 1}"
-        reason = f"The newest {len(minors)} minor releases, except those that do not load a model."
-        return SuggestedTarget("cpu", narrowed, (reason, *describe_prediction(narrowed, predictions)))
-    reason = f"The newest {pluralize(len(minors), 'minor release')} when this file was written."
-    return SuggestedTarget("cpu", requirement, (reason, *describe_prediction(requirement, predictions)))
+        requirement = f"{ONNXRUNTIME}>={first},<{end}"
+        described += ", except those that do not load a model"
+    else:
+        requirement = f"{ONNXRUNTIME}>={_join(oldest)},<{end}"
+    prediction = describe_prediction(requirement, predictions, index, pointers)
+    return SuggestedTarget("cpu", requirement, (f"{described}.", *prediction))
 
 
-def _find_newest_minors(index: UvIndex | None) -> list[tuple[int, int]]:
-    """Return the newest minors in ascending order."""
+def _find_newest_minors(index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:
+    """Return the newest minors in ascending order, and whether they come from the index."""
     known = sorted({Version(release).release[:2] for release in limits.load_limit_table().releases})
     found = [(minor[0], minor[1]) for minor in known]
     if index is not None:
@@ -195,8 +287,8 @@ def _find_newest_minors(index: UvIndex | None) -> list[tuple[int, int]]:
                 break
             resolved = sorted({minor_of(release.version)[1:] for release in releases})
             if len(resolved) >= SUGGESTED_MINORS:
-                return [(minor[0], minor[1]) for minor in resolved[-SUGGESTED_MINORS:]]
-    return found[-SUGGESTED_MINORS:]
+                return [(minor[0], minor[1]) for minor in resolved[-SUGGESTED_MINORS:]], True
+    return found[-SUGGESTED_MINORS:], False
 
 
 def _join(minor: tuple[int, int]) -> str:

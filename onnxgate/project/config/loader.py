@@ -12,6 +12,7 @@ from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
+from onnxgate.core.files import open_regular
 from onnxgate.core.report import AskedName, SharedNames
 from onnxgate.core.text import join_quoted, lower_first, suggest_spelling
 from onnxgate.project.config.globs import matches
@@ -52,7 +53,8 @@ def find_config(start: Path) -> Path | None:
 def _has_config(path: Path) -> bool:
     """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it names the table."""
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            data = file.read()
     except OSError:
         return False
     if b"onnxgate" not in data:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
+from onnxgate.commands.init import deployed_runtimes
 from onnxgate.commands.init.deployed_runtimes import Deployments, find_deployments
 
 
@@ -157,6 +159,23 @@ def test_other_types_of_values_are_ignored(tmp_path: Path, text: str) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """A tracked file that was removed is reported."""
     assert find_deployments(tmp_path, ["uv.lock"]).problems == ("uv.lock: no such file or directory",)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="Windows has no FIFOs")
+def test_files_that_are_not_regular_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder, a dangling link, a FIFO or a huge file with the name of a requirements file is skipped."""
+    (tmp_path / "requirements-folder.txt").mkdir()
+    (tmp_path / "requirements-link.txt").symlink_to("missing.txt")
+    os.mkfifo(tmp_path / "requirements-pipe.txt")
+    (tmp_path / "requirements-huge.txt").write_text("#" * 100, encoding="utf-8")
+    monkeypatch.setattr(deployed_runtimes, "MAX_FILE_BYTES", 99)
+
+    assert find_deployments(tmp_path, [path.name for path in tmp_path.iterdir()]).problems == (
+        "requirements-folder.txt: is a directory",
+        "requirements-huge.txt: larger than 99 bytes",
+        "requirements-link.txt: dangling link",
+        "requirements-pipe.txt: not a regular file",
+    )
 
 
 def test_a_pin_replaces_the_ranges_that_it_satisfies(tmp_path: Path) -> None:

@@ -143,6 +143,17 @@ def test_no_source_is_suggested(tmp_path: Path, source: str) -> None:
     assert script.source == ""
 
 
+@pytest.mark.parametrize("call", ["net = build()\n    torch.onnx.export(net", "torch.onnx.export(build().eval()"])
+def test_a_function_that_returns_only_the_module(tmp_path: Path, call: str) -> None:
+    """The function is not a source, but becomes one if it also returns the inputs."""
+    text = f"import torch\ndef build():\n    return Net()\ndef main():\n    {call}, x, 'x.onnx')\n"
+    (script,) = found(tmp_path, text)
+    (other,) = found(tmp_path, text.replace("build()", "build(size)"))
+
+    assert (script.source, script.builder) == ("", "tools/export.py:build")
+    assert (other.source, other.builder) == ("", "")
+
+
 def test_a_source_in_another_file(tmp_path: Path) -> None:
     """A source names the file that defines the function."""
     (tmp_path / "tools").mkdir()

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 from onnxgate.commands.init import targets
 from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
-from onnxgate.commands.init.targets import describe_prediction, predict_models, suggest_targets
+from onnxgate.commands.init.targets import assign_targets, describe_prediction, predict_models, suggest_targets
 from onnxgate.project.lock.index import UvIndex
 from onnxgate.support import limits
 from tests.harness.repositories.deploying import save_model
@@ -29,6 +30,12 @@ def newest_minors(count: int) -> list[str]:
     """Return the newest minor releases with support data, ascending."""
     releases = map(Version, limits.load_limit_table().releases)
     return list({release.release[:2]: f"{release.major}.{release.minor}" for release in releases}.values())[-count:]
+
+
+def after_newest() -> str:
+    """Return the first release of the minor after the newest one with support data."""
+    major, _, minor = newest_minors(1)[0].partition(".")
+    return f"{major}.{int(minor) + 1}.0"
 
 
 def test_one_target_for_each_deployment() -> None:
@@ -87,8 +94,10 @@ def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
     """Without a declared version, the target contains the newest minor releases."""
     (target,) = suggest_targets(declared, (), None)
 
-    assert target.runtime == f"onnxruntime>={newest_minors(4)[0]},<2"
-    assert target.comments[-1] == "The newest 4 minor releases when this file was written."
+    assert target.comments[-1] == "The newest 4 minor releases with support data."
+    specifier = Requirement(target.runtime).specifier
+    assert [minor for minor in newest_minors(9) if specifier.contains(f"{minor}.0")] == newest_minors(4)
+    assert not specifier.contains(after_newest())
 
 
 @pytest.mark.index
@@ -119,20 +128,100 @@ def test_predictions_include_kernels(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("requirement", ["openvino", "onnxruntime==1.99.0"])
-def test_no_prediction_without_support_data(tmp_path: Path, requirement: str) -> None:
-    """Releases without support data have no prediction."""
-    save_model(tmp_path / "net.onnx")
+def test_an_unknown_release_is_noted() -> None:
+    """A declared release without support data is named, also if no model can be read."""
+    (target,) = suggest_targets([deployed("onnxruntime", "==1.99.0")], (), None)
 
-    assert describe_prediction(requirement, predict_models(tmp_path, ["net.onnx"], 1)) == ()
+    assert target.notes == ("There is no prediction: onnxgate has no support data for `onnxruntime==1.99.0`.",)
+    assert describe_prediction("openvino", ()) == ()
+
+
+def test_releases_after_the_support_data_are_named(tmp_path: Path) -> None:
+    """A range that includes later releases has no prediction for them."""
+    for name in ("a.onnx", "b.onnx"):
+        save_model(tmp_path / name)
+    predictions = predict_models(tmp_path, ["a.onnx", "b.onnx"], 1)
+    newest = [*limits.load_limit_table().releases][-1]
+    minor = newest_minors(1)[0]
+
+    (open_ended,) = describe_prediction(f"onnxruntime>={minor}", predictions)
+    assert open_ended == (
+        f"Prediction: both models load on onnxruntime {newest} (no prediction for releases newer than {newest})."
+    )
+    (bounded,) = describe_prediction(f"onnxruntime>={minor},<{after_newest()}", predictions)
+    assert bounded == f"Prediction: both models load on onnxruntime {newest}."
+
+
+@pytest.mark.index
+def test_later_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an index, the releases without a prediction are exact."""
+    old = {name: limit for name, limit in limits.load_limit_table().releases.items() if Version(name) < Version("1.17")}
+    save_model(tmp_path / "net.onnx")
+    predictions = predict_models(tmp_path, ["net.onnx"], 1)
+    monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", old))
+
+    (prediction,) = describe_prediction("onnxruntime>=1.16.3,<1.19", predictions, UvIndex())
+    assert prediction.endswith(" on onnxruntime 1.16.3 (no prediction for 1.17.3 and 1.18.1).")
+    (prediction,) = describe_prediction("onnxruntime>=1.16.3,<1.17", predictions, UvIndex())
+    assert prediction.endswith(" on onnxruntime 1.16.3.")
+
+
+def test_pointers_have_no_prediction() -> None:
+    """Models that Git LFS has not fetched are named."""
+    assert describe_prediction("onnxruntime==1.18.1", (), None, ["models/net.onnx"]) == (
+        "No prediction until the content is fetched: `models/net.onnx` is a Git LFS pointer.",
+    )
+
+
+MONOREPO = [
+    deployed("onnxruntime", "==1.18.1", "svc/a/requirements.txt"),
+    deployed("onnxruntime", "==1.19.2", "svc/a/docker/Dockerfile"),
+    deployed("onnxruntime", "==1.20.1", "svc/b/requirements/prod.txt"),
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "models", "expected"),
+    [
+        ([], ["svc/a/x.onnx", "svc/b/y.onnx"], {"svc/a": ("a", "docker"), "svc/b": ("requirements",)}),
+        ([], ["svc/a/x.onnx", "shared/y.onnx"], {}),
+        ([], ["models/y.onnx"], {}),
+        (
+            [deployed("onnxruntime", "==1.21.0", "Dockerfile")],
+            ["svc/a/x.onnx", "svc/b/y.onnx"],
+            {"svc/a": ("a", "docker", "docker-2"), "svc/b": ("requirements", "docker-2")},
+        ),
+        ([deployed("onnxruntime", "==1.20.1", "svc/c/requirements.txt")], ["svc/a/x.onnx", "svc/b/y.onnx"], {}),
+    ],
+)
+def test_models_of_each_deployed_folder(
+    more: list[DeployedRuntime], models: list[str], expected: dict[str, tuple[str, ...]]
+) -> None:
+    """The runtimes of a folder apply to its models, if each folder with a deployment has models."""
+    found = suggest_targets([*MONOREPO, *more], (), None, models=models)
+
+    assert assign_targets(found, models) == expected
+
+
+def test_predictions_are_limited_to_the_models_of_the_folder(tmp_path: Path) -> None:
+    """The comment of a target does not name the models of another folder."""
+    save_model(tmp_path / "svc/a/x.onnx")
+    save_model(tmp_path / "svc/b/y.onnx", ir=10, opset=21)
+    models = ["svc/a/x.onnx", "svc/b/y.onnx"]
+    found = suggest_targets(MONOREPO[::2], predict_models(tmp_path, models, 1), None, models=models)
+
+    assert [target.comments[-1] for target in found] == [
+        "Prediction: the model loads on onnxruntime 1.18.1.",
+        "Prediction: the model loads on onnxruntime 1.20.1.",
+    ]
 
 
 @pytest.mark.parametrize(
     ("ir", "opset", "minors", "expected"),
     [
         (8, 15, 4, ""),
-        (10, 15, 15, "onnxruntime>=1.18.0,<2"),
-        (8, 21, 15, "onnxruntime>=1.18.0,<2"),
+        (10, 15, 15, "1.18.0"),
+        (8, 21, 15, "1.18.0"),
         (99, 28, 4, ""),
     ],
 )
@@ -144,5 +233,6 @@ def test_minors_that_do_not_load_a_model_are_left_out(
     save_model(tmp_path / "net.onnx", ir, opset)
     (target,) = suggest_targets((), predict_models(tmp_path, ["net.onnx"], 1), None)
 
-    assert target.runtime == (expected or f"onnxruntime>={newest_minors(minors)[0]},<2")
+    end = after_newest().removesuffix(".0")
+    assert target.runtime == f"onnxruntime>={expected or newest_minors(minors)[0]},<{end}"
     assert ("does not load on" in target.comments[-1]) == (ir == 99)
