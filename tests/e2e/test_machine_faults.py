@@ -139,9 +139,8 @@ def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[s
 def test_a_full_cache(small: Repository, tmp_path: Path) -> None:
     """A fault that affects all runtimes is one entry, and counts once."""
     folder = tmp_path / "cache"
-    ended = run(
-        small.given(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=mounted(folder, "size=8k")
-    )
+    before = mounted(folder, "size=8k")
+    ended = run(small.given(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=before)
     entries = re.findall(r"^    the environment cannot be created: .*no space left on device$", ended.out, re.MULTILINE)
 
     assert_named(ended, "no space left on device", "`ONNXGATE_CACHE_DIR`")

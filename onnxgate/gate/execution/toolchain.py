@@ -193,9 +193,8 @@ class Exporter:
         observation = exporting.source.result()
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
-            return SourceOutputs(
-                None, None, (explain_missing_reference(prepared.path, observation, self._settings.stages),)
-            )
+            undone = explain_missing_reference(prepared.path, observation, self._settings.stages)
+            return SourceOutputs(None, None, (undone,))
         eager = {case.name: outputs for case, outputs in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = make_example_case(prepared.facts, result.input_names, result.sample)
         complete = len(result.eager) == len(prepared.fed.cases) + 1

@@ -232,7 +232,7 @@ class Environments:
 
 
 _NOT_CREATED = "the environment cannot be created"
-"""Problem for all faults of the machine. Without the runtime's name, reports merge the same fault of several runtimes."""
+"""Message for faults of the machine. It names no runtime, so that reports merge the same fault of several ones."""
 _OFFLINE_HINT = "run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still has the locked releases"
