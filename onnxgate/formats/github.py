@@ -19,7 +19,7 @@ MAX_MESSAGE_UNITS = 4000
 
 
 def format(report: Report) -> str:
-    """Render annotations, worst first, followed by remarks, replay commands and the verdict as log lines."""
+    """Render annotations, worst first, then remarks, commands that reproduce findings, and the verdict as log lines."""
     commands: dict[str, list[str]] = {level: [] for level in wording.LEVELS}
     for finding in wording.list_active_findings(report):
         message = _join_message(wording.render_sentence(finding), f"fix: {finding.fix}" if finding.fix else "")
@@ -38,7 +38,7 @@ def format(report: Report) -> str:
     folder = f" in `{report.folder}`" if report.folder else ""
     log = (
         *report.remarks,
-        *(f"replay{folder}: {replay.command}" for replay in report.replays),
+        *(f"to reproduce{folder}: {replay.command}" for replay in report.replays),
         wording.render_verdict(report),
     )
     return "\n".join((*lines, *map(escape_log_line, log), ""))

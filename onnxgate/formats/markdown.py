@@ -227,7 +227,7 @@ def render_replays(report: Report, page: Page) -> Iterator[str]:
     """Yield the commands that reproduce findings. They are not shortened, so that they can be copied."""
     commands = [f"- {markdown_code(replay.command)}" for replay in report.replays]
     folder = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
-    yield from render_folded("Reproduce", [*folder, *commands], page)
+    yield from render_folded("To reproduce", [*folder, *commands], page)
 
 
 MAX_BOXES = 49

@@ -40,7 +40,7 @@ LABELS = (
 )
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
-SECTION_TITLES = ("undecided", "skipped", "ignored", "replay", "notes", "runtimes", "comparisons")
+SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "comparisons")
 """Beginnings that are reserved for onnxgate's own lines: of any line, of lines without indent, of lines indented by
 two, and complete titles. Strings from models with such a beginning are escaped."""
 
@@ -256,7 +256,7 @@ def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[s
     """Yield the commands that reproduce findings. They are not wrapped, so that they can be copied."""
     if not report.replays:
         return
-    yield paper.ink("replay", "heading")
+    yield paper.ink("to reproduce", "heading")
     for replay in report.replays:
         yield f"  {escape_unprintable(replay.command)}"
         for name in replay.inputs:

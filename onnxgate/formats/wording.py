@@ -185,8 +185,9 @@ def describe_missing_sources(report: Report) -> list[str]:
     if not count or not skipped:
         return []
     subject = f"{pluralize(count, 'model')} {'has' if count == 1 else 'have'} no `source`"
-    reasons = {"parity": "not compared with one", "export": "not re-exported"}
-    return [f"{subject}: {' and '.join(reasons[name] for name in skipped)}"]
+    checks = {"parity": "parity with source", "export": "export"}
+    verb = "was" if len(skipped) == 1 else "were"
+    return [f"{subject}; {' and '.join(checks[name] for name in skipped)} {verb} skipped"]
 
 
 RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": "top-1 agreement {:.4g}"}
@@ -250,8 +251,8 @@ def render_verdict(report: Report) -> str:
     levels = [finding.level for finding in report.findings if not finding.ignored]
     others = {
         "ignored": len(report.findings) - len(levels),
-        "undecided": len(report.undecided),
-        "skipped": len(report.skipped),
+        "undecided": len(merge_gaps(report.undecided)),
+        "skipped": len(merge_gaps(report.skipped)),
     }
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]

@@ -20,6 +20,11 @@ def told(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda each: (each["model"], each["rule"]))
 
 
+def _concerns(finding: dict[str, Any], runtime: str) -> bool:
+    """Return whether a finding applies to a runtime. Without runtimes, it applies to all."""
+    return not finding["runtimes"] or runtime in finding["runtimes"]
+
+
 def _place(finding: dict[str, Any]) -> dict[str, Any]:
     return {"place": {key: finding["place"][key] for key in ("path", "line")}}
 
@@ -33,3 +38,7 @@ def test_broken(project: Callable[[str], Repository], toolchain: Path) -> None:
     assert (report["verdict"], report["undecided"], report["skipped"]) == ("fail", [], [])
     healthy = [cell["state"] for cell in report["cells"] if cell["model"] == "models/classifier.onnx"]
     assert healthy == ["pass"] * 4
+    errors = [each for each in report["findings"] if each["level"] == "error"]
+    cells = {(cell["model"], cell["runtime"]): cell["state"] for cell in report["cells"]}
+    concerned = {pair for pair in cells for each in errors if each["model"] == pair[0] and _concerns(each, pair[1])}
+    assert {cells[pair] for pair in concerned} == {"fail"}

@@ -136,6 +136,18 @@ def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[s
     assert_named(ended, f"cannot write to `{folder}/environments`: read-only file system", "`ONNXGATE_CACHE_DIR`")
 
 
+def test_a_full_cache(small: Repository, tmp_path: Path) -> None:
+    """A fault that affects all runtimes is one entry, and counts once."""
+    folder = tmp_path / "cache"
+    before = mounted(folder, "size=8k")
+    ended = run(small.given(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=before)
+    entries = re.findall(r"^    the environment cannot be created: .*no space left on device$", ended.out, re.MULTILINE)
+
+    assert_named(ended, "no space left on device", "`ONNXGATE_CACHE_DIR`")
+    assert len(entries) == 1, ended.out
+    assert ": 1 undecided;" in ended.out.splitlines()[-1]
+
+
 @pytest.mark.parametrize("arguments", [("check",), ("export",), ("lock", "--upgrade", "--offline")])
 def test_no_writable_temporary_folder(exporting: Repository, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """If all candidates are read-only, the message names the first one and the reason."""

@@ -112,7 +112,7 @@ def test_what_was_not_done_is_said_with_reason_and_hint() -> None:
     assert (
         "undecided\n  runtime, parity: a.onnx and b.onnx\n    no interpreter was found\n    hint: install one\n" in said
     )
-    assert said.endswith("undecided: 1 model on 5 runtimes: 4 undecided\n")
+    assert said.endswith("undecided: 1 model on 5 runtimes: 1 undecided\n")
 
 
 def test_quiet_leaves_the_verdict() -> None:
@@ -205,13 +205,14 @@ def test_figures_need_more_verbosity() -> None:
 
 
 def test_models_without_a_source_are_counted() -> None:
-    """A stage that was selected and does not apply did not pass."""
-    counts = {"without_source": 2}
+    """The notes state which selected stages were skipped for models without a source."""
 
-    assert "notes\n  2 models have no `source`: not compared with one\n" in text.format(
-        report(counts=counts, stages=("parity",))
-    )
-    assert "source" not in text.format(report(counts=counts, stages=("file",)))
+    def notes(count: int, *stages: str) -> str:
+        return text.format(report(counts={"without_source": count}, stages=stages))
+
+    assert "notes\n  2 models have no `source`; parity with source was skipped\n" in notes(2, "parity")
+    assert "  1 model has no `source`; parity with source and export were skipped\n" in notes(1, "parity", "export")
+    assert "source" not in notes(2, "file")
 
 
 def test_a_node_is_named_once() -> None:

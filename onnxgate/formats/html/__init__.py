@@ -255,7 +255,7 @@ def render_replays(report: Report) -> Markup | None:
     folder = join_markup(("the folder ", render_code(report.folder))) if report.folder else "the folder of the config"
     return tag(
         "section",
-        tag("h2", "Replay"),
+        tag("h2", "To reproduce"),
         tag("p", "Each command reproduces findings of a run. Run it in ", folder, ".", class_="lead"),
         join_lines(replays),
         id="replay",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,7 +193,8 @@ class Exporter:
         observation = exporting.source.result()
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
-            return SourceOutputs(None, None, (explain_missing_reference(prepared.path, observation),))
+            undone = explain_missing_reference(prepared.path, observation, self._settings.stages)
+            return SourceOutputs(None, None, (undone,))
         eager = {case.name: outputs for case, outputs in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = make_example_case(prepared.facts, result.input_names, result.sample)
         complete = len(result.eager) == len(prepared.fed.cases) + 1
@@ -349,24 +350,27 @@ class StartedModel:
         return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
 
 
-def explain_missing_reference(model: str, observation: Observation) -> IncompleteCheck:
-    """Return the reason for missing outputs of the source."""
+def explain_missing_reference(model: str, observation: Observation, stages: Collection[Stage]) -> IncompleteCheck:
+    """Return the reason for missing outputs of the source. The export stage, if selected, reports failed exports."""
+    failed = ""
     match observation:
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
-            if fault := find_fault_in_text(f"{failure.type}: {failure.text}", tempfile.gettempdir()):
+            failed = f"{failure.type}: {failure.text}"
+            if fault := find_fault_in_text(failed, tempfile.gettempdir()):
                 return IncompleteCheck(Stage.PARITY, model, "", fault.message, fault.hint)
-            cause = f": {failure.type}: {failure.text}"
-        case Completed(result=ExportResult(eager_reason=reason)):
-            cause = f": {reason}"
         case Crashed(signal=signal, during=during):
-            cause = f": {signal} during {during}"
+            failed = f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            cause = f": timed out after {limit_s:g} s"
-        case _:
-            cause = ""
-    return IncompleteCheck(Stage.PARITY, model, "", f"the source could not be run{cause}".splitlines()[0])
+            failed = f"timed out after {limit_s:g} s"
+    if failed and Stage.EXPORT in stages:
+        return IncompleteCheck(Stage.PARITY, model, "", "the source has no outputs because its export failed")
+    cause = failed
+    if isinstance(observation, Completed) and isinstance(observation.result, ExportResult):
+        cause = cause or observation.result.eager_reason
+    reason = f"the source could not be run: {cause}" if cause else "the source could not be run"
+    return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
 
 
 def call_inputs(

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__
-from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, IncompleteCheck, RuleHit, Stage
+from onnxgate.core.findings import ALL_STAGES, IncompleteCheck, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.report import (
     LEVELS,
@@ -124,21 +124,18 @@ def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
 def _cell_state(
     request: GateRequest, outcome: GateOutcome, model: str, runtime: str, findings: Sequence[Finding]
 ) -> CellState:
-    """Return the state of a model on a runtime; `findings` are about the model."""
+    """Return the state of a model on a runtime.
+
+    `findings` are those of the model; a finding without runtimes applies to all of them.
+    """
     gathered, pair = outcome.gathered, (model, runtime)
-    # A finding about the file without a runtime applies to all runtimes.
-    on_all = [finding for finding in findings if not finding.runtimes]
-    levels = {finding.level for finding in findings if runtime in finding.runtimes}
-    levels |= {finding.level for finding in on_all if finding.stage == Stage.FILE.value}
+    levels = {finding.level for finding in findings if not finding.runtimes or runtime in finding.runtimes}
     if "error" in levels or model in outcome.blocked or pair in outcome.failed:
         return "fail"
     is_undone = Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair) for it in gathered.undone)
     is_skipped = any(_is_undone_for(it, *pair) for it in gathered.skipped)
     is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
     has_ran = pair in gathered.execution.ran
-    is_predicted = Stage.SUPPORT in request.stages and not (is_skipped or is_faulty or has_ran)
-    if is_predicted and any(it.level == "error" and it.stage in STATIC_STAGES for it in on_all):
-        return "fail"  # even if the check is undecided: shards must agree with the complete check
     if is_undone:
         return "undecided"
     if is_skipped:

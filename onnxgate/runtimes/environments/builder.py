@@ -90,10 +90,7 @@ class Environments:
         except OSError as error:
             fault = find_machine_fault(error)
             reason = fault.message if fault else error.strerror or str(error)
-            raise UnavailableError(
-                f"the environment of `{runtime.name}` cannot be created: {reason}",
-                hint=_cache_hint(fault, self._cache),
-            ) from error
+            raise UnavailableError(f"{_NOT_CREATED}: {reason}", hint=_cache_hint(fault, self._cache)) from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready, so that its next user rebuilds it."""
@@ -207,13 +204,13 @@ class Environments:
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
         if self._offline and _NOT_CACHED.search(ended.err):
             return UnavailableError(
-                f"`{runtime.name}` is not in uv's cache and cannot be downloaded with `--offline`", hint=_OFFLINE_HINT
+                "packages are not in uv's cache and cannot be downloaded with `--offline`", hint=_OFFLINE_HINT
             )
         if _UNREACHABLE.search(ended.err) or (ended.status == TIMED_OUT and not self._offline):
             unreachable = self._unreachable = unreachable or _uv_error(ended)
         if unreachable:
             return UnavailableError(
-                f"`{runtime.name}` cannot be downloaded: the package index is unreachable ({unreachable})",
+                f"packages cannot be downloaded: the package index is unreachable ({unreachable})",
                 hint=_NETWORK_HINT,
             )
         return self._create_uv_error(f"`{runtime.name}` cannot be installed", ended, _INSTALL_HINT)
@@ -223,7 +220,7 @@ class Environments:
         reason = _uv_error(ended)
         fault = find_fault_in_text(f"{reason}\n{ended.err}", self._cache)
         if fault is not None:
-            return UnavailableError(f"{problem}: {fault.message}", hint=_cache_hint(fault, self._cache))
+            return UnavailableError(f"{_NOT_CREATED}: {fault.message}", hint=_cache_hint(fault, self._cache))
         return UnavailableError(f"{problem}: {reason}", hint=hint)
 
     def _check_health(self, interpreter: Path, runtime: LockedRuntime, needed: Sequence[LockedPackage]) -> None:
@@ -244,6 +241,8 @@ class Environments:
             )
 
 
+_NOT_CREATED = "the environment cannot be created"
+"""Message for faults of the machine. It names no runtime, so that reports merge the same fault of several ones."""
 _OFFLINE_HINT = "run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still has the locked releases"

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from onnxgate.commands.files_without_config import make_request
-from onnxgate.core.findings import STATIC_STAGES
+from onnxgate.core.findings import STATIC_STAGES, Stage
 from onnxgate.core.report import Finding
 from onnxgate.gate import pipeline
 from onnxgate.gate.results.verdict import build_report
@@ -38,6 +38,23 @@ def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
     assert {cell.state for cell in report.cells if cell.runtime == "onnxruntime 1.18.1"} == {"fail"}
     assert len(report.cells) > 100
     assert Counted.walks < 20
+
+
+def test_errors_fail_the_cells_that_they_concern(tmp_path: Path) -> None:
+    """An error without runtimes fails all cells of its model in each set of stages; an ignored one fails none."""
+    project = make_project(tmp_path / "project")
+    for stages in (frozenset({Stage.LOCK}), frozenset({Stage.FILE, Stage.LOCK}), frozenset(STATIC_STAGES)):
+        request = request_of(project, stages)
+        outcome = pipeline.run(request)
+        errors = [finding for finding in outcome.findings if finding.rule == "unlocked-model"]
+        runtime = outcome.planned[0].runtimes[0].name
+        partial = replace(outcome, findings=tuple(replace(error, runtimes=(runtime,)) for error in errors))
+        ignored = replace(outcome, findings=tuple(replace(error, ignored="known") for error in errors))
+
+        assert {cell.state for cell in build_report(request, outcome, "error").cells} == {"fail"}
+        cells = build_report(request, partial, "error").cells
+        assert {cell.runtime for cell in cells if cell.state == "fail"} == {runtime}
+        assert "fail" not in {cell.state for cell in build_report(request, ignored, "error").cells}
 
 
 def test_a_model_with_a_static_error_is_not_predicted(tmp_path: Path) -> None:

@@ -252,9 +252,7 @@ def test_an_index_that_does_not_answer_is_asked_once(
         messages.append(caught.value.message)
     offline = ["--offline" in arguments for arguments in asked if "install" in arguments]
 
-    expected = (
-        "`onnxruntime 1.0` cannot be downloaded: the package index is unreachable (Connection refused (os error 111))"
-    )
+    expected = "packages cannot be downloaded: the package index is unreachable (Connection refused (os error 111))"
     assert [expected, expected] == messages
     assert offline == [False, True]
     assert list(tmp_path.glob("environments/*/")) == []
@@ -266,14 +264,14 @@ def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, invented, offline=True)
 
-    assert caught.value.message == "`onnxruntime 1.0` is not in uv's cache and cannot be downloaded with `--offline`"
+    assert caught.value.message == "packages are not in uv's cache and cannot be downloaded with `--offline`"
     assert caught.value.hint == "run the command once without `--offline`"
 
 
 def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:
     """The hint names the variable that sets the cache folder."""
     (tmp_path / "file").touch()
-    with pytest.raises(UnavailableError, match=r"the environment of `onnxruntime 1\.0` cannot be created: ") as caught:
+    with pytest.raises(UnavailableError, match=r"^the environment cannot be created: ") as caught:
         prepare(tmp_path / "file", invented)
 
     assert caught.value.hint == "set `ONNXGATE_CACHE_DIR` to another folder"

@@ -278,7 +278,7 @@ def test_a_poisoned_wheel_makes_no_environment(
     poisoned.write_bytes(right[: len(right) // 2] + b"!" + right[len(right) // 2 + 1 :])
     if not index:
         _no_index(monkeypatch, tmp_path)
-        with pytest.raises(UnavailableError, match=r"^`onnxruntime 1\.18\.1` cannot be downloaded"):
+        with pytest.raises(UnavailableError, match=r"^packages cannot be downloaded"):
             Environments(tmp_path / "cache", offline=False, shared=kept).prepare(*small)
         return
     Environments(tmp_path / "cache", offline=False, shared=kept).prepare(*small)
