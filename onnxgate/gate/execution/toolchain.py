@@ -30,6 +30,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.text import first_line
 from onnxgate.evidence.export import SecondExport
 from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_written
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
@@ -357,7 +358,7 @@ def explain_missing_reference(model: str, observation: Observation) -> Incomplet
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
             if fault := find_fault_in_text(f"{failure.type}: {failure.text}", tempfile.gettempdir()):
                 return IncompleteCheck(Stage.PARITY, model, "", fault.message, fault.hint)
-            cause = f": {failure.type}: {failure.text}"
+            cause = f": {failure.summary}"
         case Completed(result=ExportResult(eager_reason=reason)):
             cause = f": {reason}"
         case Crashed(signal=signal, during=during):
@@ -397,7 +398,7 @@ def _describe_failure(answer: Observation) -> str:
     """Describe a failure in one line, with the line of the user's code if known."""
     match answer:
         case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
-            text = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
+            text = first_line(failure.summary)
             return f"{text} (`{failure.source}`)" if failure.source else text
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"
