@@ -51,7 +51,7 @@ def find_git_root(folder: Path) -> Path | None:
 
 
 def lfs_pull_command(file: Path) -> str:
-    """Return the command that fetches a Git LFS file. git-lfs compares `--include` with paths from git's root."""
+    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root."""
     path = file.parent.resolve() / file.name
     root = find_git_root(path.parent)
     name = path.relative_to(root).as_posix() if root is not None else path.name
