@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, name_formats, output_option, unknown_name_error
+from onnxgate.cli.shared.options import (
+    CommonOptions,
+    common_options,
+    name_formats,
+    output_option,
+    target_option,
+    unknown_name_error,
+)
 from onnxgate.core.errors import UsageError
 from onnxgate.formats import RENDERERS
 
@@ -21,10 +28,8 @@ if TYPE_CHECKING:
 @click.option("--static", is_flag=True, help="Run only the stages that do not execute models: file, lock and support.")
 @click.option("--stage", "stages", metavar="A,B", help="Run only these stages (comma-separated).")
 @output_option(name_formats(RENDERERS))
-@click.option(
-    "--target",
-    metavar="REQUIREMENT",
-    help="Ignore the config, and require the models to load on all releases that match, such as 'onnxruntime>=1.18'.",
+@target_option(
+    "Ignore the config, and require the models to load on all releases that match, such as 'onnxruntime>=1.18'."
 )
 @click.option(
     "--against",
@@ -100,6 +105,7 @@ def command(
         paths=paths,
         target=target,
         stages=_parse_stages(static, stages),
+        has_stages=stages is not None,
         inputs=CaseSelection(seed, tuple(dict.fromkeys(cases))),
         against=against,
         shard=shard,

@@ -25,7 +25,7 @@ from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Verdict
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
-from onnxgate.project.git.repository import find_commit, find_git_root
+from onnxgate.project.git.repository import find_commit, find_git_root, lfs_pull_command
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
 EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecided": 3}
@@ -101,7 +101,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
     except OSError as error:
         raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
     if wrong:
-        hint = f'run `git lfs pull --include "{name}"`' if wrong == "a Git LFS pointer" else None
+        hint = f"run `{lfs_pull_command(path)}`" if wrong == "a Git LFS pointer" else None
         raise UsageError(f"`{name}` cannot be read as a model: it is {wrong}", hint=hint)
     return NamedModel(name, path)
 

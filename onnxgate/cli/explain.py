@@ -17,6 +17,7 @@ from onnxgate.cli.shared.options import name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import Stage
+from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.log_explanation import explain_log
 from onnxgate.formats import explained_log
 
@@ -75,15 +76,23 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
 def _render_page(name: str) -> Iterator[str]:
     """Yield the properties of the rule and its documentation."""
     if name not in rules.by_id:
-        near = difflib.get_close_matches(name, rules.by_id, 1, 0.5)
-        hint = f"did you mean `{near[0]}`?" if near else "run `onnxgate explain` to list all rules"
-        raise UsageError(f"unknown rule `{name}`", hint=hint)
+        raise UsageError(f"unknown rule `{name}`", hint=_suggest_rules(name))
     rule = rules.by_id[name]
     yield click.style(rule.id, bold=True)
     yield f"{rule.level.value} by default, stage {rule.stage.value}, since {rule.since}"
     yield ""
     for line in rule.page.splitlines():
         yield click.style(line.lstrip("# "), bold=True) if line.startswith("#") else line
+
+
+def _suggest_rules(name: str) -> str:
+    """Return a hint with the most similar rule, or with all rules that contain the name as a word."""
+    if near := difflib.get_close_matches(name, rules.by_id, 1, 0.5):
+        return f"did you mean `{near[0]}`?"
+    matching = [rule for rule in rules.by_id if f"-{name.strip('-')}-" in f"-{rule}-"]
+    if matching:
+        return f"rules that contain `{name}`: {join_quoted(matching)}"
+    return "run `onnxgate explain` to list all rules"
 
 
 def _render_rule_list() -> Iterator[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without, target_option
 from onnxgate.cli.shared.project_request import find_project, make_project_request
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
@@ -61,11 +61,7 @@ STATE_PHRASES = {
     metavar="REF",
     help="Also fix findings of `check --against REF`, such as data files that were not needed at REF.",
 )
-@click.option(
-    "--target",
-    metavar="REQUIREMENT",
-    help="Releases that must load the models, without a config ('onnxruntime>=1.18').",
-)
+@target_option("Releases that must load the models, without a config ('onnxruntime>=1.18').")
 @common_options_without("fail_on")
 def command(
     paths: tuple[Path, ...],

@@ -7,13 +7,13 @@ import functools
 import itertools
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from pathlib import Path
 
 import click
 import msgspec
 
-from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options
+from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
 from onnxgate.cli.shared.project_request import load_project, make_project_request
 from onnxgate.cli.shared.worker_pool import open_pool_with_progress
@@ -78,7 +78,7 @@ from onnxgate.support.probes import ProbeError
     is_flag=True,
     help="With --upgrade: write nothing; run the models on the new releases and print the differences.",
 )
-@common_options
+@common_options_without(conditions={"fail_on": "With --preview", "no_ignores": "With --preview"})
 def command(
     paths: tuple[str, ...],
     check: bool,
@@ -215,8 +215,11 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
     kept_count = len(runtimes & _locked_runtimes(before))
     kept = f" ({kept_count} unchanged)" if kept_count and written else ""
     state = f"wrote `{name}`" if written else f"`{name}` is up to date"
-    models = pluralize(len(relocked.lock.models), "model")
-    print_lines([f"{state}: {models}, {pluralize(len(runtimes), 'runtime')}{kept}"])
+    print_lines([f"{state}: {_describe_size(len(relocked.lock.models), runtimes)}{kept}"])
+
+
+def _describe_size(model_count: int, runtimes: Sized) -> str:
+    return f"{pluralize(model_count, 'model')}, {pluralize(len(runtimes), 'runtime')}"
 
 
 def _locked_runtimes(lock: Lock) -> set[LockedRuntime]:
@@ -235,7 +238,7 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
     if stale:
         print_lines([f"`{name}` is not up to date: {pluralize(len(stale), 'difference')}; run `onnxgate lock`"])
         return EXIT_FAIL
-    print_lines([f"`{name}` is up to date: {pluralize(len(files), 'model')}"])
+    print_lines([f"`{name}` is up to date: {_describe_size(len(files), _locked_runtimes(lock))}"])
     return 0
 
 

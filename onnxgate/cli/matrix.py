@@ -14,6 +14,7 @@ from onnxgate.cli.shared.options import (
     common_options_without,
     name_formats,
     output_option,
+    target_option,
 )
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
@@ -26,11 +27,7 @@ from onnxgate.project.config.schema import ReleaseSelection
 
 @click.command("matrix")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option(
-    "--target",
-    metavar="REQUIREMENT",
-    help="Require the models to load on all releases that match, such as 'onnxruntime>=1.18'.",
-)
+@target_option("Require the models to load on all releases that match, such as 'onnxruntime>=1.18'.")
 @click.option(
     "--select",
     type=click.Choice(["minors", "bounds", "newest", "all"]),

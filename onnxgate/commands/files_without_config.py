@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import re
 import shlex
@@ -30,8 +29,9 @@ from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePoli
 from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.project.config.loader import find_config
-from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name
+from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name, suggest_file
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
+from onnxgate.project.engines import is_misspelled, suggest_requirement
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.releases import apply_selection
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
@@ -124,7 +124,7 @@ def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel
     for path in paths:
         absolute = start / path
         if not absolute.exists():
-            raise UsageError(f"`{path}` does not exist")
+            raise UsageError(f"`{path}` does not exist", hint=suggest_file(absolute, str(path)))
         files = [absolute]
         if absolute.is_dir():  # without hidden folders: the `onnx` package in a `.venv` contains thousands of models
             below = [(file, file.relative_to(absolute).parts[:-1]) for file in sorted(absolute.rglob("*.onnx"))]
@@ -144,16 +144,16 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     table = limits.load_limit_table()
     engine = table.engine
     hint = "for example `onnxruntime>=1.18,<1.32`"
-    if requirement is not None and (meant := _guess_requirement(requirement, engine)):
-        raise UsageError(
-            f"`{requirement}` is not a requirement; did you mean `{meant}`?", hint=f"use `--target '{meant}'`"
-        )
+    if requirement is not None and (meant := suggest_requirement(requirement)):
+        raise UsageError(f"`{requirement}` is not a requirement", hint=f"did you mean `--target '{meant}'`?")
     try:
         parsed = Requirement(requirement or engine)
     except InvalidRequirement as error:
         raise UsageError(f"`{requirement}` is not a requirement", hint=hint) from error
     if parsed.name != engine:
         message = f"there is no support data for `{parsed.name}`"
+        if is_misspelled(parsed.name, engine):
+            raise UsageError(message, hint=f"did you mean `--target '{engine}{parsed.specifier}'`?")
         raise UsageError(message, hint=f"without a config, `--target` supports only `{engine}`")
     fitting = [release for release in table.releases if parsed.specifier.contains(release)]
     if not fitting:
@@ -161,20 +161,6 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
         raise UsageError(f"no known release matches `{requirement}`", hint=f"known releases: {engine} {first}–{last}")
     for release in fitting:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
-
-
-def _guess_requirement(text: str, engine: str) -> str:
-    """Return the requirement that a text without operator or engine stands for: `1.18` is `onnxruntime==1.18.*`."""
-    version = re.fullmatch(rf"(?:{re.escape(engine)})?[ =]*v?(\d+(?:\.\d+)*)(\.\*)?", text.strip())
-    if version and f"{engine}==" not in text.replace(" ", ""):
-        is_exact = version[1].count(".") > 1 and not version[2]
-        return f"{engine}=={version[1]}{'' if is_exact else '.*'}"
-    meant = f"{engine}{text.strip()}"
-    if re.match(r"\s*[<>=!~]", text):
-        with contextlib.suppress(InvalidRequirement):
-            Requirement(meant)
-            return meant
-    return ""
 
 
 def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], IncompleteCheck]:

@@ -15,6 +15,7 @@ from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
 from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.text import first_line
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.cases import create_cases
@@ -194,7 +195,7 @@ def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str,
                 return tolerances
             raise IncomparableError("no output is numeric in both precisions")
         case Completed(result=ExportResult(failure=failure)) if failure is not None:
-            raise IncomparableError(f"{failure.type}: {failure.text.partition(chr(10))[0]}")
+            raise IncomparableError(first_line(failure.summary))
         case Completed(result=ExportResult(eager_reason=reason)) if reason:
             raise IncomparableError(reason)
         case Completed():

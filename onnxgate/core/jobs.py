@@ -198,6 +198,11 @@ class Failure(Message, frozen=True, kw_only=True):
     memory: bool = False  # the job exceeded its memory limit
     source: str = ""  # "file.py:31" in the user's own code, relative to the config's folder, if the traceback has one
 
+    @property
+    def summary(self) -> str:
+        """The text after the type; only the text of a `SourceError`, which onnxgate's own exporters raise."""
+        return self.text if self.type == "SourceError" else f"{self.type}: {self.text}"
+
 
 class CaseResult(Message, frozen=True, kw_only=True):
     """Outputs of one case, in the order of the graph's outputs; or the reason why there are none."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 
 import msgspec
@@ -154,6 +155,8 @@ _TENSORRT_HINT = (
 
 def runtime_problem(text: str, *, own: bool = False) -> str:
     """Return why the text is not a runtime that can be locked; "" if it is one. `own`: in the user's environment."""
+    if meant := suggest_requirement(text):
+        return f"`{text}` is not a requirement; did you mean `{meant}`?"
     if problem := requirement_problem(text):
         return problem
     requirement = Requirement(text)
@@ -172,6 +175,28 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
     longer = [name for name in ENGINES if name.startswith(f"{engine}-")]  # `opencv-python` for `opencv-python-headless`
     near = f"; did you mean `{longer[0]}`?" if longer else suggest_spelling(engine, (*ENGINES, *ONNXRUNTIME_BUILDS))
     return f"unknown engine `{engine}`" + (near or f"; expected one of {join_quoted(ENGINES)}")
+
+
+def suggest_requirement(text: str) -> str:
+    """Return the requirement that a text without operator or engine means: `onnxruntime==1.18.*` for `1.18`.
+
+    It is "" if the text has both, or cannot be interpreted.
+    """
+    version = re.fullmatch(rf"(?:{ONNXRUNTIME})?[ =]*v?(\d+(?:\.\d+)*)(\.\*)?", text.strip())
+    if version and f"{ONNXRUNTIME}==" not in text.replace(" ", ""):
+        is_exact = version[1].count(".") > 1 and not version[2]
+        return f"{ONNXRUNTIME}=={version[1]}{'' if is_exact else '.*'}"
+    meant = f"{ONNXRUNTIME}{text.strip()}"
+    if re.match(r"\s*[<>=!~]", text):
+        with contextlib.suppress(InvalidRequirement):
+            Requirement(meant)
+            return meant
+    return ""
+
+
+def is_misspelled(name: str, engine: str) -> bool:
+    """Return whether a package name is probably a misspelling of the engine's name."""
+    return find_engine(canonicalize_name(name)) is _UNKNOWN and bool(suggest_spelling(name, (engine,)))
 
 
 def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> str:

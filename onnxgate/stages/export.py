@@ -49,6 +49,7 @@ from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import find_source_line
 from onnxgate.model.validity import find_fault
+from onnxgate.project.git.repository import lfs_pull_command
 from onnxgate.runtimes.environments.toolchain import find_drift
 from onnxgate.stages.export_jobs import EXPORTED_DOMAINS, ExportPlan, read_command_failure, uses_opset_placeholder
 
@@ -227,12 +228,12 @@ def _compare_with_committed(
     if pointer := read_pointer(committed):
         if pointer.sha256 == facts.sha256 and _has_same_data(committed, facts):
             return CommittedComparison()
-        return _create_not_fetched(plan, Path(facts.path), "the committed file")
+        return _create_not_fetched(plan, committed, "the committed file")
     try:
         old = read_view(committed)
         uses = check_external_data(old, committed)
         if location := next((use.location for use in uses if use.problem == "lfs-pointer"), ""):
-            return _create_not_fetched(plan, Path(facts.path).parent / location, f"the external data `{location}`")
+            return _create_not_fetched(plan, committed.parent / location, f"the external data `{location}`")
         comparison = compare_models(committed, fresh)
     except UnreadableModel as reason:
         problem = f"the committed file could not be compared with the export: it is {reason}"
@@ -257,8 +258,7 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Report that the content is needed: a file with different bytes can still be the same model."""
     reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
-    hint = f'git lfs pull --include "{path.as_posix()}"'
-    return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
+    return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, lfs_pull_command(path))
 
 
 def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPlan, again: Observation) -> ExportOutcome:

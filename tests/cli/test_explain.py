@@ -32,10 +32,14 @@ def test_all_rules_are_listed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [("opset-to-new", "did you mean `opset-too-new`?"), ("zzz", "run `onnxgate explain` to list all rules")],
+    [
+        ("opset-to-new", "did you mean `opset-too-new`?"),
+        ("ir", "rules that contain `ir`: `ir-version-mismatch`, `ir-version-too-new`"),
+        ("zzz", "run `onnxgate explain` to list all rules"),
+    ],
 )
 def test_an_unknown_rule(name: str, hint: str) -> None:
-    """The error suggests the nearest rule name."""
+    """The error suggests the nearest rule name, or the rules that contain the word."""
     with pytest.raises(UsageError) as error:
         command.main([name], standalone_mode=False)
 

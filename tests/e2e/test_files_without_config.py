@@ -271,6 +271,13 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
     [
         ((), "hint: name the models to check, or run `onnxgate init`"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
+        (("model.onx",), "hint: did you mean `model.onnx`?"),
+        (("--target", "onnxruntme>=1.18", "model.onnx"), "hint: did you mean `--target 'onnxruntime>=1.18'`?"),
+        (("--target", "onnxruntime>=1.18", "--target", "onnxruntime<1.20", "model.onnx"), "can be given only once"),
+        (("--stage", "runtime", "model.onnx"), "error: `--stage` requires a config"),
+        (("--stage", "file", "model.onnx"), "error: `--stage` requires a config"),
+        (("--case", "sample", "model.onnx"), "error: `--case` requires a config"),
+        (("--seed", "4", "model.onnx"), "error: `--seed` requires a config"),
         (("--target", "tensorflow", "model.onnx"), "error: there is no support data for `tensorflow`"),
         (("--target", "onnxruntime>=99", "model.onnx"), "error: no known release matches `onnxruntime>=99`"),
         (("--target", "onnx runtime", "model.onnx"), "error: `onnx runtime` is not a requirement"),
@@ -300,7 +307,7 @@ def test_a_target_without_operator_or_engine(files: Repository, target: str, mea
     stamped(files, "model.onnx", 7, 13)
 
     assert files.run(name, "model.onnx", "--target", target, status=2).err == (
-        f"error: `{target}` is not a requirement; did you mean `{meant}`?\nhint: use `--target '{meant}'`\n"
+        f"error: `{target}` is not a requirement\nhint: did you mean `--target '{meant}'`?\n"
     )
     files.run(name, "model.onnx", "--target", meant)
 

@@ -235,7 +235,7 @@ def test_a_misspelled_callable(small: Repository) -> None:
     small.edit("onnxgate.toml", 'path = "models/**"\n', 'path = "models/**"\nsource = "build.py:build_modle"\n')
     small.write("onnxgate.toml", f"{small.read('onnxgate.toml')}\n{toolchain}")
     wrong = small.run("export", status=1).out
-    suggested = re.search(r"did you mean `(\w+)`\?", wrong)
+    suggested = re.search(r'set `source = "build.py:(\w+)"`', wrong)
     assert suggested is not None, wrong
     small.edit("onnxgate.toml", "build_modle", suggested[1])
 
@@ -250,3 +250,25 @@ def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Pat
 
     assert "run onnxgate in the project of that model" in error.err
     assert small.at(other).run("check", "--static", "models/small.onnx").status == 0
+
+
+def test_a_missing_lock_of_a_nested_project(small: Repository, tmp_path: Path) -> None:
+    """The hint names the folder of the project, which is below the working directory."""
+    nested = tmp_path / "outer" / "nested"
+    shutil.copytree(small.folder, nested)
+    (nested / "onnxgate.lock").unlink()
+    error = small.at(tmp_path / "outer").run("check", "nested/models/small.onnx", status=USAGE_ERROR)
+
+    assert hinted_commands(error) == ["onnxgate lock --directory nested"]
+
+
+@pytest.mark.parametrize("path", ["..", "../model.onnx"])
+def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str) -> None:
+    """The path in the hint is relative to git's root, as git-lfs requires."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
+    files.write("model.onnx", pointer)
+    (files.folder / "below").mkdir()
+    git(files.folder, "init", "-q")
+    ended = files.at(files.folder / "below").run("check", path, status=3)
+
+    assert 'git lfs pull --include "model.onnx"' in ended.out

@@ -293,6 +293,7 @@ def test_outputs(files: Repository) -> None:
         (("model.onnx", "--target", "onnxruntime>=99"), "error: no known release matches `onnxruntime>=99`"),
         (("model.onnx", "--output", "jsn"), "error: unknown format `jsn`; did you mean `json`"),
         (("model.onnx", "--output", "github"), "error: unknown format `github`"),
+        (("model.onnx", "--target", "onnxruntime", "--target", "onnxruntime"), "can be given only once"),
         (("model.onnx", "--select", "some"), "Invalid value for '--select'"),
     ],
 )

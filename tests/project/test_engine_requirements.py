@@ -69,7 +69,7 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         ("onnxruntime>=1.18,<1.32", ""),
         ("ONNXRuntime == 1.18.*", ""),
         ("onnxruntime>=1.20,<1.18", "no release can satisfy `<1.18,>=1.20`"),
-        ("onnxruntime=1.18", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got `onnxruntime=1.18`"),
+        ("onnxruntime=1.18", "`onnxruntime=1.18` is not a requirement; did you mean `onnxruntime==1.18.*`?"),
         ("", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got ``"),
         ("openvino>=2026", ""),
         ("onnx>=1.18", ""),
@@ -81,6 +81,8 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
             'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
             '`providers = ["TensorrtExecutionProvider"]`, and `python` to an environment that has both',
         ),
+        ("1.18", "`1.18` is not a requirement; did you mean `onnxruntime==1.18.*`?"),
+        (">=1.18", "`>=1.18` is not a requirement; did you mean `onnxruntime>=1.18`?"),
         ("onnxrutime>=1.23", "unknown engine `onnxrutime`; did you mean `onnxruntime`?"),
         ("opencv>=4", "unknown engine `opencv`; did you mean `opencv-python-headless`?"),
         ("opencv-python", "unknown engine `opencv-python`; did you mean `opencv-python-headless`?"),

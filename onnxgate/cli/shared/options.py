@@ -6,7 +6,7 @@ import difflib
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onnxgate.core.errors import UsageError
+from onnxgate.core.text import lower_first
 
 if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
@@ -55,10 +56,13 @@ class CommonOptions:
         return time.monotonic() - STARTED_S
 
 
-def common_options_without(*names: str) -> Callable[[Command], Command]:
+_NO_CONDITIONS: Mapping[str, str] = {}
+
+
+def common_options_without(*names: str, conditions: Mapping[str, str] = _NO_CONDITIONS) -> Callable[[Command], Command]:
     """Return a decorator for click commands: it adds the shared options except `names`.
 
-    The command gets them as `options: CommonOptions`.
+    The command gets them as `options: CommonOptions`. `conditions` is text in front of the help of an option.
     """
 
     def decorate(command: Command) -> Command:
@@ -71,6 +75,9 @@ def common_options_without(*names: str) -> Callable[[Command], Command]:
         for name, option in reversed(_OPTIONS.items()):
             if name not in names:
                 collected = option(collected)
+            if name in conditions:
+                added = collected.__click_params__[-1]  # type: ignore[attr-defined]
+                added.help = f"{conditions[name]}: {lower_first(added.help)}"
         return collected  # type: ignore[return-value]
 
     return decorate
@@ -134,7 +141,25 @@ def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError
     """Return a usage error for an unknown value of an option, with the most similar known name."""
     near = difflib.get_close_matches(name, known, 1)
     suggestion = f"; did you mean `{near[0]}`?" if near else ""
-    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"available: {', '.join(known)}")
+    shown = [name for name in known if name not in ACTION_FORMATS]
+    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"available: {', '.join(shown)}")
+
+
+def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
+    """Return the value of `--target`. Without `multiple`, click would ignore all values except the last.
+
+    Raises:
+        UsageError: there are several.
+    """
+    if len(values) > 1:
+        hint = "combine the ranges, such as `--target 'onnxruntime>=1.18,<1.20'`, or run the command once for each"
+        raise UsageError("`--target` can be given only once", hint=hint)
+    return values[0] if values else None
+
+
+def target_option(help_text: str) -> Callable[[Command], Command]:
+    """Return the option `--target`, which may be given once."""
+    return click.option("--target", multiple=True, metavar="REQUIREMENT", callback=_take_single_target, help=help_text)
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:

@@ -77,6 +77,7 @@ class CheckRequest(msgspec.Struct, frozen=True):
     paths: tuple[Path, ...]
     target: str | None
     stages: frozenset[Stage]
+    has_stages: bool  # whether `--stage` was given
     inputs: CaseSelection
     against: str | None
     shard: str | None
@@ -171,16 +172,21 @@ def _relative_name(path: Path, start: Path) -> str:
 
 def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Callable[..., str]]:
     """Check models without a config. Return the report, and the function that renders it as text."""
-    from onnxgate.commands.files_without_config import check_files, make_request
+    from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
     from onnxgate.core.matrix import build_matrix
     from onnxgate.formats.support_matrix import format_check
 
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
         ("--shard", request.shard is not None),
+        ("--stage", request.has_stages and request.stages != PREDICTED_STAGES),
+        ("--case", bool(request.inputs.cases)),
+        ("--seed", request.inputs.seed != 0),
     ):
         if is_given:
-            raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create one")
+            ignored = request.target is not None and find_config(options.start) is not None
+            hint = "omit `--target`, which ignores the config" if ignored else "run `onnxgate init` to create one"
+            raise UsageError(f"`{option}` requires a config", hint=hint)
     files = make_request(request.paths, request.target, options.start, options.jobs)
     static = msgspec.structs.replace(files.static, fresh=request.fresh, report_reuse=_print_reuse(options))
     files = msgspec.structs.replace(files, static=static)

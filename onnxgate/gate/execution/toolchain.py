@@ -30,6 +30,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.text import first_line
 from onnxgate.evidence.export import SecondExport
 from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_written
 from onnxgate.gate.request import ExecutionSettings, RunnableModel, StepResult
@@ -357,8 +358,8 @@ def explain_missing_reference(model: str, observation: Observation, stages: Coll
         case Unavailable(reason=reason, hint=hint):
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
-            failed = f"{failure.type}: {failure.text}"
-            if fault := find_fault_in_text(failed, tempfile.gettempdir()):
+            failed = failure.summary
+            if fault := find_fault_in_text(f"{failure.type}: {failure.text}", tempfile.gettempdir()):
                 return IncompleteCheck(Stage.PARITY, model, "", fault.message, fault.hint)
         case Crashed(signal=signal, during=during):
             failed = f"{signal} during {during}"
@@ -366,10 +367,9 @@ def explain_missing_reference(model: str, observation: Observation, stages: Coll
             failed = f"timed out after {limit_s:g} s"
     if failed and Stage.EXPORT in stages:
         return IncompleteCheck(Stage.PARITY, model, "", "the source has no outputs because its export failed")
-    cause = failed
-    if isinstance(observation, Completed) and isinstance(observation.result, ExportResult):
-        cause = cause or observation.result.eager_reason
-    reason = f"the source could not be run: {cause}" if cause else "the source could not be run"
+    if not failed and isinstance(observation, Completed) and isinstance(observation.result, ExportResult):
+        failed = observation.result.eager_reason
+    reason = f"the source could not be run: {failed}" if failed else "the source could not be run"
     return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
 
 
@@ -401,7 +401,7 @@ def _describe_failure(answer: Observation) -> str:
     """Describe a failure in one line, with the line of the user's code if known."""
     match answer:
         case Completed(result=InputsResult(failure=Failure() as failure)) | Refused(failure=failure):
-            text = f"{failure.type}: {failure.text.partition(chr(10))[0]}"
+            text = first_line(failure.summary)
             return f"{text} (`{failure.source}`)" if failure.source else text
         case Crashed(signal=signal, during=during):
             return f"{signal} during {during}"

@@ -187,6 +187,9 @@ def select_share(
     return Share(index, plan_shards(project, lock, models, of).division)
 
 
+_PLAN_HINT = "use the JSON output of `onnxgate plan`"
+
+
 def load_division(file: Path, state: CheckState, of: int) -> Division:
     """
     Load the division of a check into `of` shards from the file that `onnxgate plan` wrote.
@@ -195,9 +198,14 @@ def load_division(file: Path, state: CheckState, of: int) -> Division:
         UsageError: it cannot be read, or is a plan of another check.
     """
     try:
-        entries = msgspec.convert(json.loads(file.read_bytes()), PlanFile).include
-    except (OSError, ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise UsageError(f"`{file}` is not a plan: {error}", hint="use the JSON output of `onnxgate plan`") from error
+        content = file.read_bytes()
+    except OSError as error:
+        problem = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read: {error.strerror}"
+        raise UsageError(f"`{file}` {problem}", hint=_PLAN_HINT) from error
+    try:
+        entries = msgspec.convert(json.loads(content), PlanFile).include
+    except (ValueError, RecursionError, msgspec.ValidationError) as error:
+        raise UsageError(f"`{file}` is not a plan: {error}", hint=_PLAN_HINT) from error
     shards = {path: entry.index for entry in entries for path in entry.paths}
     division = Division(state, of, tuple(shards.get(path, 0) for path in state.models))
     if 0 in division.shards or any(entry.key != division.key for entry in entries):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import mmap
 import os
 import shlex
@@ -15,7 +16,7 @@ import msgspec
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
-from onnxgate.core.text import suggest_spelling
+from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
 from onnxgate.project.git.repository import find_git_root, read_git_output
@@ -271,9 +272,8 @@ def select_by_paths(
     to_be = {model.absolute for model in models}  # a model that is not exported yet does not exist
     absent = [path for path in paths if not os.path.lexists(files[path]) and files[path] not in to_be]
     if absent:
-        raise UsageError(
-            f"`{'`, `'.join(absent)}` does not exist" if len(absent) == 1 else f"`{'`, `'.join(absent)}` do not exist"
-        )
+        problem = f"{join_quoted(absent)} {'does' if len(absent) == 1 else 'do'} not exist"
+        raise UsageError(problem, hint=suggest_file(files[absent[0]], absent[0]))
     selected: set[str] = set()
     for path, file in files.items():
         matching = [model.path for model in _find_matching_models(file, models, project)]
@@ -281,6 +281,16 @@ def select_by_paths(
             _check_belongs_to_project(path, file, project)
         selected.update(matching)
     return tuple(model for model in models if model.path in selected)
+
+
+def suggest_file(file: Path, shown: str) -> str | None:
+    """Return a hint with the most similar name in the folder of a missing file; None if there is none."""
+    try:
+        names = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(file.name, names, 1)
+    return f"did you mean `{Path(shown).with_name(near[0]).as_posix()}`?" if near else None
 
 
 def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:

@@ -50,6 +50,14 @@ def find_git_root(folder: Path) -> Path | None:
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
+def lfs_pull_command(file: Path) -> str:
+    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root."""
+    path = file.parent.resolve() / file.name
+    root = find_git_root(path.parent)
+    name = path.relative_to(root).as_posix() if root is not None else path.name
+    return f'git lfs pull --include "{name}"'
+
+
 def read_git_output(folder: Path, *arguments: str) -> str | None:
     """Return git's output without network access; None if git fails or is not installed."""
     result = run_git(folder, arguments, offline=True)

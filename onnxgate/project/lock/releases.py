@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -45,9 +47,10 @@ def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvI
         searches += threads.map(lambda python: _search_releases(requirement, python, select, index), others)
     merged = _merge_releases([release for search in searches for release in search.releases], select)
     if not merged:
-        reason = searches[0].ended.reason
+        reason = searches[0].ended.reason.partition(" and you require ")[0]
+        addition = "" if reason.startswith("there is no version of") else f": {reason}"
         raise ConfigError(
-            f"no release of `{requirement.name}` satisfies `{requirement.specifier}`: {reason}",
+            f"no release of `{requirement.name}` satisfies `{requirement.specifier}`{addition}",
             hint="change the range in `runtime`, or set `UV_DEFAULT_INDEX` to an index that has such releases",
         )
     return apply_selection(merged, select)
@@ -157,9 +160,11 @@ class UpgradeRequest:
     everything: bool = False
     requirements: tuple[Requirement, ...] = ()
     used: set[str] = field(default_factory=set)
+    known: set[str] = field(default_factory=set)  # packages of targets and toolchain
 
     def of(self, package: str) -> Requirement | None:
         """Return the requirement for a package's new pin: only its name for the newest; None if its pins stay."""
+        self.known.add(package)
         named = next(
             (requirement for requirement in self.requirements if canonicalize_name(requirement.name) == package), None
         )
@@ -175,11 +180,17 @@ class UpgradeRequest:
     def refuse_unused(self) -> None:
         """Raise if a requested package is in neither a target nor the toolchain, or no range allows the release."""
         for requirement in self.requirements:
-            if canonicalize_name(requirement.name) not in self.used:
-                raise UsageError(
-                    f"`--upgrade {requirement}`: no target and no toolchain package allows it",
-                    hint="change `runtime` of a target, then run `onnxgate lock`",
-                )
+            name = canonicalize_name(requirement.name)
+            if name in self.used:
+                continue
+            near = [] if name in self.known else difflib.get_close_matches(name, self.known, 1)
+            if near:
+                hint = f"did you mean `--upgrade {shlex.quote(f'{near[0]}{requirement.specifier}')}`?"
+                raise UsageError(f"`--upgrade {requirement}`: no target and no toolchain uses this package", hint=hint)
+            raise UsageError(
+                f"`--upgrade {requirement}`: no target and no toolchain package allows it",
+                hint="change `runtime` of a target, then run `onnxgate lock`",
+            )
 
 
 def parse_upgrade(texts: Sequence[str]) -> UpgradeRequest | None:

@@ -15,6 +15,7 @@ from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.git.repository import lfs_pull_command
 from onnxgate.project.lock.comparison import entry_from_facts, has_same_content, toolchain_policy
 from onnxgate.project.lock.pins import BuildFinder, PinResolver
 from onnxgate.project.lock.releases import UpgradeRequest
@@ -160,7 +161,7 @@ def _lock_model(
         raise LockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     if old is not None and (old.sha256, old.size_bytes) == (pointer.sha256, pointer.size_bytes):
         return old
-    raise LockError("is a Git LFS pointer (content not fetched)", hint=f'run `git lfs pull --include "{model.path}"`')
+    raise LockError("is a Git LFS pointer (content not fetched)", hint=f"run `{lfs_pull_command(model.absolute)}`")
 
 
 def _read_entry(model: SelectedModel) -> LockedModel:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, mask_numbers
 from onnxgate.diagnostics.catalogue.exporters import ExportErrorCause, find_cause
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
+
+_MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
+"""The suggestion of `worker/exporters/source.py` for a callable that does not exist."""
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
@@ -30,7 +34,7 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
     failure, end = subject.failure, subject.end
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
     if failure and (cause is None or cause.exportable is not False):  # else `source-not-exportable` reports it
-        text = f"failed: {failure.type}: {failure.text}"
+        text = f"failed: {_MISSPELLED.sub('', failure.summary)}"
     elif end and end.timed_out_s:
         text = f"did not finish within {end.timed_out_s:g} s"
     elif end and end.crashed:
@@ -59,4 +63,7 @@ def _suggest_fix(subject: Reexport, cause: ExportErrorCause | None) -> str:
         return f"pin opset {nearest}, the nearest one that this exporter writes and all targets support"
     if cause is not None:
         return cause.advice
+    if misspelled := _MISSPELLED.search(failure.text):
+        file = subject.source.rpartition(":")[0]
+        return f'set `source = "{file}:{misspelled[1]}"` in `onnxgate.toml`'
     return "fix that line" if failure.source else "fix the source or its entry in `onnxgate.toml`"

@@ -32,7 +32,7 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
         text += f"; and {more} more" if more > 0 else ""
     elif subject.second.failure:
         text = f"exporting `{subject.source}` a second time failed: "
-        text += f"{subject.second.failure.type}: {subject.second.failure.text}"
+        text += subject.second.failure.summary
     else:
         return
     yield Hit(

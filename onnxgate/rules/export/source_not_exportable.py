@@ -34,7 +34,7 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     failure, names = subject.failure, subject.interface.names
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
     if failure and cause and cause.exportable is False:
-        text = f"`{subject.source}` cannot be exported: {failure.type}: {failure.text}"
+        text = f"`{subject.source}` cannot be exported: {failure.summary}"
         yield Hit(subject.place, text, model=subject.model, fix=cause.advice)
     named = [name for name in names.inputs if name not in names.inputs_written]
     for name in named if names.inputs_written else ():

@@ -139,9 +139,14 @@ def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes) -> None:
     """An invalid or unreadable plan is an error."""
     file = tmp_path / "plan.json"
     file.write_bytes(content)
-    for path in (file, tmp_path / "absent.json"):
-        with pytest.raises(UsageError, match="is not a plan"):
-            load_division(path, state(), 2)
+    with pytest.raises(UsageError, match="is not a plan"):
+        load_division(file, state(), 2)
+
+
+def test_a_plan_that_does_not_exist(tmp_path: Path) -> None:
+    """The error says so, without an error number of the system."""
+    with pytest.raises(UsageError, match=r"absent.json` does not exist$"):
+        load_division(tmp_path / "absent.json", state(), 2)
 
 
 def test_the_plan_is_of_the_division() -> None:

@@ -83,7 +83,7 @@ def test_lock(checkout: Checkout) -> None:
         "wrote `onnxgate.lock`: 2 models, 2 runtimes",
     ]
     assert checkout.run() == "`onnxgate.lock` is up to date: 2 models, 2 runtimes\n"
-    assert checkout.run("--check") == "`onnxgate.lock` is up to date: 2 models\n"
+    assert checkout.run("--check") == "`onnxgate.lock` is up to date: 2 models, 2 runtimes\n"
     assert checkout.lock.read_bytes() == data
 
 
