@@ -114,8 +114,8 @@ class Hit(msgspec.Struct, frozen=True):
     topic: str = ""  # distinguishes predictions of one rule, so that an observation can answer one of them
     relations: tuple[Relation, ...] = ()
     level: Level | None = None  # None: the rule's own level
-    # The problem in words that stay the same when the model is exported again: names of operators, inputs and outputs,
-    # without numbered nodes, figures and baselines. "": the message without its node.
+    # Facts that distinguish findings of this rule in one model and that a new export keeps: names of operators, inputs
+    # and outputs, but no messages, numbered nodes, measured values and baselines.
     identity: str = ""
 
     @property
@@ -202,15 +202,15 @@ def _sort_releases(engine: str, known: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(release for known_engine, _, release in names if known_engine == engine)
 
 
-FindingIdentity = tuple[str, str, str]  # rule; model, or file if it is about none; problem
+FindingIdentity = tuple[str, str, str]  # rule; model, or file if it is about none; `Hit.identity`
 
 
 def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
     """
     Return the hits with fingerprints, equal for hits that become one finding.
 
-    Findings that differ only in values that a new export changes get consecutive numbers, in the order of their oldest
-    runtime and then of their text: one more such finding is new.
+    Findings of one identity get consecutive numbers, in the order of their oldest runtime and then of their location:
+    one more such finding is new.
     """
     if all(hit.fingerprint or hit.silent for hit in hits):
         return list(hits)
@@ -233,13 +233,9 @@ def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
 
 
 def _finding_identity(judged: RuleHit) -> FindingIdentity:
-    hit = judged.hit
-    words = re.sub(r",? and \d+ more\b", "", hit.message)  # how many others there are
-    if hit.node:
-        words = words.replace(f"`{hit.node}`", f"`{mask_numbers(hit.node)}`")
-    return judged.rule, hit.model or hit.place.path, hit.identity or words
+    return judged.rule, judged.hit.model or judged.hit.place.path, judged.hit.identity
 
 
 def _hit_sort_key(judged: RuleHit) -> tuple[object, ...]:
     hit = judged.hit
-    return (runtime_sort_key(hit.runtime), hit.message, hit.place, hit.fix, judged.level.value)
+    return (runtime_sort_key(hit.runtime), hit.place, hit.node, judged.level.value, hit.message, hit.fix)

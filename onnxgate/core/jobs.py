@@ -48,6 +48,7 @@ class BakedConstant(msgspec.Struct, frozen=True, kw_only=True):
     what: str  # the tracer's warning, or "argument `n` is the number 3"
     source: str = ""  # "file.py:31"
     kind: Literal["argument", "branch", "number"] = "argument"
+    name: str = ""  # of the argument
     varies: bool = False  # the source took another branch with other inputs
 
 

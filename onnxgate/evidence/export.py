@@ -37,6 +37,7 @@ class FixedValue(msgspec.Struct, frozen=True, kw_only=True):
 
     what: str  # the source's line, or "argument `n` is the number 3"
     kind: Literal["argument", "branch", "number"] = "argument"
+    name: str = ""  # of the argument
     varies: bool = False  # a branch that the source took differently in another call
     place: Place | None = None
 

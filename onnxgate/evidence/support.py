@@ -76,6 +76,7 @@ class RefusedOperation(msgspec.Struct, frozen=True):
     detail: str  # support of this release, as a verb phrase: "implements `T` as `tensor(float)`"
     operator: str  # "Det", or with its domain if that is not the default one
     nodes: NodeGroup
+    about: str = ""  # facts that distinguish problems of the operator: "T=tensor(double)"
     ways: WaysOut = WaysOut()
     opset_too_new: bool = False  # the runtime does not support the opset, which may be the cause
 
@@ -115,4 +116,5 @@ class PredictionGap(msgspec.Struct, frozen=True):
     model: str = ""
     node: str = ""
     fix: str = ""
+    about: str = ""  # facts that distinguish gaps of the model: "Det"
     follows_from: tuple[str, ...] = ()  # rules that report the same problem

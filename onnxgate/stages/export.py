@@ -333,7 +333,13 @@ def _describe_source(details: ExportDetails) -> SourceBehaviour:
         mutated=details.mutated,
         remembers=details.remembers,
         fixed=tuple(
-            FixedValue(what=value.what, kind=value.kind, varies=value.varies, place=parse_source_place(value.source))
+            FixedValue(
+                what=value.what,
+                kind=value.kind,
+                name=value.name,
+                varies=value.varies,
+                place=parse_source_place(value.source),
+            )
             for value in details.fixed
         ),
     )

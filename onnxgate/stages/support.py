@@ -134,7 +134,8 @@ def collect_prediction_gaps(
             yield PredictionGap(place, "nothing can be predicted", reason, runtime.runtime.name, fix=fix)
         elif data.reason:
             fix = HARVEST_HINT if runtime.runtime.environment and runtime.name not in harvested else RUN_HINT
-            yield PredictionGap(place, MISSING_PREDICTIONS[data.depth], data.reason, runtime.name, fix=fix)
+            what = MISSING_PREDICTIONS[data.depth]
+            yield PredictionGap(place, what, data.reason, runtime.name, fix=fix, about=data.depth)
 
 
 class LocatedModel(msgspec.Struct, frozen=True):
@@ -177,7 +178,7 @@ def collect_model_evidence(
         typed = TypedModel(facts.ir_version, facts.needed_opsets, ())
         predictions = {data.name: predict(typed, None, data.limits) for data in supports}
         what = "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)"
-        gap = PredictionGap(model.place, what, model=facts.path, follows_from=("lfs-pointer",))
+        gap = PredictionGap(model.place, what, model=facts.path, about="lfs-pointer", follows_from=("lfs-pointer",))
         return ModelPrediction(
             (*_compare_limits(facts, model.place, supports, {}), gap),
             {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
@@ -304,6 +305,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 problem=gap.problem,
                 detail=gap.detail,
                 operator=first.operation.label,
+                about=gap.about,
                 nodes=self._describe_nodes(problem.node for problem in group),
                 ways=self._find_ways_out(gap, group),
                 opset_too_new=first.operation.domain in prediction.opsets_too_new,
@@ -348,6 +350,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             model=self.model.path,
             node=first.node.name,
             fix=RUN_HINT,
+            about=first.node.operation.label,
             follows_from=("unknown-domain", "unknown-operator"),
         )
 

@@ -31,5 +31,4 @@ def memory_over_budget(subject: Raced) -> Iterator[Hit]:
             model=subject.model,
             fix="reduce its peak memory, or raise `memory-over-baseline` in its `budget`",
             on=OnRuntime(subject.runtime, f"uses {subject.figures} times as much"),
-            identity="memory",
         )

@@ -31,5 +31,4 @@ def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
             f"is {size_mib:g} MiB with external data; its budget is {subject.budget_mib:g} MiB",
             model=subject.model,
             fix="reduce its size, or raise `size-mib` in its `budget`",
-            identity="size",
         )

@@ -32,5 +32,4 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
             model=subject.model,
             fix="profile it, or raise `slower-than-baseline` in its `budget`",
             on=OnRuntime(subject.runtime, f"takes {subject.figures} times as long"),
-            identity="time",
         )

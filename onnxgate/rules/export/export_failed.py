@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level
 from onnxgate.diagnostics.catalogue.exporters import ExportErrorCause, find_cause
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
@@ -46,7 +46,7 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
         f"export with `{subject.source}` {text}",
         model=subject.model,
         fix=_suggest_fix(subject, cause),
-        identity=mask_numbers(text),
+        identity=failure.type if failure else "crash" if end and end.crashed else "time",
     )
 
 

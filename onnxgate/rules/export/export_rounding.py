@@ -32,5 +32,4 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
         + ", ".join(subject.committed.rounded[:MAX_SHOWN])
         + (f" and {more} more" if more > 0 else ""),
         model=subject.model,
-        identity="rounding",
     )

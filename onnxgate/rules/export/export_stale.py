@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, mask_numbers
+from onnxgate.core.findings import Hit, Level
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
@@ -34,5 +34,4 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
         f"differs from the export of `{subject.source}`: {shown}" + (f"; and {more} more" if more > 0 else ""),
         model=subject.model,
         fix=f"run `onnxgate export {subject.model}`, then `onnxgate lock {subject.model}`",
-        identity=mask_numbers(shown),
     )

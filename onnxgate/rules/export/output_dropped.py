@@ -28,12 +28,14 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     names = subject.interface.names
     for name in names.outputs:
         if names.outputs_written and name not in names.outputs_written:
-            yield _create_hit(subject, f"`output_names` lists `{name}`, but the file has no such output", NAMING_FIX)
+            yield _create_hit(
+                subject, f"`output_names` lists `{name}`, but the file has no such output", NAMING_FIX, name
+            )
     tensors = sum(value.kind == "tensor" for value in subject.behaviour.returned)
     if subject.behaviour.returned and len(names.outputs_written) < tensors:
         written = pluralize(len(names.outputs_written), "output")
         text = f"the source returns {tensors} tensors, but the file has {written}"
-        yield _create_hit(subject, text, "return each tensor once, and do not return inputs")
+        yield _create_hit(subject, text, "return each tensor once, and do not return inputs", "count")
     elif not names.outputs:
         yield from _find_moved(subject)
         yield from _find_renamed(subject)
@@ -50,6 +52,7 @@ def _find_moved(subject: Reexport) -> Iterator[Hit]:
                 subject,
                 f"output {index} of the source is {value} and {effect}",
                 NAMING_FIX,
+                f"position {index}",
                 Level.WARNING if moved else Level.NOTE,
             )
 
@@ -64,10 +67,11 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
         subject,
         f"the source returns {quoted[0]}, but the file names them {quoted[1]}",
         f"set `output_names` to {keys!r}".replace("'", '"'),
+        "names",
         Level.WARNING,
     )
 
 
-def _create_hit(subject: Reexport, text: str, fix: str, level: Level | None = None) -> Hit:
+def _create_hit(subject: Reexport, text: str, fix: str, identity: str, level: Level | None = None) -> Hit:
     message = f"export with `{subject.source}`: {text}"
-    return Hit(subject.place, message, model=subject.model, fix=fix, level=level)
+    return Hit(subject.place, message, model=subject.model, fix=fix, level=level, identity=identity)

@@ -35,7 +35,7 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
     if failure and cause and cause.exportable is False:
         text = f"`{subject.source}` cannot be exported: {failure.summary}"
-        yield Hit(subject.place, text, model=subject.model, fix=cause.advice)
+        yield Hit(subject.place, text, model=subject.model, fix=cause.advice, identity=failure.type)
     named = [name for name in names.inputs if name not in names.inputs_written]
     for name in named if names.inputs_written else ():
         yield Hit(
@@ -43,6 +43,7 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
             f"`input_names` of `{subject.source}` lists `{name}`, but the file has no such input",
             model=subject.model,
             fix="list only the inputs that the source uses, in their order",
+            identity=f"input {name}",
         )
     yield from _find_renamed(subject)
     yield from (
@@ -67,6 +68,7 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
                 model=subject.model,
                 fix=f"return `{requested}.clone()`, or set `input_names` and `output_names`",
                 level=Level.WARNING,
+                identity=f"renamed {requested}",
             )
 
 
@@ -79,5 +81,11 @@ def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
         varies = "; other inputs take the other side" if fixed.varies else ""
         loss = "kept only one side of a branch" if fixed.kind == "branch" else "turned a value into a constant"
         text = f"export with `{subject.source}` {loss}: `{fixed.what}`{varies}"
-    fix = _REPLACEMENTS[fixed.kind]
-    return Hit(fixed.place or subject.place, text, model=subject.model, fix=fix, level=level)
+    return Hit(
+        fixed.place or subject.place,
+        text,
+        model=subject.model,
+        fix=_REPLACEMENTS[fixed.kind],
+        level=level,
+        identity=f"{fixed.kind} {fixed.name or fixed.what}",
+    )

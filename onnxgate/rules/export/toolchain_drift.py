@@ -32,4 +32,5 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
             subject.place,
             f"the toolchain does not match the lock: {', '.join(words)}",
             fix=f"install {' '.join(f'{name}=={locked}' for name, (locked, _) in drift)}",
+            identity=" ".join(name for name, _ in drift),
         )

@@ -43,4 +43,5 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
                 "or remove the output",
                 on=OnRuntime(runtime) if runtime else None,
                 level=Level.WARNING if subject.runtimes and not affected else None,
+                identity=name,
             )

@@ -50,5 +50,5 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         fix=_FIXES.get(fault.about, "export the model again; if the exporter wrote this, try another opset"),
         level=Level.WARNING if fault.harmless else None,
         relations=follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
-        identity=fault.about if fault.about in RULES_BY_SUBJECT else mask_numbers(fault.message),
+        identity=fault.about or mask_numbers(fault.node),
     )

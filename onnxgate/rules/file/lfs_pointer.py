@@ -37,5 +37,5 @@ def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
         fix=f'run `git lfs pull --include "{subject.git_path or subject.path}"`; '
         "in GitHub Actions, set `lfs: true` for `actions/checkout`",
         level=Level.NOTE if subject.pointer_is_locked else None,
-        identity="of the locked content" if subject.pointer_is_locked else "of another content",
+        identity="locked" if subject.pointer_is_locked else "",
     )

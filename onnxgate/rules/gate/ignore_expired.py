@@ -26,4 +26,5 @@ def ignore_expired(subject: IgnoreUse) -> Iterator[Hit]:
             subject.place,
             f"the `[[ignore]]` entry of `{subject.rule}` for `{subject.model}` expired on {subject.until}",
             fix="remove the entry, or set a later `until` with a current `reason`",
+            identity=f"{subject.rule} {subject.model} {subject.sha256}",
         )

@@ -22,13 +22,14 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     ## What to do
     Remove the entry. Entries that `onnxgate check --write-ignores` created are removed by the same command.
     """
+    identity = f"{subject.rule} {subject.model} {subject.sha256}"
     name = f"the `[[ignore]]` entry of `{subject.rule}` for `{subject.model}`"
     if subject.is_spent:
         reason = "no longer matches a finding"
         if subject.sha256 and not subject.content_there:
             reason = "applies to a content that no model has"
         fix = "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
-        yield Hit(subject.place, f"{name} {reason}", fix=fix, level=Level.NOTE)
+        yield Hit(subject.place, f"{name} {reason}", fix=fix, level=Level.NOTE, identity=identity)
     elif subject.stage_ran and subject.used and subject.resolved:
         verb = "exists" if subject.resolved == 1 else "exist"
         yield Hit(
@@ -36,7 +37,7 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
             f"{name} lists {subject.listed} findings, of which {subject.resolved} no longer {verb}",
             fix="run `onnxgate check --write-ignores` to remove them",
             level=Level.NOTE,
-            identity=f"{name} lists findings that are gone",
+            identity=f"{identity} listed",
         )
     elif subject.stage_ran and not subject.used and not subject.expired:
-        yield Hit(subject.place, f"{name} matches no finding", fix="remove the entry")
+        yield Hit(subject.place, f"{name} matches no finding", fix="remove the entry", identity=identity)

@@ -21,7 +21,7 @@ LOCK_BASELINE_RULES = ("model-changed",)
 
 
 def create_breaking_hit(
-    change: ModelChange, message: str, fix: str, *, level: Level | None = None, topic: str = ""
+    change: ModelChange, message: str, fix: str, *, identity: str, level: Level | None = None, topic: str = ""
 ) -> Hit:
     """Create a hit for a change that breaks callers. `fix` describes how to keep the old interface."""
     return Hit(
@@ -32,11 +32,13 @@ def create_breaking_hit(
         relations=follows_from(*LOCK_BASELINE_RULES) if change.from_lock else (),
         level=level,
         topic=topic or ("" if change.from_lock else REVISION),
-        identity=message.replace(change.baseline, ""),
+        identity=identity,
     )
 
 
-def create_note_hit(change: ModelChange, message: str, identity: str, *, unless: HitReference | None = None) -> Hit:
+def create_note_hit(
+    change: ModelChange, message: str, *, identity: str = "", unless: HitReference | None = None
+) -> Hit:
     """Create a hit for reviewers that breaks no caller. `unless` names a hit that reports the same."""
     causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
     return Hit(

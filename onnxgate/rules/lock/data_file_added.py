@@ -34,6 +34,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
             f"needs {noun} {quote_names(new)}; "
             f"it needed {f'only {quote_names(had)}' if had else 'none'} {subject.baseline}",
             "keep the old file name" if had else "export a single file (`external_data=False`)",
+            identity=" ".join(new),
         )
 
 

@@ -41,6 +41,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"uses {quote_names(operators)} of domain `{domain}`; it used none of this domain {subject.baseline}",
             fix,
+            identity=f"{domain} {' '.join(operators)}",
             level=Level.WARNING if domain == STANDARD_DOMAIN else None,
         )
 

@@ -31,10 +31,12 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
             f"requires input `{single.value.name}` ({format_type(single.value)}); it had no such input "
             f"{subject.baseline}",
             f"export without `{single.value.name}`, or give it a default",
+            identity=single.value.name,
         )
     for name in sorted(had_default & inputs):
         yield create_breaking_hit(
             subject,
             f"requires input `{name}`; it had a default {subject.baseline}",
             f"keep the initializer `{name}`",
+            identity=name,
         )

@@ -29,6 +29,7 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"no longer has input `{name}`, which it had {subject.baseline}",
             f"export with input `{name}`",
+            identity=name,
         )
     remaining = {value.name for value in (*subject.after.inputs, *subject.after.optional_inputs)}
     removed = [value.name for value in subject.before.optional_inputs if value.name not in remaining]
@@ -38,5 +39,6 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"no longer has {noun} {quote_names(removed)}, which had {default} {subject.baseline}",
             "keep the initializer in the inputs of the graph",
+            identity=" ".join(removed),
             level=Level.WARNING,
         )

@@ -31,4 +31,5 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
                 subject,
                 f"input `{pair.after.name}` was named `{pair.before.name}` {subject.baseline}",
                 f"export it as `{pair.before.name}` (`input_names`)",
+                identity=f"{pair.before.name} {pair.after.name}",
             )

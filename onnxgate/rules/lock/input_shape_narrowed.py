@@ -47,6 +47,7 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
             f"input `{pair.after.name}` accepts {format_shape(pair.after)}; "
             f"it accepted {format_shape(pair.before)} {subject.baseline}",
             fix,
+            identity=pair.after.name,
         )
     for axes in find_new_shared_sizes(pairs):
         names = [f"axis {axis} of `{name}`" for name, axis in axes.axes]
@@ -55,5 +56,6 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
             f"{join_phrases(limit_list(names))} must have the same size, `{axes.symbol}`; "
             f"{'they were independent' if axes.were_named else 'this was not declared'} {subject.baseline}",
             "give axes that may differ separate names",
+            identity=" ".join(f"{name}[{axis}]" for name, axis in axes.axes),
             level=None if axes.were_named else Level.WARNING,
         )

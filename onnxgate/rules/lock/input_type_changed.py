@@ -30,4 +30,5 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
                 f"input `{pair.after.name}` has type `{pair.after.type}`; "
                 f"it was `{pair.before.type}` {subject.baseline}",
                 f"export it as `{pair.before.type}`{' and cast inside the model' if is_same_kind(pair) else ''}",
+                identity=f"{pair.after.name} {pair.after.type}",
             )

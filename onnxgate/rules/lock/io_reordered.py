@@ -45,6 +45,7 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
             f"output `{first.after.name}` moved to position {first.now + 1}, after {noun} {quote_names(new)}; "
             f"it was at position {first.was + 1} {subject.baseline}",
             "append new outputs at the end",
+            identity=f"outputs {first.after.name}",
             topic="outputs",
         )
 
@@ -61,5 +62,6 @@ def _create_order_hit(subject: ModelChange, kind: str, match: InterfaceMatch) ->
         f"has {kind} in the order {quote_names([pair.after.name for pair in stand])}; "
         f"the order was {order} {subject.baseline}",
         f"export them in the order {order}",
+        identity=f"{kind} {' '.join(pair.after.name for pair in stand)}",
         topic=kind,
     )

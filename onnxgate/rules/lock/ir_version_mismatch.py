@@ -36,4 +36,5 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
         f"uses IR version {version}; `{subject.ir_place.path}` pins `{pinned}`",
         model=path,
         fix=f"save it with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), or change the pin",
+        identity=str(version),
     )

@@ -22,10 +22,12 @@ def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     Run `onnxgate lock` and commit the lock. Versions that still satisfy the config stay pinned.
     """
     for difference in subject.differences:
+        # Without an identity, because it cannot be ignored: several differences are numbered.
         yield Hit(subject.place, difference, fix="run `onnxgate lock` and commit the lock")
     for path, place in subject.vanished.items():
         yield Hit(
             place,
             f"`{path}` is locked but no longer in the project",
             fix="run `onnxgate lock` and commit the lock, or restore the model",
+            identity=path,
         )

@@ -31,4 +31,5 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"no longer has metadata {noun} {quote_names(removed)}, which it had {subject.baseline}",
             f"add {pronoun} after the export (`metadata_props`)",
+            identity=" ".join(removed),
         )

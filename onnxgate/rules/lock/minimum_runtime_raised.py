@@ -36,9 +36,10 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"{text}; no longer loads on {listed}, which the targets require",
             "export at the previous opset and IR version, or raise `runtime` of the target",
+            identity=" ".join(sorted(minimum.lost)),
         )
     elif _is_raised(minimum):
-        yield create_note_hit(subject, text, f"needs {minimum.after}")
+        yield create_note_hit(subject, text, identity=minimum.after)
 
 
 def _is_raised(minimum: MinimumRelease) -> bool:

@@ -24,7 +24,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
         text = ", ".join(limit_list(changes))
-        yield create_note_hit(subject, f"uses other operators than {subject.baseline}: {text}", "operators")
+        yield create_note_hit(subject, f"uses other operators than {subject.baseline}: {text}")
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:

@@ -32,4 +32,5 @@ def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
                 f"imports opset {version} of `{domain}`; `{subject.opset_place.path}` pins {pinned}",
                 model=subject.facts.path,
                 fix=f"export it at opset {pinned}, or change the pin",
+                identity=f"{domain} {version}",
             )

@@ -29,6 +29,6 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"has new output `{single.value.name}` ({format_type(single.value)}); "
             f"it had no such output {subject.baseline}",
-            f"output {single.value.name}",
+            identity=single.value.name,
             unless=HitReference("io-reordered", "outputs") if before_others else None,
         )

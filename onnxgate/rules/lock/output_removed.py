@@ -28,4 +28,5 @@ def output_removed(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"no longer has output `{name}`, which it had {subject.baseline}",
             f"export with output `{name}`",
+            identity=name,
         )

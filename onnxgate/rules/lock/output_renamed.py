@@ -31,4 +31,5 @@ def output_renamed(subject: ModelChange) -> Iterator[Hit]:
                 subject,
                 f"output `{pair.after.name}` was named `{pair.before.name}` {subject.baseline}",
                 f"export it as `{pair.before.name}` (`output_names`)",
+                identity=f"{pair.before.name} {pair.after.name}",
             )

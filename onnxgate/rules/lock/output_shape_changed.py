@@ -41,5 +41,6 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
                 f"output `{pair.after.name}` has shape {format_shape(pair.after, unknown=UNKNOWN_SHAPE)}; "
                 f"it was {format_shape(pair.before)} {subject.baseline}",
                 f"export it with shape {format_shape(pair.before)}",
+                identity=pair.after.name,
                 level=None if changed else Level.WARNING,
             )

@@ -34,4 +34,5 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
                 f"output `{pair.after.name}` has type `{pair.after.type}`; "
                 f"it was `{pair.before.type}` {subject.baseline}",
                 fix,
+                identity=f"{pair.after.name} {pair.after.type}",
             )

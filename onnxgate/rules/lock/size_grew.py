@@ -29,7 +29,7 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     if was and now and 10 * now >= 11 * was and now - was >= KIB:
         grew = f"{100 * (now - was) // was} % larger" if now < 10 * was else f"{now // was} times as large"
         yield create_note_hit(
-            subject, f"is {_format_size(now)}; it was {_format_size(was)} {subject.baseline} ({grew})", "size"
+            subject, f"is {_format_size(now)}; it was {_format_size(was)} {subject.baseline} ({grew})"
         )
 
 

@@ -24,7 +24,7 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     """
     weights = subject.weights
     if weights is not None and (text := _describe_changes(weights)):
-        yield create_note_hit(subject, f"has other weights than {subject.baseline}: {text}", "weights")
+        yield create_note_hit(subject, f"has other weights than {subject.baseline}: {text}")
 
 
 def _describe_changes(weights: WeightChanges) -> str:

@@ -31,7 +31,6 @@ def create_mismatch_hits(
     if comparison.pair != pair or not mismatches:
         return
     first = comparison.first
-    reference = comparison.reference if pair == "source" else ""
     yield Hit(
         (first.place if first else None) or comparison.place,
         f"{describe_outputs(mismatches)} {words}{describe_first_node(comparison)}{note}",
@@ -39,9 +38,14 @@ def create_mismatch_hits(
         node=first.node if first else "",
         fix=f"{fix}, or {suggest_acceptance(mismatches)}",
         on=OnRuntime(comparison.runtime, describe_worst(comparison) + describe_first_values(comparison)),
-        identity=f"{pair} {reference} {describe_outputs(mismatches)}",  # without figures and releases
+        identity=join_outputs(mismatches),
         relations=relations,
     )
+
+
+def join_outputs(differences: Sequence[Difference]) -> str:
+    """Return the names of the differing outputs for a fingerprint; "" if their number differs."""
+    return " ".join(sorted({difference.output for difference in differences}))
 
 
 def describe_outputs(differences: Sequence[Difference]) -> str:

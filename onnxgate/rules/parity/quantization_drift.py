@@ -9,7 +9,7 @@ from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.parity import Comparison, Layer, find_mismatches
 from onnxgate.rules.definition import rule
-from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst
+from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst, join_outputs
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -45,7 +45,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
         fix=_suggest_fix(subject),
         on=OnRuntime(subject.runtime, describe_worst(subject)),
         relations=follows_from("quantization-invalid", "runtime-mismatch", *_optimization_rules(subject)),
-        identity=f"quantized {subject.reference} {describe_outputs(mismatches)}",
+        identity=f"{subject.reference} {join_outputs(mismatches)}",
     )
 
 

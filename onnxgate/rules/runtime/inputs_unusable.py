@@ -42,13 +42,14 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
         if is_unusable(attempt, subject):
             reasons.setdefault(explain_unusable(attempt), []).append(attempt)
     for reason, attempts in reasons.items():
-        cases = _name_cases(dict.fromkeys(attempt.case.name for attempt in attempts))
+        cases = dict.fromkeys(attempt.case.name for attempt in attempts)
         yield Hit(
             subject.place,
-            f"cannot be checked with {cases}: {reason}",
+            f"cannot be checked with {_name_cases(cases)}: {reason}",
             model=subject.model,
             fix=_suggest_fix(attempts[0], subject),
             on=OnRuntime(subject.runtime, f"reports `{shorten_failure(attempts[0].refusal.failure)}`"),
+            identity=" ".join(cases),
         )
     yield from _find_all_nan(subject)
 
@@ -66,6 +67,7 @@ def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
             model=runs.model,
             fix=INPUTS_FIX,
             on=OnRuntime(runs.runtime),
+            identity=f"output {output}",
         )
 
 

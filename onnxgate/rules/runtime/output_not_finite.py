@@ -44,5 +44,5 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         fix=FIX if faults else "set `inputs` or `source` in `onnxgate.toml` to see whether this happens in practice",
         on=OnRuntime(subject.runtime, f"is affected{at}" if (at := describe_level(attempts, subject)) else ""),
         level=None if faults else Level.WARNING,
-        identity=outputs,
+        identity=" ".join(names),
     )

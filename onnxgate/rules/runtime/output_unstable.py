@@ -52,6 +52,7 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
         fix="return `x.clone()` in PyTorch, insert an `Identity` node, or remove the output",
         on=OnRuntime(subject.runtime, _describe_detail("is affected", attempts, subject)),
         relations=explained_by("input-passthrough"),
+        identity=f"aliased {' '.join(names)}",
     )
 
 
@@ -71,6 +72,7 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
         else "check operators that keep state or draw random numbers",
         on=OnRuntime(subject.runtime, _describe_detail("is affected", attempts, subject)),
         relations=follows_from("training-mode-left") if training else (),
+        identity=f"{'training' if training else 'unstable'} {' '.join(names)}",
     )
 
 

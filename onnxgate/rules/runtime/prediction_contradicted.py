@@ -29,7 +29,8 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     if subject.predicted and subject.attempts and loads:
         predictions = tuple(map(HitReference, sorted(set(subject.predicted))))
         named = ", ".join(f"`{prediction.rule}`" for prediction in predictions)
-        yield _create_hit(subject, f"loads, although {named} predicted that it would not", predictions)
+        message = f"loads, although {named} predicted that it would not"
+        yield _create_hit(subject, message, predictions, identity=" ".join(sorted(set(subject.predicted))))
     for node in subject.alone:
         if node.rule and node.outcome == "loads":
             message = f"`{node.operator}` loads alone, although `{node.rule}` predicted that it would not: {node.words}"

@@ -32,4 +32,5 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         fix="install the libraries that the provider needs, or set `required = false` for the target",
         on=OnRuntime(subject.runtime),
+        identity=" ".join(subject.unused_providers),
     )

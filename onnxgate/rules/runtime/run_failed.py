@@ -37,10 +37,11 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f" (node `{node}`)" if node else ""
-    names = join_quoted(dict.fromkeys(attempt.case.name for attempt in attempts))
+    names = dict.fromkeys(attempt.case.name for attempt in attempts)
     levels = {attempt.optimization for attempt in attempts}
     others_run = any(run.outcome == "completed" and run.optimization in levels for run in subject.attempts)
-    case = f" on {names}" if attempts[0].case.sizes or others_run else ""
+    named = names if attempts[0].case.sizes or others_run else ()
+    case = f" on {join_quoted(named)}" if named else ""
     yield Hit(
         find_failing_place(subject, node),
         f"loads but fails to run{case}{memory}{at_node}",
@@ -48,7 +49,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
         node=node,
         fix=_suggest_fix(attempts[0].case.origin, memory),
         on=OnRuntime(subject.runtime, describe_failure(attempts, subject)),
-        identity=f"{case} {'memory' if memory else ''} {mask_numbers(node)}",
+        identity=f"{' '.join(named)} {'memory' if memory else ''} {mask_numbers(node)}",
     )
 
 

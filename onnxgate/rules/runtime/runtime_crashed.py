@@ -39,4 +39,5 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         fix=FIX,
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),
+        identity=case or end.during,
     )

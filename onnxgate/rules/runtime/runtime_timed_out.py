@@ -33,5 +33,5 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
         model=subject.model,
         fix="raise `time-s` in `[limits]` if it may take that long, or check its loops",
         on=OnRuntime(subject.runtime, f"times out{at}" if (at := describe_level(attempts, subject)) else ""),
-        identity=doing,
+        identity=first.case.name,
     )

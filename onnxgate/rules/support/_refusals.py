@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from onnxgate.core.findings import Hit, OnRuntime, follows_from, strip_versions
+from onnxgate.core.findings import Hit, OnRuntime, follows_from
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.support.matching.operations import (
     AttributeAddition,
@@ -38,7 +38,7 @@ def create_refusal_hits(
         ),
         topic=subject.problem,
         relations=follows_from(*causes) if subject.opset_too_new else (),
-        identity=strip_versions(subject.problem),
+        identity=f"{subject.operator} {subject.about}",
     )
 
 

@@ -39,4 +39,5 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
             subject.runtime.name, f"supports up to {subject.runtime.max_ir}", works_since=subject.ir_works_since
         ),
         fix=f"run `onnxgate fix {shlex.quote(subject.model.path)}` to lower it to {subject.common_ir}, or {release}",
+        identity=str(subject.model.ir_version),
     )

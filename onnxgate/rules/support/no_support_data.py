@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import OPEN_UNTIL_RUN, Hit, Level, OnRuntime, follows_from, mask_numbers
+from onnxgate.core.findings import OPEN_UNTIL_RUN, Hit, Level, OnRuntime, follows_from
 from onnxgate.evidence.support import PredictionGap
 from onnxgate.rules.definition import rule
 
@@ -36,5 +36,5 @@ def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
             *follows_from(*subject.follows_from),
             *([OPEN_UNTIL_RUN] if subject.model and subject.runtime else []),
         ),
-        identity=mask_numbers(subject.what),
+        identity=subject.about,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, OnRuntime
+from onnxgate.core.findings import Hit, Level, OnRuntime, strip_versions
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
@@ -39,6 +39,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
                 works_since=since,
             ),
             fix=f"{export}, or {raised}",
+            identity=f"{domain} {version}",
         )
     for operation in subject.experimental:
         yield Hit(
@@ -48,5 +49,5 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
             node=operation.nodes.name,
             on=OnRuntime(subject.runtime.name),
             level=Level.NOTE,
-            identity=operation.operator,
+            identity=strip_versions(operation.operator),
         )

@@ -39,6 +39,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
                 works_since=subject.opset_works_since.get(domain, ""),
             ),
             fix=_suggest_fix(subject, domain),
+            identity=f"{domain} {version}",
         )
 
 

@@ -117,7 +117,8 @@ class _Matcher:
             answer = self.answer(node.operation, depth + 1)
             if isinstance(answer, SupportGap):
                 problem = f"`{name}` has no kernel for its types, and in its function body {answer.problem}"
-                return replace(answer, rule="missing-kernel", problem=problem)
+                about = f"{node.operation.label} {answer.about}"
+                return replace(answer, rule="missing-kernel", problem=problem, about=about)
             result = result or answer
         return result
 
@@ -148,7 +149,7 @@ def _check_constant(operation: Operation, schema: Schema, implementation: Implem
     output_type = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(output_type, implementation.release):
         problem = f"`{operation.label}({schema.since})` has type `{output_type}`"
-        return SupportGap("type-mismatch", problem, "does not support this type")
+        return SupportGap("type-mismatch", problem, "does not support this type", about=output_type)
     wrong = find_schema_violation(operation, schema)
     return None if wrong is not None and wrong.rule == "type-mismatch" else wrong
 
@@ -198,7 +199,8 @@ def _make_missing_kernel_gap(
     for key in wrong:
         implemented = sorted({value_type for kernel in kernels for value_type in kernel.constraints.get(key, ())})
         accepted.append(f"`{key}` as {join_quoted(implemented)}")
-    return SupportGap("missing-kernel", f"{problem} with {listed}", f"implements {'; '.join(accepted)}")
+    about = " ".join(f"{key}={types[key]}" for key in wrong if types[key])
+    return SupportGap("missing-kernel", f"{problem} with {listed}", f"implements {'; '.join(accepted)}", about)
 
 
 _CLOSED_DOMAINS = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.training"})

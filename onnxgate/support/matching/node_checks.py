@@ -16,55 +16,60 @@ UNNAMED_KIND = "???"
 """Attribute kind for which a release has no name, such as types of values."""
 
 
+Violation = tuple[str, str]  # problem; facts that distinguish it from other problems of the operator
+
+
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
     """Return the first violation of the schema."""
     name = f"{operation.label}({schema.since})"
     problems = itertools.chain(_check_attributes(operation, schema, name), _check_arguments(operation, schema, name))
-    if problem := next(problems, ""):
-        return SupportGap("attribute-unsupported", problem)
-    problem = next(_check_types(operation, schema, name), "")
-    return SupportGap("type-mismatch", problem) if problem else None
+    if violation := next(problems, None):
+        return SupportGap("attribute-unsupported", violation[0], about=violation[1])
+    violation = next(_check_types(operation, schema, name), None)
+    return SupportGap("type-mismatch", violation[0], about=violation[1]) if violation else None
 
 
-def _check_attributes(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
+def _check_attributes(operation: Operation, schema: Schema, name: str) -> Iterator[Violation]:
     kinds = {attribute.name: attribute.kind for attribute in operation.attributes}
     for attribute, kind in kinds.items():
         declared = schema.attributes.get(attribute)
         if declared is None and not attribute.startswith("__"):
-            yield f"`{name}` has no attribute `{attribute}`"
+            yield f"`{name}` has no attribute `{attribute}`", attribute
         elif declared is not None and kind != declared[0] != UNNAMED_KIND:
-            yield f"attribute `{attribute}` of `{name}` has type {kind} but must be {declared[0]}"
+            problem = f"attribute `{attribute}` of `{name}` has type {kind} but must be {declared[0]}"
+            yield problem, f"{attribute} {kind}"
     for attribute, (_, required) in schema.attributes.items():
         if required and attribute not in kinds:
-            yield f"`{name}` lacks the required attribute `{attribute}`"
+            yield f"`{name}` lacks the required attribute `{attribute}`", attribute
 
 
-def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
+def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterator[Violation]:
     for side, types, low, high in (
         ("inputs", operation.inputs, schema.inputs_min, schema.inputs_max),
         ("outputs", operation.outputs, schema.outputs_min, schema.outputs_max),
     ):
         if not low <= len(types) <= high:
             upper = f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
-            yield f"`{name}` has {len(types)} {side} but takes {low if low == high else upper}"
+            yield f"`{name}` has {len(types)} {side} but takes {low if low == high else upper}", side
     for index, value_type in enumerate(operation.inputs):
         formal = find_parameter(schema.inputs, index)
         if value_type is None and formal is not None and formal.option == SINGLE:
-            yield f"`{name}` lacks the required input `{formal.name}`"
+            yield f"`{name}` lacks the required input `{formal.name}`", f"input {formal.name}"
 
 
-def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[str]:
+def _check_types(operation: Operation, schema: Schema, name: str) -> Iterator[Violation]:
     bound: dict[str, str] = {}
     for formal, value_type in _pair_arguments(schema.inputs, operation.inputs):
         if not value_type:
             continue
         if value_type not in schema.types_of(formal):
-            yield f"`{name}` does not accept `{value_type}` for `{formal.name}`"
+            yield f"`{name}` does not accept `{value_type}` for `{formal.name}`", f"{formal.name}={value_type}"
         elif formal.option != MIXED and bound.setdefault(formal.type, value_type) != value_type:
-            yield f"`{name}` has inputs of types `{bound[formal.type]}` and `{value_type}`, which must match"
+            problem = f"`{name}` has inputs of types `{bound[formal.type]}` and `{value_type}`, which must match"
+            yield problem, f"{bound[formal.type]} {value_type}"
     for formal, value_type in _pair_arguments(schema.outputs, operation.outputs):
         if value_type and value_type not in schema.types_of(formal):
-            yield f"`{name}` does not return `{value_type}` for `{formal.name}`"
+            yield f"`{name}` does not return `{value_type}` for `{formal.name}`", f"{formal.name}={value_type}"
 
 
 ArgumentTypes = Sequence[str | None]
@@ -151,6 +156,7 @@ class ReleaseRestriction(msgspec.Struct, frozen=True):
     problem: str
     first: str = ""
     last: str = ""
+    attribute: str = ""  # the rejected attribute, or the first of several
 
     def concerns(self, operation: Operation, release: str) -> bool:
         """Return whether the release rejects the node for this reason."""
@@ -165,21 +171,29 @@ class ReleaseRestriction(msgspec.Struct, frozen=True):
 _FLOAT16 = 10
 ATTRIBUTE_RESTRICTIONS = (
     ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"), lambda values: values.get("layout") == 1, "`layout` = 1 is not supported"
+        ("GRU", "LSTM", "RNN"),
+        lambda values: values.get("layout") == 1,
+        "`layout` = 1 is not supported",
+        attribute="layout",
     ),
     ReleaseRestriction(
-        ("GRU", "LSTM", "RNN"), lambda values: int(values.get("hidden_size") or 0) <= 0, "`hidden_size` is required"
+        ("GRU", "LSTM", "RNN"),
+        lambda values: int(values.get("hidden_size") or 0) <= 0,
+        "`hidden_size` is required",
+        attribute="hidden_size",
     ),
     ReleaseRestriction(
         ("DFT",),
         lambda values: bool(values.get("onesided")) and bool(values.get("inverse")),
         "`onesided` and `inverse` are not supported together",
         last="1.24.4",
+        attribute="onesided",
     ),
     ReleaseRestriction(
         ("MelWeightMatrix",),
         lambda values: values.get("output_datatype") == _FLOAT16,
         "`output_datatype` = FLOAT16 is not supported",
+        attribute="output_datatype",
     ),
     ReleaseRestriction(
         ("RotaryEmbedding",),
@@ -187,6 +201,7 @@ ATTRIBUTE_RESTRICTIONS = (
         "`rotary_embedding_dim` is not supported without `num_heads`",
         first="1.23.0",
         last="1.23.2",
+        attribute="rotary_embedding_dim",
     ),
 )
 _FLOAT8 = tuple(f"tensor(float8{kind})" for kind in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
@@ -231,11 +246,12 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
     name = f"{operation.label}({since})"
     for restriction in ATTRIBUTE_RESTRICTIONS:
         if restriction.concerns(operation, release):
-            return SupportGap("attribute-unsupported", f"`{name}`: {restriction.problem}")
+            problem = f"`{name}`: {restriction.problem}"
+            return SupportGap("attribute-unsupported", problem, about=restriction.attribute)
     for types, restriction in RESULT_TYPE_RESTRICTIONS:
         if operation.outputs[:1] and operation.outputs[0] in types and restriction.concerns(operation, release):
             problem = f"there is no kernel for `{name}` with output type `{operation.outputs[0]}`"
-            return SupportGap("missing-kernel", problem)
+            return SupportGap("missing-kernel", problem, about=operation.outputs[0])
     if any(restriction.concerns(operation, release) for restriction in LOCALE_RESTRICTIONS):
         locale = read_attribute_values(operation).get("locale", "en_US.UTF-8")
         return f"`{operation.label}` loads only if the locale `{locale}` is installed"
@@ -253,7 +269,9 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
     if since == 23 and version_sort_key(release) > version_sort_key("1.23.2"):
         return None
     problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"
-    return SupportGap("missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`")
+    return SupportGap(
+        "missing-kernel", problem, "implements masks of `tensor(bool)` and `tensor(float)`", f"attn_mask={mask}"
+    )
 
 
 def is_unregistered_type(type_name: str, release: str) -> bool:

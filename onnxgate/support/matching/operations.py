@@ -112,6 +112,7 @@ class SupportGap(msgspec.Struct, frozen=True):
     rule: SupportGapRule
     problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
     detail: str = ""  # verb phrase about the release: "implements `T` as `tensor(float)`"
+    about: str = ""  # facts that distinguish problems of one operator and rule: "T=tensor(double)"
 
 
 class NodeProblem(msgspec.Struct, frozen=True, eq=False):

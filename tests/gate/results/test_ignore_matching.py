@@ -22,7 +22,9 @@ CONTENT, OTHER = "a" * 64, "b" * 64
 
 def hit(message: str = "is amiss", model: str = "m.onnx", rule: str = "missing-kernel") -> RuleHit:
     """Return one hit with its fingerprint."""
-    (judged,) = assign_fingerprints([RuleHit(rule, Stage.SUPPORT, Level.ERROR, Hit(PLACE, message, model=model))])
+    (judged,) = assign_fingerprints(
+        [RuleHit(rule, Stage.SUPPORT, Level.ERROR, Hit(PLACE, message, model=model, identity=message))]
+    )
     return judged
 
 

@@ -107,7 +107,7 @@ def _try_export(
         for name, position in torch_behaviour.leaves_by_parameter(call).items() if recipe.dynamo else ():
             leaf = call.leaves[position] if isinstance(position, int) else None
             if isinstance(leaf, (int, float)) and not isinstance(leaf, bool):
-                fixed.append({"what": f"argument `{name}` is the number {leaf}", "kind": "argument"})
+                fixed.append({"what": f"argument `{name}` is the number {leaf}", "kind": "argument", "name": name})
 
         def convert(job: Wire) -> Any:
             told["fixed"] = [*fixed]
