@@ -137,7 +137,7 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 
 
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
-"""Axis names of language models that stand for a sum. Source: Optimum, ONNX Runtime GenAI."""
+"""Axis names in language models whose size is the sum of two other axes. Source: Optimum, ONNX Runtime GenAI."""
 MAX_FORMULA_LENGTH = 200
 """Characters of a formula; a longer name is not parsed. This also bounds the nesting of brackets."""
 MAX_AXIS_SIZE = 2**63 - 1

@@ -257,7 +257,7 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Report that the content is needed: a file with different bytes can still be the same model."""
     reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
-    hint = f'git lfs pull --include "{path.as_posix()}"'
+    hint = f'run `git lfs pull --include "{path.as_posix()}"`'
     return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
 
 

@@ -65,7 +65,8 @@ def _index() -> str:
 
 
 def _page(rule: AnyRule) -> str:
-    properties = f"*{rule.level.value} by default ([change](index.md)) · stage {rule.stage.value} · since {rule.since}*"
+    level = f"{rule.level.value} by default ([change the level](../concepts/findings.md#level))"
+    properties = f"*{level} · stage {rule.stage.value} · since {rule.since}*"
     summary, _, rest = rule.page.partition("\n")
     lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"

@@ -21,7 +21,7 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
 def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     """
-    Inputs or outputs of a model are in another order than at the baseline.
+    The order of the inputs or outputs of a model changed since the baseline.
 
     ## Why it matters
     `session.run(None, …)[0]` returns the first output, and many wrappers and engines use positions. If types and shapes

@@ -13,7 +13,7 @@ from onnxgate.rules.runtime._failures import describe_level, format_sizes
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
 def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     """
-    An output has another shape than the file declares for these inputs.
+    The shape of an output does not match the shape that the model declares.
 
     A fixed size must match exactly. A named axis must match the input axis of the same name, also in a formula
     (`2*time`). A name that only outputs use is not checked.

@@ -202,9 +202,9 @@ CONTRIB_BODIES = {
         }
     """,
 }
-"""Bodies reduced to the operators whose types matter: without constants and biases.
+"""Function bodies that contain only the operators whose types matter, without constants and biases.
 
-The attribute `to` is the element type of the second input, to which results are cast.
+Results are cast to the element type of the second input, which replaces the attribute `to`.
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
 """First release that keeps the body expanded; older ones fuse it into an operator without a kernel."""
