@@ -48,7 +48,7 @@ def command(
 ) -> int:
     """Show on which releases of ONNX Runtime models load, and why not on the others.
 
-    MODELS are files or folders; hidden folders in them are skipped. A config is not read. The answer is predicted from
+    MODELS are files or folders; hidden folders in them are skipped. A config is not read. The result is predicted from
     support data of each release; nothing is installed or run without `--verify`.
 
     Exit status: 0 if each model loads on at least one release, or with `--target` on all that match; 1 if a model does

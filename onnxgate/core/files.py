@@ -227,9 +227,9 @@ _CHUNK_BYTES = 1024 * 1024
 REMEMBERED_BYTES = 1024 * 1024
 """Size in bytes below which a file is hashed faster than its digest is looked up."""
 SETTLED_NS = 2 * 10**9
-"""Minimum age in nanoseconds: a file that changed later than this before it was read may change with the same times.
+"""Minimum age of a file in nanoseconds. A younger file can change again without a new modification time.
 
-Source: the coarsest clock of a file system in use, FAT's, ticks every two seconds; git calls such files racy.
+Source: FAT stores modification times in steps of two seconds; git calls such files racy.
 """
 
 Identity = tuple[int, int, int, int, int]

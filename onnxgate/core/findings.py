@@ -42,7 +42,10 @@ ALL_STAGES = (*STATIC_STAGES, *DYNAMIC_STAGES)
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Location of a finding: `path` with `/`, relative to the config's folder; lines count from 1, 0 is none."""
+    """Location of a finding: `path` with `/`, relative to the config's folder.
+
+    Line numbers start at 1; 0 means that there is no line.
+    """
 
     path: str
     line: int = 0

@@ -113,7 +113,7 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 CODE_SPACE = "\0"
-"""Stands for a space at which a line is not broken; escaped text does not contain it."""
+"""Placeholder for a space at which lines do not wrap. Escaped text does not contain it."""
 
 
 def _join_code(text: str, width: int) -> str:

@@ -44,7 +44,7 @@ WORD_MEANINGS = {
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
 NOT_PREDICTED = "could not be predicted, and was not run"
 DEFAULT_PATH = "onnxgate.lock"
-"""File of findings that have neither a place nor a model, in formats that require a file."""
+"""File reported for findings without a place and a model, in formats that require a file."""
 MAX_NAMED_MODELS = 4
 """Maximum number of models named in a sentence; the others are counted."""
 

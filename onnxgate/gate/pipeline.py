@@ -418,7 +418,7 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
     """Return reason and hint for a model with missing content."""
-    pull = f'git lfs pull --include "{file.git_path}"'
+    pull = f'run `git lfs pull --include "{file.git_path}"`'
     if file.pointer is not None:
         return "the file is a Git LFS pointer (content not fetched)", pull
     if file.undecided is not None:
@@ -429,7 +429,7 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
     if broken is None:
         return f"the file is not a model: it is {file.other_type}", ""
     data = PurePosixPath(file.git_path).parent / broken.location
-    hint = f'git lfs pull --include "{data}"' if broken.problem == "lfs-pointer" else ""
+    hint = f'run `git lfs pull --include "{data}"`' if broken.problem == "lfs-pointer" else ""
     return f"external data `{broken.location}` is missing or incomplete", hint
 
 

@@ -19,8 +19,11 @@ SAMPLE_SIZES = (1600, 2400)
 """Default for the second axis of a float matrix: usually a waveform, which must be long enough for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Defaults for the other axes of larger float inputs, in turn: multiples of 32, since networks halve them five
-times, and different, so that swapped height and width are detected."""
+"""Defaults for the other axes of float inputs with more axes, used alternately.
+
+They are multiples of 32, because networks halve them five times. Height and width differ, so that swapped axes are
+detected.
+"""
 
 INTEGER_TYPES = ("int", "uint", "bool")
 
@@ -137,9 +140,9 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 
 
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
-"""Axis names of language models that stand for a sum. Source: Optimum, ONNX Runtime GenAI."""
+"""Axis names in language models whose size is the sum of two other axes. Source: Optimum, ONNX Runtime GenAI."""
 MAX_FORMULA_LENGTH = 200
-"""Characters of a formula; a longer name is not parsed. This also bounds the nesting of brackets."""
+"""Maximum length of a formula in characters. Longer names are not parsed. This also limits the nesting of brackets."""
 MAX_AXIS_SIZE = 2**63 - 1
 """Maximum size of an axis."""
 
@@ -193,7 +196,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes to try for all axes except leading ones: for position tables, repeated halving, or waveforms."""
+"""Sizes to try for all axes except leading ones. They suit position tables, repeated halving and waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
 """Sizes to try for leading axes if 1 fails."""

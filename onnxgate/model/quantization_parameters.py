@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_SCALE_BYTES = 64 * 1024 * 1024
-"""Maximum size of scales that are read."""
+"""Maximum size of a scale or zero point in bytes. Larger ones are not read."""
 
 
 class QuantizationFault(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHUNK_ELEMENTS = 1 << 19
 """Number of elements of each array that are in memory at the same time."""
 MAPPED_BYTES = 1 << 20
-"""Size of files from which on they are memory-mapped."""
+"""Minimum size in bytes of files that are memory-mapped."""
 
 
 def load_array(path: str | Path) -> Array:

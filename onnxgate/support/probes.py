@@ -171,7 +171,7 @@ def _make_probe_model(
 
 
 def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto, location: str = "") -> bytes:
-    """Return a model of one node over float32 `(2,)`, with weights `w` if they have a location."""
+    """Return a model with one node and float32 values of shape `(2,)`. With `location`, it has external weights `w`."""
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     graph = helper.make_graph([node], "g", [x], [y])
     if location:

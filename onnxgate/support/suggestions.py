@@ -155,7 +155,7 @@ class _SuggestionSearch:
 
     @property
     def first(self) -> Operation:
-        """The first of the operations, which differ only in types and attributes."""
+        """The first of several operations that differ only in types and attributes."""
         return self.missed.operations[0]
 
     def _all_implement(self, operations: Iterable[Operation]) -> bool:
@@ -204,9 +204,26 @@ class _SuggestionSearch:
                 if changed is None or changed == self.first or not self._works_with_type(schema, parameter, to):
                     continue
                 exact = all(is_lossless_cast(*pair) for pair in _changed_types(self.first.inputs, changed.inputs))
-                way = TypeCast(parameter, to, exact, back=changed.outputs != self.first.outputs)
+                way = TypeCast(
+                    parameter,
+                    to,
+                    exact,
+                    back=changed.outputs != self.first.outputs,
+                    inputs=self._list_cast_inputs(schema, parameter, to),
+                )
                 ranked.append((_rank_type_cast(self.first, changed, way), way))
         yield from (way for _, way in sorted(ranked, key=lambda pair: pair[0])[:1])
+
+    def _list_cast_inputs(self, schema: Schema, parameter: str, to: str) -> tuple[str, ...]:
+        """Return the schema's names of the inputs that at least one operation has to cast."""
+        names: dict[int, str] = {}
+        for operation in self.missed.operations:
+            changed = change_parameter_type(operation, schema, parameter, to)
+            for index, pair in enumerate(zip(operation.inputs, changed.inputs, strict=True)) if changed else ():
+                formal = find_parameter(schema.inputs, index)
+                if formal is not None and pair[0] != pair[1]:
+                    names[index] = formal.name
+        return tuple(name for _, name in sorted(names.items()))
 
     def _works_with_type(self, schema: Schema, parameter: str, to: str) -> bool:
         if not self._works_with(functools.partial(change_parameter_type, schema=schema, parameter=parameter, to=to)):

@@ -164,7 +164,7 @@ def test_pointer(run: Run, project: Path) -> None:
     ended = run()
 
     assert ended.returncode == 3
-    assert '  hint: git lfs pull --include "models/made.onnx"' in ended.stdout.splitlines()
+    assert '  hint: run `git lfs pull --include "models/made.onnx"`' in ended.stdout.splitlines()
     assert (project / "models" / "made.onnx").read_text().startswith("version ")
 
 

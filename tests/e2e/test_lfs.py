@@ -35,7 +35,7 @@ def test_it_cannot_be_run(pointers: Repository) -> None:
     report = pointers.report(status=3)
 
     assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
-    assert {each["hint"] for each in report["undecided"]} == {f'git lfs pull --include "{MODEL}"'}
+    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
 
 
 def test_a_pointer_to_other_content(pointers: Repository) -> None:

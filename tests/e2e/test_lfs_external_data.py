@@ -40,7 +40,7 @@ def test_only_the_model_is_fetched(pointers: Repository) -> None:
     report = pointers.report(status=3)
 
     assert [brief(each) for each in report["findings"]] == [("note", "external-data-corrupt", MODEL)]
-    assert {each["hint"] for each in report["undecided"]} == {f'git lfs pull --include "{DATA}"'}
+    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{DATA}"`'}
     assert report["counts"]["ran"] == 0
 
 
@@ -50,7 +50,7 @@ def test_only_the_data_is_fetched(pointers: Repository) -> None:
     report = pointers.report(status=3)
 
     assert [brief(each) for each in report["findings"]] == [("note", "lfs-pointer", MODEL)]
-    assert {each["hint"] for each in report["undecided"]} == {f'git lfs pull --include "{MODEL}"'}
+    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
 
 
 @pytest.mark.parametrize("fetched", [True, False])

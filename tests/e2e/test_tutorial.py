@@ -27,11 +27,12 @@ CHANGES_FOLDER = "git init --quiet classifier && cd classifier"
 
 
 def write_file(folder: Path, caption: str, text: str, printed: str) -> None:
-    """Write or extend a file; `<as printed>` is replaced by the digest that the last command printed."""
+    """Write or extend a file; replace `<as printed>` by the first value that the last command printed for the key."""
     path = folder / caption.removesuffix(AT_THE_END)
     path.parent.mkdir(parents=True, exist_ok=True)
-    if "<as printed>" in text:
-        text = text.replace("<as printed>", re.findall(r'sha256 = "([0-9a-f]{64})"', printed)[0])
+    for key in re.findall(r"^(\w+) = .*<as printed>", text, re.MULTILINE):
+        value = re.findall(rf"^ *({key} = .*)$", printed, re.MULTILINE)[0]
+        text = re.sub(rf"^{key} = .*<as printed>.*$", value, text, flags=re.MULTILINE)
     if caption.endswith(AT_THE_END):
         text = f"{path.read_text(encoding='utf-8')}\n{text}"
     path.write_text(text, encoding="utf-8")

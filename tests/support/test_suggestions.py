@@ -124,7 +124,7 @@ CASES = (
     Case(
         "a lossless cast, or a newer target",
         parse('"" : 14', "g (uint16[N] a, uint16[N] b) => (uint16[N] c) { [n] c = Mul (a, b) }"),
-        (TypeCast("T", "tensor(int32)", exact=True, back=True), MinimumReleaseRaise("1.21.0")),
+        (TypeCast("T", "tensor(int32)", exact=True, back=True, inputs=("A", "B")), MinimumReleaseRaise("1.21.0")),
     ),
     Case(
         "no kernel in any release",
@@ -132,12 +132,12 @@ CASES = (
             '"" : 14',
             "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { [n] y = Conv (x, w) }",
         ),
-        (TypeCast("T", "tensor(float)", exact=False, back=True),),
+        (TypeCast("T", "tensor(float)", exact=False, back=True, inputs=("X", "W")),),
     ),
     Case(
         "one type parameter of two",
         parse('"" : 14', "g (float[2, 4] x, int32[1] k) => (float[A, B] v, int64[A, B] i) { [n] v, i = TopK (x, k) }"),
-        (TypeCast("tensor(int64)", "tensor(int64)", exact=True, back=False),),
+        (TypeCast("tensor(int64)", "tensor(int64)", exact=True, back=False, inputs=("K",)),),
     ),
     Case(
         "the operators of the definition",
@@ -145,19 +145,23 @@ CASES = (
         (
             OpsetChange("ai.onnx", 18, whole=True),
             FunctionExpansion(),
-            TypeCast("T", "tensor(float)", exact=False, back=True),
+            TypeCast("T", "tensor(float)", exact=False, back=True, inputs=("X",)),
         ),
     ),
     Case(
         "a definition that an older release does not find",
         parse('"" : 18', "g (double[N] x) => (double[N] y) { [n] y = Softplus (x) }"),
-        (FunctionExpansion(), MinimumReleaseRaise("1.17.0"), TypeCast("T", "tensor(float)", exact=False, back=True)),
+        (
+            FunctionExpansion(),
+            MinimumReleaseRaise("1.17.0"),
+            TypeCast("T", "tensor(float)", exact=False, back=True, inputs=("X",)),
+        ),
         names=("1.16.3", "1.31.1"),
     ),
     Case(
         "a definition whose operators have no kernel either",
         parse('"" : 18', "g (double[N] x) => (double[N] y) { [n] y = HardSwish (x) }"),
-        (MinimumReleaseRaise("1.17.0"), TypeCast("T", "tensor(float)", exact=False, back=True)),
+        (MinimumReleaseRaise("1.17.0"), TypeCast("T", "tensor(float)", exact=False, back=True, inputs=("X",))),
         names=("1.16.3", "1.31.1"),
     ),
     Case(
@@ -172,12 +176,15 @@ CASES = (
     Case(
         "two types where one is asked for",
         parse('"" : 14', "g (float[N] f, int64[N] i) => (float[N] y) { [n] y = Add (f, i) }"),
-        (TypeCast("T", "tensor(float)", exact=False, back=False),),
+        (TypeCast("T", "tensor(float)", exact=False, back=False, inputs=("B",)),),
     ),
     Case(
         "a type that comes with the next opset",
         parse('"" : 13', "g (uint16[N] a, uint16[N] b) => (uint16[N] y) { [n] y = Add (a, b) }"),
-        (OpsetChange("ai.onnx", 14, whole=True), TypeCast("T", "tensor(int32)", exact=True, back=True)),
+        (
+            OpsetChange("ai.onnx", 14, whole=True),
+            TypeCast("T", "tensor(int32)", exact=True, back=True, inputs=("A", "B")),
+        ),
         names=("1.21.1", "1.31.1"),
     ),
     Case(

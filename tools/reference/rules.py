@@ -62,7 +62,8 @@ def _index_line(rule: AnyRule) -> str:
 
 
 def _page(rule: AnyRule) -> str:
-    properties = f"*[Level](index.md): {rule.level.value}. Stage: {rule.stage.value}. Since {rule.since}.*"
+    level = f"{rule.level.value} ([change](../concepts/findings.md#level))"
+    properties = f"*Level: {level}. Stage: {rule.stage.value}. Since {rule.since}.*"
     summary, _, rest = rule.page.partition("\n")
     lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"

@@ -88,7 +88,7 @@ def _csp_digest(text: str) -> str:
 
 STAGES = ("file", "lock", "support", "runtime", "parity", "export")
 GATE_STAGE = "gate"
-"""Stage of gaps that affect all stages, such as a missing shard."""
+"""Stage name for undecided results that affect all stages, such as a missing shard."""
 MAX_DIFFERENCES = 40
 """Maximum number of differences shown per model."""
 

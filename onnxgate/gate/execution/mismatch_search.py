@@ -124,7 +124,7 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
-        """Return the origin as fields of the comparison, or the reason without one; and if that is transient."""
+        """Return the origin as fields of the comparison, or the reason why it is unknown; and if that is transient."""
         try:
             return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:

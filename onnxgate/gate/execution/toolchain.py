@@ -156,7 +156,7 @@ class Exporter:
     ) -> Future[Observation | None]:
         """Return the observation of a second export.
 
-        It is that of the first export if that did not complete, and None if the first export equals `known`.
+        If the first export did not complete, its observation is returned. If it equals `known`, the result is None.
         """
         again: Future[Observation | None] = Future()
 

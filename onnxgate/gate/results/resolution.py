@@ -26,7 +26,6 @@ from onnxgate.core.findings import (
     version_sort_key,
 )
 from onnxgate.core.report import Finding, ReportedPlace
-from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import GateOutcome, GateRequest, StageResults
 from onnxgate.gate.results import ignore_matching
 from onnxgate.gate.results.ignore_matching import Ignores
@@ -226,7 +225,7 @@ def _join_message(message: str, states: Sequence[OnRuntime], availability: Seque
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
-    """Describe each runtime's part: "onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20"."""
+    """Describe each runtime's part: "onnxruntime 1.16.3 supports up to 19; 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
     for on in states:
         runtimes = groups.setdefault(on.detail, [])
@@ -234,7 +233,6 @@ def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> st
             runtimes.append(on.name)
     phrases: list[str] = []
     engine = previous_verb = ""
-    separator = " and "
     for detail, runtimes in groups.items():
         names, same_engine = name_runtimes(runtimes, locked), runtimes[0].partition(" ")[0]
         if same_engine == engine:
@@ -242,13 +240,11 @@ def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> st
         verb, _, rest = detail.partition(" ")
         if len(runtimes) > 1:
             verb = PLURAL_VERBS.get(verb) or verb.removesuffix("s")
-        if phrases and verb == previous_verb and same_engine == engine and rest:
+        if verb == previous_verb and same_engine == engine and rest:
             verb = ""
-        elif phrases:
-            separator = "; "
         phrases.append(" ".join(filter(None, (names, verb, rest))))
         engine, previous_verb = same_engine, verb or previous_verb
-    return join_phrases(phrases) if separator == " and " else separator.join(phrases)
+    return "; ".join(phrases)
 
 
 PLURAL_VERBS = {"does": "do", "has": "have", "is": "are"}

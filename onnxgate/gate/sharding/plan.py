@@ -24,7 +24,7 @@ from onnxgate.project.plan import PlannedModel, plan_models
 from onnxgate.runtimes.environments.storage import costs_dir
 
 MAX_SHARDS = 256
-"""Maximum number of jobs of one matrix. Source: GitHub's documentation, 2026-08."""
+"""Maximum number of jobs in one matrix. Source: GitHub's documentation, 2026-08."""
 PLAN_KEY_CHARACTERS = 12
 
 

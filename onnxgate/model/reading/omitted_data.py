@@ -141,8 +141,8 @@ def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
 def restore_needed_lists(model: ModelView, path: Path) -> None:
     """Restore the omitted lists that later checks read.
 
-    These are lists in training information, in calls of functions with the names of such operators, and in a
-    `TreeEnsemble` whose lengths differ.
+    They are in training information, in models with local functions named like an operator with omitted lists, and in
+    tree ensembles with lists of different lengths.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.

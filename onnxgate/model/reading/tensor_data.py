@@ -1,4 +1,4 @@
-"""Reader of tensor data: in the message, omitted from it, or external."""
+"""Reader for tensor data, which is stored in the model file, omitted while parsing, or external."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _EXPERIMENTAL_OPERATORS = frozenset(
         *("GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
-"""Operators that onnx.checker accepts with a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc."""
+"""Operators for which onnx.checker prints a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc."""
 
 
 _ADDED_OPERATORS = frozenset(

@@ -17,7 +17,7 @@ SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "c
 LOCAL_TIMEOUT_S = 120
 FETCH_TIMEOUT_S = 1800
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
-"""Variables that git sets for its hooks; they describe the hook's repository, which may be another one."""
+"""Environment variables that git sets for hooks. They refer to the hook's repository, which can be a different one."""
 
 
 def run_git(

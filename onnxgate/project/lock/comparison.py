@@ -151,7 +151,7 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
         elif differences := describe_model_changes(old.models[path], model):
             changes.append(f"updated `{path}`: {'; '.join(differences)}")
         elif old.models[path] != model:
-            changes.append(f"updated `{path}`: what is recorded of it, the file is the same")
+            changes.append(f"updated `{path}`: recorded facts changed, the file is unchanged")
     return (*changes, *(f"removed `{path}`" for path in sorted(old.models.keys() - new.models.keys())))
 
 

@@ -32,7 +32,7 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     if len(mutated) > MAX_SHOWN:
         shown.append(f"{len(mutated) - MAX_SHOWN} more")
     state = f"buffer{'s' if len(mutated) > 1 else ''} {join_phrases(shown)}" if mutated else "the state of the module"
-    effect = ", and a second call returns other outputs" if subject.behaviour.remembers else ""
+    effect = ", and a second call returns different outputs" if subject.behaviour.remembers else ""
     yield Hit(
         subject.place,
         f"calling `{subject.source}` changes {state}{effect}; the export drops this change",

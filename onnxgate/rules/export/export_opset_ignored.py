@@ -12,7 +12,7 @@ from onnxgate.rules.definition import rule
 @rule(Reexport, "export-opset-ignored", level=Level.ERROR, since="0.1.0")
 def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     """
-    The exporter wrote a different opset than the requested one.
+    The exporter did not write the requested opset.
 
     ## Why it matters
     PyTorch exports opset 18 and newer. If converting to an older opset fails, it keeps opset 18 and reports success.

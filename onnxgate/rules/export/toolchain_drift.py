@@ -12,11 +12,11 @@ from onnxgate.rules.definition import rule
 @rule(ToolchainState, "toolchain-drift", level=Level.WARNING, since="0.1.0")
 def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
     """
-    Packages of the toolchain have other versions than locked.
+    The versions of packages in the export toolchain do not match `onnxgate.lock`.
 
     ## Why it matters
-    Another exporter version may write another graph, which `export-stale` reports. Local version suffixes are ignored:
-    `2.13.0+cpu` equals `2.13.0`.
+    A different exporter version may write a different graph. If it does, `export-stale` reports the error, and this
+    warning names a likely cause. Local version suffixes are ignored: `2.13.0+cpu` equals `2.13.0`.
 
     ## What to do
     - Install the locked versions, or

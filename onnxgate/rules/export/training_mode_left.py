@@ -18,7 +18,7 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
     `Dropout` in training mode returns random values, and `BatchNormalization` normalizes by the current batch. ONNX
     Runtime removes such a `Dropout` at its default optimization level, so the problem shows only elsewhere.
 
-    A module that is returned in `train()` mode is a note: onnxgate exports and compares it in `eval()` mode.
+    A module that is returned in `train()` mode is reported as a note. It is exported and compared in `eval()` mode.
 
     ## What to do
     - Return the module after `.eval()`.

@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs
 @rule(ModelChange, "input-renamed", level=Level.ERROR, since="0.1.0")
 def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input has another name than at the baseline.
+    An input of a model was renamed since the baseline.
 
     ## Why it matters
     The old name fails with `Required inputs ([…]) are missing from input feed`. Without `input_names`, exporters use or

@@ -13,11 +13,11 @@ from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, 
 @rule(ModelChange, "input-type-changed", level=Level.ERROR, since="0.1.0")
 def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input has another type than at the baseline.
+    The type of an input changed since the baseline.
 
     ## Why it matters
     Runtimes do not cast inputs: an array of the old type fails with `Unexpected input data type`. Typical causes are a
-    conversion to float16 and an example with another integer type.
+    conversion to float16 and an example with a different integer type.
 
     ## What to do
     - Keep the input type and cast inside the model (`keep_io_types=True` in float16 converters).

@@ -21,7 +21,7 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
 def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     """
-    Inputs or outputs are in another order than at the baseline.
+    The order of the inputs or outputs of a model changed since the baseline.
 
     ## Why it matters
     Many callers use positions, as in `session.run(None, …)[0]`. If types and shapes match, nothing fails, and scores

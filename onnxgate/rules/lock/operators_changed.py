@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_note_hit, limit_list
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
 def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    Operators or their counts differ from the baseline.
+    The operators of a model, or their counts, changed since the baseline.
 
     ## Why it matters
     It distinguishes a changed architecture or exporter from new weights.
@@ -24,7 +24,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
         text = ", ".join(limit_list(changes))
-        yield create_note_hit(subject, f"uses other operators than {subject.baseline}: {text}")
+        yield create_note_hit(subject, f"operators differ from those {subject.baseline}: {text}")
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:

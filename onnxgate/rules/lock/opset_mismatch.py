@@ -12,11 +12,11 @@ from onnxgate.rules.definition import rule
 @rule(ModelLockComparison, "opset-mismatch", level=Level.ERROR, since="0.1.0")
 def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model imports another opset than `opset` pins.
+    A model does not import the opset version that `opset` in `onnxgate.toml` pins.
 
     ## Why it matters
-    Exporters choose their own default opset, and another one after an upgrade. A pinned opset stays within what the
-    runtimes support.
+    The default opset of an exporter changes with upgrades. A pinned opset stays within the versions that the runtimes
+    support.
 
     ## What to do
     - Export the model at the pinned opset, or

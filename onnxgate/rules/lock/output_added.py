@@ -20,7 +20,8 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     before existing ones is reported as `io-reordered`.
 
     ## What to do
-    Nothing if the output is intended. Otherwise export without it: an unused output costs time in each run.
+    Nothing if the output is intended. Otherwise remove it from the export, because an unused output costs time in each
+    run.
     """
     moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:

@@ -13,7 +13,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-renamed", level=Level.ERROR, since="0.1.0")
 def output_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output has another name than at the baseline.
+    An output of a model was renamed since the baseline.
 
     ## Why it matters
     Callers that request the old name get `Invalid output name`. Without `output_names`, `torch.onnx.export` names an

@@ -13,11 +13,11 @@ from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, 
 @rule(ModelChange, "output-type-changed", level=Level.ERROR, since="0.1.0")
 def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output has another type than at the baseline.
+    The type of an output changed since the baseline.
 
     ## Why it matters
-    C, C++ and C# callers read garbage; Python callers get another precision. A list of maps (`ZipMap` of the
-    scikit-learn converter) breaks every caller.
+    C, C++ and C# callers interpret the bytes as the old type and read garbage; Python callers get a different
+    precision. A list of maps instead of a tensor (`ZipMap` of the scikit-learn converter) breaks every caller.
 
     ## What to do
     - Keep the output type and cast inside the model (`keep_io_types=True` in float16 converters, `zipmap=False` in the

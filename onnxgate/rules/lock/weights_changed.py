@@ -14,7 +14,7 @@ from onnxgate.rules.lock._changes import create_note_hit
 @rule(ModelChange, "weights-changed", level=Level.NOTE, since="0.1.0")
 def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model has other weights than at the baseline.
+    The weights of a model changed since the baseline.
 
     ## Why it matters
     A binary diff does not show whether a model was retrained or only exported again.
@@ -24,7 +24,7 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     """
     weights = subject.weights
     if weights is not None and (text := _describe_changes(weights)):
-        yield create_note_hit(subject, f"has other weights than {subject.baseline}: {text}")
+        yield create_note_hit(subject, f"weights differ from those {subject.baseline}: {text}")
 
 
 def _describe_changes(weights: WeightChanges) -> str:

@@ -13,7 +13,10 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
 def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    An engine computes other outputs than the source or ONNX Runtime.
+    The outputs of an engine other than ONNX Runtime differ from those of the source or of ONNX Runtime.
+
+    The reference is the source. Without a source, it is the newest ONNX Runtime among the targets, or another engine if
+    no target requires ONNX Runtime.
 
     ## Why it matters
     Results measured elsewhere are not valid on this engine. Without a source, it is compared with the newest ONNX

@@ -13,7 +13,7 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
 def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    A runtime computes other outputs than the newest one.
+    The outputs of a model on one runtime differ from those on the newest one.
 
     The rule applies to models without a source; with one, each runtime is compared with the source.
 

@@ -14,7 +14,7 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
 def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    A model computes other outputs than its source.
+    The outputs of a model differ from those of its source.
 
     Each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's value.
 

@@ -13,7 +13,7 @@ from onnxgate.rules.runtime._failures import describe_level, format_sizes
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
 def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     """
-    An output has another shape than the file declares.
+    The shape of an output does not match the shape that the model declares.
 
     Fixed sizes must match, and named axes must match the input axis of that name, also in formulas (`2*time`).
 

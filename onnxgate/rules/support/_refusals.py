@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, OnRuntime, follows_from
+from onnxgate.core.text import join_phrases
 from onnxgate.evidence.support import RefusedOperation
 from onnxgate.support.matching.operations import (
     AttributeAddition,
@@ -49,10 +50,13 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
             return f"export at opset {version}{of_domain}: all required runtimes{condition} support {scope} there"
-        case TypeCast(parameter, to, exact, back):
+        case TypeCast(_, to, exact, back, inputs):
+            remark = "" if exact else " (may lose precision)"
+            if not inputs:
+                return f"compute the result as `{to}` and cast it back{remark}"
+            names = join_phrases([f"`{name}`" for name in dict.fromkeys(inputs)])
             result = " and the result back" if back else ""
-            argument = "its argument" if "(" in parameter else f"`{parameter}`"
-            return f"cast {argument} to `{to}`{result}{'' if exact else ' (may lose precision)'}"
+            return f"cast {'input' if len(inputs) == 1 else 'inputs'} {names} to `{to}`{result}{remark}"
         case FunctionExpansion():
             return "replace it with the operators of its ONNX function"
         case OperatorReplacement(domain, name, _, attributes):

@@ -13,7 +13,7 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "deprecated-operator", level=Level.ERROR, since="0.1.0")
 def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A model uses an operator that its opset no longer has.
+    A model uses an operator that was removed in the opset that the model imports.
 
     ## Why it matters
     ONNX Runtime refuses to load the model, although it supports the operator at older opsets. Usually the opset was

@@ -27,5 +27,5 @@ def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     yield from create_refusal_hits(
         subject,
         "unknown-domain",
-        "add the package that registers it to the target's `extensions`, or export without it",
+        "add the package that registers it to the target's `extensions`, or export the model without the operator",
     )

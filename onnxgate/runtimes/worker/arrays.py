@@ -25,7 +25,7 @@ def read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
 
 
 NUMPY_KINDS = "biufcUSO"
-"""Kinds of numpy's own types, without those of ml_dtypes."""
+"""Values of `dtype.kind` for the built-in types of numpy. Types of ml_dtypes have other kinds."""
 
 
 def to_storable(value: Any) -> Any:

@@ -21,7 +21,7 @@ _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
 """Opset for models that do not import ai.onnx."""
 Expansion = tuple[TypedNode, ...] | str | None
-"""Nodes, the reason why they are unknown, or None if the operator has no body."""
+"""Nodes of a function body, the reason why they are unknown, or None if the operator has no body."""
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
@@ -202,12 +202,12 @@ CONTRIB_BODIES = {
         }
     """,
 }
-"""Bodies reduced to the operators whose types matter: without constants and biases.
+"""Function bodies that contain only the operators whose types matter, without constants and biases.
 
-The attribute `to` is the element type of the second input, to which results are cast.
+Results are cast to the element type of the second input, which replaces the attribute `to`.
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
-"""First release that keeps the body expanded; older ones fuse it into an operator without a kernel."""
+"""First release that runs the expanded body. Older releases fuse it into an operator for which they have no kernel."""
 
 
 @functools.cache

@@ -166,6 +166,7 @@ class TypeCast(msgspec.Struct, frozen=True):
     to: str  # "tensor(float)"
     exact: bool  # without loss
     back: bool  # an output has to be cast back
+    inputs: tuple[str, ...]  # formal names of the inputs to cast; an entry per argument
 
 
 class AttributeRemoval(msgspec.Struct, frozen=True):

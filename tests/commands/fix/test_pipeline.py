@@ -234,4 +234,4 @@ def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     (folder / "model.onnx").write_text(pointer)
     found = repaired(request, tmp_path / "s")
 
-    assert (found.state, found.hint) == ("unreadable", 'git lfs pull --include "model.onnx"')
+    assert (found.state, found.hint) == ("unreadable", 'run `git lfs pull --include "model.onnx"`')

@@ -62,7 +62,7 @@ def test_details_share_engine_and_verb() -> None:
     )
 
     assert message == (
-        "imports opset 21 of `ai.onnx`; onnxruntime 1.16.3 supports up to 19 and 1.17.3 up to 20 (works since 1.18.0)"
+        "imports opset 21 of `ai.onnx`; onnxruntime 1.16.3 supports up to 19; 1.17.3 up to 20 (works since 1.18.0)"
     )
 
 
