@@ -60,8 +60,8 @@ def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
 
     assert sorted(found) == ["bad", "spoiled"]
     assert [each["runtimes"] for each in found.values()] == [RELEASES, RELEASES]
-    assert "most is lost at the input `pixels` of `Conv` node `conv1`" in found["bad"]["message"]
-    assert "most is lost at the output of `Relu` node `relu2`" in found["spoiled"]["message"]
+    assert "largest loss at the input `pixels` of `Conv` node `conv1`" in found["bad"]["message"]
+    assert "largest loss at the output of `Relu` node `relu2`" in found["spoiled"]["message"]
     assert (found["bad"]["node"], found["spoiled"]["node"]) == ("conv1", "relu2")
     assert states == {*((name, "pass") for name in FINE), ("bad", "fail"), ("spoiled", "fail")}
     assert (report["undecided"], report["skipped"]) == ([], [])
@@ -94,4 +94,4 @@ def test_recorded_figures_are_held(repository: Repository) -> None:
     assert said.count("these values are now recorded and accepted") == 2
     assert recorded["findings"] == []
     assert (count, list(found)) == (1, ["good"])
-    assert "where 56.9 dB are needed by what the lock recorded" in found["good"]["message"]
+    assert "required: 56.9 dB, recorded in the lock" in found["good"]["message"]
