@@ -90,7 +90,7 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
 
     A `check` has not passed if its report is missing, or if the report contains a different exit status.
     """
-    if results.report.exists():
+    if _path_if_written(results.report):
         report = msgspec.json.decode(results.report.read_bytes(), type=Report)
         agreed = report.exit == ran.status
         outcome = ActionOutputs(

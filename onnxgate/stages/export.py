@@ -258,7 +258,7 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Report that the content is needed: a file with different bytes can still be the same model."""
     reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
-    return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, lfs_pull_command(path))
+    return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, f"run `{lfs_pull_command(path)}`")
 
 
 def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPlan, again: Observation) -> ExportOutcome:

@@ -12,8 +12,9 @@ from onnxgate.project.lock.lock_file import load_lock, parse_lock
 LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
 
 
-def test_missing(tmp_path: Path) -> None:
+def test_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error for a missing lock names the command that creates it."""
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(LockError) as caught:
         load_lock(tmp_path / "onnxgate.lock")
 

@@ -481,7 +481,7 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
     assert made.subject is not None
     assert made.subject.committed.differences == ()
     assert made.undone is not None
-    assert made.undone.hint == 'run `git lfs pull --include "models/m.onnx"`'
+    assert made.undone.hint == 'run `git lfs pull --include "m.onnx"`'
 
 
 def test_pointer_beside_the_model(new_project: NewProject) -> None:
@@ -496,7 +496,7 @@ def test_pointer_beside_the_model(new_project: NewProject) -> None:
 
     assert made.undone is not None
     assert made.undone.reason.startswith("the external data `w.bin` is a Git LFS pointer")
-    assert made.undone.hint == 'run `git lfs pull --include "models/w.bin"`'
+    assert made.undone.hint == 'run `git lfs pull --include "w.bin"`'
 
 
 @pytest.mark.parametrize("is_fetched", [True, False])
@@ -521,7 +521,7 @@ def test_pointer_to_the_same_bytes_with_external_data(new_project: NewProject, i
 
     assert same.undone is None
     assert other.undone is not None
-    assert other.undone.hint == 'run `git lfs pull --include "models/m.onnx"`'
+    assert other.undone.hint == 'run `git lfs pull --include "m.onnx"`'
 
 
 def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
