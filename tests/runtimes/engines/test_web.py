@@ -313,7 +313,7 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
 
     assert isinstance(found, Unavailable)
     assert found.reason.startswith(expected)
-    assert found.hint == "install Node 18 or newer, so that `node` and `npm` are on PATH"
+    assert found.hint == "install Node.js 18 or newer, with `node` and `npm` on PATH"
 
 
 def test_what_node_is_told_elsewhere_is_not_heard(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
