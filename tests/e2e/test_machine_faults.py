@@ -172,7 +172,7 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     without = small.given(PYTHONPATH=tmp_path / "stubs", PATH="/usr/bin:/bin", ONNXGATE_CACHE_DIR=tmp_path / "cache")
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
-        assert_named(run(without, *arguments), "uv is not installed", "install it: `pip install uv`")
+        assert_named(run(without, *arguments), "uv is neither installed", "install it: `pip install uv`")
     assert run(without, "check", "--static").status == 0
     assert run(without, "lock").status == 0
 
