@@ -48,13 +48,13 @@ def _section(name: str, definition: Schema, written: str, *, with_defaults: bool
         return
     required = set(definition.get("required", ()))
     columns = ["key", "type", *(["default"] if with_defaults else [])]
-    is_described = any("description" in entry for entry in properties.values())
-    yield f"| {' | '.join(columns)} |{' |' if is_described else ''}"
-    yield f"|{'---|' * (len(columns) + is_described)}"
+    if not with_defaults and not any("description" in entry for entry in properties.values()):
+        yield from (f"Keys: {', '.join(f'`{key}` ({_type(entry)})' for key, entry in properties.items())}.", "")
+        return
+    yield from (f"| {' | '.join(columns)} | |", f"|{'---|' * (len(columns) + 1)}")
     for key, entry in properties.items():
-        cells = [f"`{key}`", _type(entry)]
-        cells += ["required" if key in required else _default(entry)] if with_defaults else []
-        cells += [str(entry.get("description", ""))] if is_described else []
+        default = ["required" if key in required else _default(entry)] if with_defaults else []
+        cells = [f"`{key}`", _type(entry), *default, str(entry.get("description", ""))]
         yield f"| {' | '.join(map(_cell, cells))} |"
     yield ""
 

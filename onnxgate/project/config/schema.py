@@ -74,7 +74,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
 class Ignore(Table, frozen=True, kw_only=True):
     """An accepted finding, with the reason why it is accepted."""
 
-    rule: str
+    rule: str  # rule whose findings are accepted
     reason: str  # shown in reports
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies
@@ -99,10 +99,10 @@ class Config(Table, frozen=True, kw_only=True):
     opset: dict[str, int] = {}  # domain -> required opset: { "ai.onnx" = 18 }
     targets: dict[str, Target] = {}  # supported runtimes, by name
     toolchain: Toolchain = Toolchain()  # environment for exports
-    model: tuple[ModelSettings, ...] = ()
+    model: tuple[ModelSettings, ...] = ()  # settings of models
     rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule -> level
     ignore: tuple[Ignore, ...] = ()  # accepted findings
-    limits: Limits = Limits()
+    limits: Limits = Limits()  # limits of one job
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
