@@ -42,9 +42,9 @@ def command(
 ) -> int:
     """Compare the models OLD and NEW: interface, version fields, operators, nodes, weights and files.
 
-    OLD and NEW are files, or REV:PATH for a file at a git revision. PATH is relative to the repository, or to the
-    current folder if it begins with `./`. Git LFS content and external data are fetched. A new name of a node or weight
-    is not a difference.
+    OLD and NEW are files, or REV:PATH for a file at a git revision. PATH is relative to the root of the repository, or
+    to the current folder if it begins with `./`. Git LFS content and external data are fetched. Renamed nodes and
+    weights are not differences.
 
     Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if one of them is not a model.
     """

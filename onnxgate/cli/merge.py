@@ -31,7 +31,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     REPORTS are files written by `onnxgate check --shard I/N --output json=FILE`, or folders that contain them. The
     merged report equals that of an undivided check. Inside a project, reports for another config or lock are rejected.
 
-    Exit status: as `onnxgate check`; 3 if a shard is missing, damaged or part of another check, and no model fails.
+    Exit status: as for `onnxgate check`; also 3 if no model fails and a shard is missing, damaged or of another check.
     """
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")

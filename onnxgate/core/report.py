@@ -17,7 +17,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedPlace(Part, frozen=True, kw_only=True):
-    """Where a finding is shown."""
+    """The file and lines of a finding."""
 
     path: str  # relative to the config's folder, with `/`
     line: int = 0  # counted from 1; 0 for the whole file
