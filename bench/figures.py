@@ -22,6 +22,11 @@ class Span:
         """Return the span of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 
+    def text(self) -> str:
+        """Return the median, with the range if the values differ."""
+        median, least, most = (f"{value:,.2f}" for value in (self.median, self.least, self.most))
+        return median if least == most else f"{median} ({least}–{most})"
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -112,24 +117,14 @@ def _ratio(row: Row | None, bound: Row | None, quantity: str) -> Span | None:
     return Span.of([getattr(one, quantity) / getattr(other, quantity) for one, other in pairs])
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """Growth of a contestant's cost from a small corpus to a larger one of the same kind."""
+def growth(small: WorkResult, large: WorkResult, more: int) -> dict[str, float]:
+    """Return the CPU time, in ms, of each of the `more` models or nodes that the larger corpus has.
 
-    name: str
-    times: float  # CPU time on the larger corpus over that on the smaller one
-    one_more_ms: float  # CPU time of each further model or node
-    peak_mib: tuple[float, float]
-
-
-def growth(small: WorkResult, large: WorkResult, more: int) -> tuple[Growth, ...]:
-    """Return the growth of every contestant that completed both; the larger corpus has `more` models or nodes."""
-    grown = []
+    Only contestants that completed both corpora are included.
+    """
+    grown = {}
     for row in large.rows:
         before, after = cpu_s(small.row(row.name)), cpu_s(row)
-        peaks = peak_mib(small.row(row.name)), peak_mib(row)
-        if before is None or after is None or peaks[0] is None or peaks[1] is None:
-            continue
-        one_more_ms = (after.median - before.median) * 1000 / more
-        grown.append(Growth(row.name, after.median / before.median, one_more_ms, (peaks[0], peaks[1])))
-    return tuple(grown)
+        if before is not None and after is not None:
+            grown[row.name] = (after.median - before.median) * 1000 / more
+    return grown

@@ -121,7 +121,7 @@ def _quickstart(folder: Path, options: Options) -> Arena:
     loop = _installed_loop(folder, project, "release.py")
     torch = Contestant(TORCH, (sys.executable, "-c", "import torch"))
     contestants = (*_gates(folder, options), _alone(loop), torch)
-    return Arena(f"quickstart, full check on {len(loop.releases)} runtimes", project, loop, contestants)
+    return Arena(f"quickstart, {len(loop.releases)} runtimes", project, loop, contestants)
 
 
 def _no_sources(folder: Path, options: Options) -> Arena:
@@ -139,7 +139,7 @@ def _no_sources(folder: Path, options: Options) -> Arena:
         for name, installer in installers.items()
     ]
     contestants = (*_gates(folder, options, cold=True), *users, _alone(loop))
-    title = f"quickstart without its sources, full check on {len(loop.releases)} runtimes"
+    title = f"quickstart without sources, {len(loop.releases)} runtimes"
     return Arena(title, project, loop, contestants)
 
 
@@ -154,7 +154,7 @@ def _ensemble(folder: Path, options: Options) -> Arena:
     _write_config(project, _exact_targets(_ENSEMBLE_RELEASES))
     _lock(project)
     loop = _installed_loop(folder, project, "release.py")
-    title = f"one tree ensemble of 200 MB, full check on {len(loop.releases)} runtimes"
+    title = f"tree ensemble of 200 MB, {len(loop.releases)} runtimes"
     return Arena(title, project, loop, (*_gates(folder, options), _alone(loop)))
 
 
@@ -163,18 +163,18 @@ def _models(folder: Path, options: Options) -> Arena:
     project = folder / "project"
     if options.models is not None:
         shutil.copytree(options.models, project / "models", copy_function=_link)
-        origin = "of your own"
+        origin = "of the folder"
     elif missing := missing_libraries():
         contests.log_progress(f"models: onnx's own test data, because {', '.join(missing)} is not installed")
         (project / "models").mkdir()
         for name, model in _models_of_onnx():
             _link(model, project / "models" / name)
-        origin = "of onnx's own test data"
+        origin = "of onnx's test data"
     else:
         architectures = options.corpora.resolve() / "architectures"
         _write_architectures(architectures)
         shutil.copytree(architectures, project / "models", copy_function=_link)
-        origin = "exported from Transformers with random weights"
+        origin = "exported from Transformers"
     count = sum(1 for _ in (project / "models").rglob("*.onnx"))
     if not count:
         raise NotMeasurableError("there is no .onnx file in the folder of models")
@@ -182,7 +182,7 @@ def _models(folder: Path, options: Options) -> Arena:
     (project / "onnxgate.toml").write_text(config, encoding="utf-8")
     _lock(project)
     loop = _installed_loop(folder, project, "sessions.py")
-    title = f"{count} models {origin}, full check on {len(loop.releases)} runtimes (the script only loads them)"
+    title = f"{count} models {origin}, {len(loop.releases)} runtimes"
     return Arena(title, project, loop, (*_gates(folder, options, accepted=_DECIDED), _alone(loop)))
 
 

@@ -1,16 +1,31 @@
-"""A result as Markdown: the targets, a table for each corpus and project, and the growth."""
+"""
+A result as Markdown.
+
+The printed result has one table for each corpus and project. The documentation has one table of all corpora instead.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from bench import figures
+from bench.contestants import CAT, HASH, IMPORT, LOAD, SHA256SUM
 from bench.figures import Result, Row, Span, WorkResult
+from bench.processes import Measurement
 from bench.targets import Target, list_targets
 
-_GROWN = (("small-100", "small-1000", 900, "model"), ("nodes-2000", "nodes-20000", 18_000, "node"))
-_COLUMNS = ("", "CPU s", "x bound", "wall s", "x bound", "peak MiB")
+_GROWN = (
+    ("small-100", "small-1000", 900, "small model"),
+    ("nodes-2000", "nodes-20000", 18_000, "node of a large graph"),
+)
+_COUNTED = ("cores", "GiB of memory")
+"""Properties of the machine that are written as a number of things."""
+_BOUNDS = frozenset({IMPORT, LOAD, HASH, SHA256SUM, CAT})
+_SMALL = frozenset({IMPORT, SHA256SUM})
+"""Commands that need the same memory for every corpus."""
+_UNDOCUMENTED = frozenset({HASH, CAT})
+"""Lower bounds that only the printed tables contain."""
 
 
 def markdown(result: Result) -> str:
@@ -21,7 +36,7 @@ def markdown(result: Result) -> str:
 
 def write_figures(result: Result, folder: Path) -> None:
     """Write the parts that the documentation includes, and leave those that were not measured as they are."""
-    parts = {"targets": _targets(result), "static": _static(result), "full": [*_full(result), *_skipped(result)]}
+    parts = {"targets": _targets(result), "static": _overview(result), "full": [*_full(result), *_skipped(result)]}
     for name, part in parts.items():
         sections = list(part)
         if sections:
@@ -34,7 +49,7 @@ def _joined(sections: Sequence[str]) -> str:
 
 def _static(result: Result) -> Iterator[str]:
     yield from map(_work, result.corpora)
-    yield from _growths(result)
+    yield from _growth(result)
     yield from _commands(result)
 
 
@@ -53,7 +68,7 @@ def _targets(result: Result) -> Iterator[str]:
     targets = list(list_targets(result))
     if targets:
         rows = [_target(target) for target in targets]
-        yield _table(("work", "target", "measured", "met"), rows)
+        yield _table(("work", "target", "measured", "met"), rows, "---")
 
 
 def _target(target: Target) -> tuple[str, ...]:
@@ -62,8 +77,10 @@ def _target(target: Target) -> tuple[str, ...]:
 
 
 def _machine(result: Result) -> str:
-    machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
-    return f"Measured with {machine}. Median (minimum..maximum) of the repetitions; ratios are within one repetition."
+    machine = ", ".join(
+        f"{value} {name}" if name in _COUNTED else f"{name} {value}" for name, value in result.machine.items()
+    )
+    return f"Median (minimum–maximum) on {machine}."
 
 
 def _work(work: WorkResult) -> str:
@@ -71,7 +88,8 @@ def _work(work: WorkResult) -> str:
     rows = [_row(work, row, bound) for row in work.rows]
     size = f"{work.size_bytes / 1e6:,.1f} MB"
     title = f"### {work.title[0].upper()}{work.title[1:]} ({size})"
-    return "\n\n".join([title, *_own_work(work), _table(_columns(work.bound), rows)])
+    columns = ("", "CPU s", f"CPU x `{work.bound}`", "wall s", "peak MiB")
+    return "\n\n".join([title, *_own_work(work), _table(columns, rows)])
 
 
 def _own_work(work: WorkResult) -> Iterator[str]:
@@ -80,27 +98,19 @@ def _own_work(work: WorkResult) -> Iterator[str]:
         yield f"Total time in the {work.runtimes} runtimes: {seconds}."
 
 
-def _columns(bound: str) -> tuple[str, ...]:
-    return tuple(f"x `{bound}`" if name == "x bound" else name for name in _COLUMNS)
-
-
 def _row(work: WorkResult, row: Row, bound: Row | None) -> tuple[str, ...]:
-    failed = row.failure
-    if failed is not None:
-        done = f", {failed.lines:,} of {work.models:,} models done" if failed.lines else ""
-        how = f"stopped at the limit of {failed.wall_s:.0f} s" if failed.exit is None else f"exit {failed.exit}"
-        output = f": {_plain(failed.output)}" if failed.exit is not None and failed.output else ""
-        return (f"{row.name}", f"**failed**: {how}{done}{output}", "", "", "", f"{failed.peak_mib:,.0f}")
-    peak = figures.peak_mib(row)
-    assert peak is not None
-    return (
-        row.name,
-        _seconds(figures.cpu_s(row)),
-        _times(figures.cpu_ratio(row, bound)),
-        _seconds(figures.wall_s(row)),
-        _times(figures.wall_ratio(row, bound)),
-        f"{peak:,.0f}",
-    )
+    if row.failure is not None:
+        return (row.name, f"**failed**: {_describe_failure(work, row.failure)}", "", "", f"{row.failure.peak_mib:,.0f}")
+    ratio = figures.cpu_ratio(row, bound)
+    times = "-" if ratio is None else ratio.text()
+    return (row.name, _cpu_s(row), times, _median(figures.wall_s(row)), _peak_mib(row))
+
+
+def _describe_failure(work: WorkResult, failed: Measurement) -> str:
+    done = f", {failed.lines:,} of {work.models:,} models done" if failed.lines else ""
+    how = f"stopped at the limit of {failed.wall_s:.0f} s" if failed.exit is None else f"exit {failed.exit}"
+    output = f": {_plain(failed.output)}" if failed.exit is not None and failed.output else ""
+    return f"{how}{done}{output}"
 
 
 def _plain(text: str) -> str:
@@ -109,42 +119,61 @@ def _plain(text: str) -> str:
     return "`" + last[:120].replace("`", "'").replace("|", "/") + "`"
 
 
-def _seconds(span: Span | None) -> str:
-    return _span(span, "{:,.2f}")
+def _cpu_s(row: Row) -> str:
+    return _median(figures.cpu_s(row))
 
 
-def _times(span: Span | None) -> str:
-    return _span(span, "{:,.2f}")
+def _peak_mib(row: Row) -> str:
+    peak = figures.peak_mib(row)
+    return "-" if peak is None else f"{peak:,.0f}"
 
 
-def _span(span: Span | None, form: str) -> str:
-    if span is None:
-        return "-"
-    median, least, most = (form.format(value) for value in (span.median, span.least, span.most))
-    return median if least == most else f"{median} ({least}..{most})"
+def _median(span: Span | None) -> str:
+    return "-" if span is None else f"{span.median:,.2f}"
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [columns, ["---", *("---:" for _ in columns[1:])], *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], alignment: str = "---:") -> str:
+    head, *lines = (f"| {' | '.join(line)} |" for line in (columns, *rows))
+    return "\n".join([head, f"|---|{'|'.join(alignment for _ in columns[1:])}|", *lines])
 
 
-def _growths(result: Result) -> Iterator[str]:
+def _overview(result: Result) -> Iterator[str]:
+    """Return the tables of the documentation: all contestants on all corpora.
+
+    If two corpora differ only in size, the smaller one is left out.
+    """
+    smaller = {first for first, second, *_ in _GROWN if result.work(second) is not None}
+    works = [work for work in result.corpora if work.name not in smaller]
+    rows = [row.name for work in works for row in work.rows if row.name not in _UNDOCUMENTED]
+    names = list(dict.fromkeys(rows))
+    if works:
+        yield f"CPU time in seconds:\n\n{_compare(works, names, _cpu_s)}"
+        yield f"Peak memory in MiB:\n\n{_compare(works, [name for name in names if name not in _SMALL], _peak_mib)}"
+    failed = [(work, row.name, row.failure) for work in works for row in work.rows if row.name in names and row.failure]
+    if failed:
+        yield "\n".join(f"- {name}, {work.title}: {_describe_failure(work, run)}" for work, name, run in failed)
+    yield from _growth(result)
+    yield from _commands(result)
+
+
+def _compare(works: Sequence[WorkResult], names: Sequence[str], show: Callable[[Row], str]) -> str:
+    def cell(row: Row | None) -> str:
+        return "-" if row is None else "**failed**" if row.failure else show(row)
+
+    rows = [(name, *(cell(work.row(name)) for work in works)) for name in names]
+    return _table(("", *(work.title for work in works)), rows)
+
+
+def _growth(result: Result) -> Iterator[str]:
+    columns = {}
     for first, second, more, unit in _GROWN:
         small, large = result.work(first), result.work(second)
-        if small is None or large is None:
-            continue
-        rows = [
-            (
-                grown.name,
-                f"{grown.times:.2f}",
-                f"{grown.one_more_ms:.3f}",
-                f"{grown.peak_mib[0]:,.0f} to {grown.peak_mib[1]:,.0f}",
-            )
-            for grown in figures.growth(small, large, more)
-        ]
-        columns = ("", "CPU grows", f"CPU ms for one more {unit}", "peak MiB")
-        yield f"### From {small.title} to {large.title}\n\n{_table(columns, rows)}"
+        if small is not None and large is not None:
+            columns[unit] = figures.growth(small, large, more)
+    if columns:
+        names = dict.fromkeys(name for grown in columns.values() for name in grown if name not in _BOUNDS)
+        rows = [(name, *(f"{ms[name]:.3f}" if name in ms else "-" for ms in columns.values())) for name in names]
+        yield f"CPU time of one more model or node, in ms:\n\n{_table(('', *columns), rows)}"
 
 
 def _commands(result: Result) -> Iterator[str]:

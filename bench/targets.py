@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench import figures
 from bench.contestants import (
@@ -13,14 +13,12 @@ from bench.contestants import (
     FULL_WARM,
     HASH,
     HERE,
-    IMPORT,
     LOAD,
     SHA256SUM,
     STATIC,
-    TORCH,
     UNCHANGED,
 )
-from bench.figures import Pair, Result, Row, Span, WorkResult
+from bench.figures import Pair, Result, Row, Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +55,10 @@ def _checkouts(result: Result) -> list[str]:
 
 def _pair(pair: Pair) -> Target:
     work, at_most = f"{pair.name} / `{pair.bound.name}`", f"wall at most {pair.at_most:g} x"
-    cpu, wall = figures.cpu_ratio(pair.subject, pair.bound), figures.wall_ratio(pair.subject, pair.bound)
-    if cpu is None or wall is None:
+    wall = figures.wall_ratio(pair.subject, pair.bound)
+    if wall is None:
         return Target(work, at_most, "", None)
-    measured = f"CPU {_span(cpu)} x, wall {_span(wall)} x, {len(pair.subject.runs)} pairs"
-    return Target(work, at_most, measured, wall.median <= pair.at_most)
+    return Target(work, at_most, f"{wall.text()} x", wall.median <= pair.at_most)
 
 
 def _small_models(result: Result, name: str) -> Iterator[Target]:
@@ -69,22 +66,21 @@ def _small_models(result: Result, name: str) -> Iterator[Target]:
     if work is None:
         return
     cold, unchanged = work.row(f"{name} {STATIC}"), work.row(f"{name} {UNCHANGED}")
-    ratio = figures.cpu_ratio(cold, work.row(DOCTOR))
-    is_below = _within(figures.cpu_s(cold), 5.0) and (ratio is None or ratio.median < 1)
-    at_most = "CPU at most 5 s, below onnx-doctor"
-    yield _timed(work, cold, f"{name}: {work.title}, static, cold", at_most, is_below, (DOCTOR, IMPORT))
-    at_most = "wall at most 0.4 s"
-    is_quick = _within(figures.wall_s(unchanged), 0.4)
-    yield _timed(work, unchanged, f"{name}: {work.title}, static, unchanged", at_most, is_quick, (IMPORT,))
+    cpu, ratio = figures.cpu_s(cold), figures.cpu_ratio(cold, work.row(DOCTOR))
+    is_below = _within(cpu, 5.0) and (ratio is None or ratio.median < 1)
+    title = _title(name, f"{work.title}, static")
+    target = _timed(title, "CPU at most 5 s, below onnx-doctor", cpu, is_below)
+    compared = "" if ratio is None else f", {ratio.median:.2f} x onnx-doctor"
+    yield replace(target, measured=target.measured + compared)
+    wall = figures.wall_s(unchanged)
+    yield _timed(f"{title}, unchanged", "wall at most 0.4 s", wall, _within(wall, 0.4))
 
 
 def _large_graph(result: Result, name: str) -> Iterator[Target]:
     work = result.work("nodes-20000")
     if work is not None:
-        row = work.row(f"{name} {STATIC}")
-        is_met = _within(figures.cpu_s(row), 1.0)
-        title = f"{name}: {work.title}, static"
-        yield _timed(work, row, title, "CPU at most 1 s", is_met, (DOCTOR, IMPORT))
+        cpu = figures.cpu_s(work.row(f"{name} {STATIC}"))
+        yield _timed(_title(name, f"{work.title}, static"), "CPU at most 1 s", cpu, _within(cpu, 1.0))
 
 
 def _ensemble(result: Result, name: str) -> Iterator[Target]:
@@ -92,13 +88,13 @@ def _ensemble(result: Result, name: str) -> Iterator[Target]:
     if work is None:
         return
     row, bound = work.row(f"{name} {STATIC}"), figures.cpu_s(work.row(SHA256SUM))
-    title = f"{name}: {work.title}, static"
+    title = _title(name, f"{work.title}, static")
     own = figures.cpu_s(row)
     is_met = None if own is None or bound is None else own.median <= 2 * bound.median + 1
     at_most = f"CPU at most 2 x `{SHA256SUM}` + 1 s"
     if bound is not None:
         at_most += f" = {2 * bound.median + 1:.2f} s"
-    yield _timed(work, row, title, at_most, is_met, (SHA256SUM,))
+    yield _timed(title, at_most, own, is_met)
     yield _peak(row, title, 400)
 
 
@@ -107,47 +103,31 @@ def _huge(result: Result, name: str) -> Iterator[Target]:
     if work is None:
         return
     row = work.row(f"{name} {STATIC}")
-    title = f"{name}: {work.title}, static"
+    title = _title(name, f"{work.title}, static")
     yield _peak(row, title, 200)
     own, digest, load = (figures.cpu_s(each) for each in (row, work.row(HASH), work.row(LOAD)))
     if own is not None and digest is not None and load is not None:
         rest_s = own.median - digest.median
         times = load.median / rest_s if rest_s > 0 else None
         measured = f"{load.median:.2f} s / {rest_s:.2f} s"
-        measured += "" if times is None else f" = {times:.1f}"
+        measured += "" if times is None else f" = {times:.1f} x"
         is_met = times is None or times >= 10
-        yield Target(f"{title}, without hashing: CPU of `onnx.load` / onnxgate", "at least 10 x", measured, is_met)
-        yield from _beyond_start(result, name, title, load.median, rest_s)
+        yield Target(f"{title}: CPU of `onnx.load` / onnxgate without hashing", "at least 10 x", measured, is_met)
     ratio = figures.cpu_ratio(work.row(HASH), work.row(SHA256SUM))
     if ratio is not None and name == HERE:
         title = f"{work.title}, hashing: CPU of `hashlib` / `{SHA256SUM}`"
-        yield Target(title, "at most 1 x", f"{_span(ratio)} x", ratio.median <= 1)
-
-
-def _beyond_start(result: Result, name: str, title: str, load_s: float, rest_s: float) -> Iterator[Target]:
-    """Compare with loading after subtracting start-up: importing onnx, and the check of one small model."""
-    start = next((pair for pair in result.pairs if pair.name == f"{name} {STATIC}, one small model"), None)
-    own = figures.cpu_s(start.subject) if start else None
-    imported = figures.cpu_s(start.bound) if start else None
-    if own is None or imported is None:
-        return
-    load_s, rest_s = load_s - imported.median, rest_s - own.median
-    measured = f"{load_s:.2f} s / {rest_s:.2f} s" + (f" = {load_s / rest_s:.1f}" if rest_s > 0 else "")
-    yield Target(f"{title}, without hashing and start-up: CPU of `onnx.load` / onnxgate", "", measured, None)
+        yield Target(title, "at most 1 x", f"{ratio.text()} x", ratio.median <= 1)
 
 
 def _quickstart(result: Result, name: str) -> Iterator[Target]:
     work = result.work("quickstart")
     if work is not None:
-        row = work.row(f"{name} {FULL_WARM}")
-        is_met = _within(figures.wall_s(row), 6.0)
-        yield _timed(work, row, f"{name}: quickstart, full, warm", "wall at most 6 s", is_met, (ALONE, TORCH))
+        wall = figures.wall_s(work.row(f"{name} {FULL_WARM}"))
+        yield _timed(_title(name, f"{work.title}, environments cached"), "wall at most 6 s", wall, _within(wall, 6.0))
     work = result.work("no-sources")
     if work is not None:
-        title, at_most = (
-            f"{name}: quickstart without sources, warm",
-            "wall at most 0.5 s per runtime beyond its own work",
-        )
+        title = _title(name, f"{work.title}, environments cached")
+        at_most = "wall at most 0.5 s per runtime beyond its own work"
         wall = figures.wall_s(work.row(f"{name} {FULL_WARM}"))
         if wall is None:
             yield Target(title, at_most, "", None)
@@ -163,10 +143,12 @@ def _full_ensemble(result: Result, name: str) -> Iterator[Target]:
     if work is None:
         return
     row, alone = work.row(f"{name} {FULL_WARM}"), work.row(ALONE)
-    title = f"{name}: {work.title}"
-    ratio = figures.cpu_ratio(row, alone)
-    is_met = None if ratio is None else ratio.median <= 1.2
-    yield _timed(work, row, title, "CPU at most 1.2 x the runtimes alone", is_met, (ALONE,))
+    title = _title(name, work.title)
+    ratio, at_most = figures.cpu_ratio(row, alone), "CPU at most 1.2 x the runtimes alone"
+    if ratio is None:
+        yield Target(title, at_most, "", None)
+    else:
+        yield Target(title, at_most, f"{ratio.text()} x", ratio.median <= 1.2)
     own, bound = figures.peak_mib(row), figures.peak_mib(alone)
     at_most = "peak at most 1.2 x the runtimes alone"
     if own is None or bound is None:
@@ -179,24 +161,19 @@ def _real_models(result: Result, name: str) -> Iterator[Target]:
     work = result.work("models")
     if work is not None:
         row = work.row(f"{name} {FULL_UNCHANGED}")
-        title = f"{name}: {work.title}, unchanged"
-        yield _timed(work, row, title, "wall at most 2 s", _within(figures.wall_s(row), 2.0), (ALONE,))
+        title, wall = _title(name, f"{work.title}, unchanged"), figures.wall_s(row)
+        yield _timed(title, "wall at most 2 s", wall, _within(wall, 2.0))
         yield _peak(row, title, 300)
 
 
-def _timed(
-    work: WorkResult, row: Row | None, title: str, at_most: str, is_met: bool | None, bounds: tuple[str, ...]
-) -> Target:
-    """Return a target in time with the ratios to each bound that was measured."""
-    cpu, wall = figures.cpu_s(row), figures.wall_s(row)
-    if cpu is None or wall is None:
+def _title(checkout: str, work: str) -> str:
+    return work if checkout == HERE else f"{checkout}: {work}"
+
+
+def _timed(title: str, at_most: str, time_s: Span | None, is_met: bool | None) -> Target:
+    if time_s is None:
         return Target(title, at_most, "", None)
-    parts = [f"CPU {_span(cpu)} s, wall {_span(wall)} s"]
-    for bound in bounds:
-        cpu_ratio, wall_ratio = (ratio(row, work.row(bound)) for ratio in (figures.cpu_ratio, figures.wall_ratio))
-        if cpu_ratio is not None and wall_ratio is not None:
-            parts.append(f"{bound}: CPU {cpu_ratio.median:.2f} x, wall {wall_ratio.median:.2f} x")
-    return Target(title, at_most, "; ".join(parts), is_met)
+    return Target(title, at_most, f"{time_s.text()} s", is_met)
 
 
 def _peak(row: Row | None, title: str, at_most_mib: int) -> Target:
@@ -208,8 +185,3 @@ def _peak(row: Row | None, title: str, at_most_mib: int) -> Target:
 
 def _within(span: Span | None, seconds: float) -> bool | None:
     return None if span is None else span.median <= seconds
-
-
-def _span(span: Span) -> str:
-    values = [f"{value:,.2f}" for value in (span.median, span.least, span.most)]
-    return values[0] if values[1] == values[2] else f"{values[0]} ({values[1]}..{values[2]})"

@@ -24,8 +24,8 @@ from onnxgate.project.config import schema as config_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
-The configuration is `onnxgate.toml`, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to this file. An
-unknown key or a wrong type is an error; all errors of the file are reported together.
+The configuration is `onnxgate.toml`, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to this file. Unknown
+keys and wrong types are errors.
 
 Editors with [taplo](https://taplo.tamasfe.dev) complete and validate `onnxgate.toml` if its first line names the
 {download}`JSON Schema <config.schema.json>`:
@@ -45,11 +45,13 @@ WRITTEN = {
 }
 """The TOML syntax of each table of the config."""
 REPORT = """
-The output of `onnxgate check --output json`. Lists are sorted, and there is no time or host name in it. The
-{download}`JSON Schema <report.schema.json>` is [stable](../stability.md).
+The output of `onnxgate check --output json`. Lists are sorted; times and host names are not included. The
+{download}`JSON Schema <report.schema.json>` is [stable](../stability.md). It also describes `drawings` and `shard`.
 """
-SHARD_TYPES = frozenset({"Shard", "SharedHit", "SharedIgnore", "SharedNames", "AskedName"})
-"""Only `onnxgate merge` reads these."""
+SCHEMA_ONLY = frozenset(
+    {"Shard", "SharedHit", "SharedIgnore", "SharedNames", "AskedName", "Drawing", "DrawnNode", "DrawnEdge"}
+)
+"""Types that the page omits: only `onnxgate merge` and the formats of the report read them."""
 INVENTORY = """
 The output of `onnxgate runtimes list --output json`, with its {download}`JSON Schema <inventory.schema.json>`.
 """
@@ -81,7 +83,7 @@ def contents() -> dict[str, str]:
         "reference/config.md": keys.page("Configuration", CONFIG, schemas["config"], ("Config",), WRITTEN),
         "reference/errors.md": errors.page(),
         "reference/log.md": keys.page("Explained log (JSON)", LOG, schemas["log"], ("ExplainedLog",)),
-        "reference/report.md": keys.page("Report (JSON)", REPORT, schemas["report"], ("Report",), hidden=SHARD_TYPES),
+        "reference/report.md": keys.page("Report (JSON)", REPORT, schemas["report"], ("Report",), hidden=SCHEMA_ONLY),
         "reference/diff.md": keys.page("Diff (JSON)", DIFF, schemas["diff"], ("Difference",)),
         "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
         "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",)),

@@ -104,12 +104,12 @@ ALL: tuple[Corpus, ...] = (
     Corpus("one", "1 small model", 1, _small(1)),
     Corpus("small-100", "100 small models", 100, _small(100)),
     Corpus("small-1000", "1,000 small models", 1000, _small(1000)),
-    Corpus("nodes-2000", "one graph of 2,000 nodes", 1, _deep(2000)),
-    Corpus("nodes-20000", "one graph of 20,000 nodes", 1, _deep(20_000)),
+    Corpus("nodes-2000", "graph of 2,000 nodes", 1, _deep(2000)),
+    Corpus("nodes-20000", "graph of 20,000 nodes", 1, _deep(20_000)),
     Corpus("large-10", "10 models of 50 MB", 10, _large(10, 50_000_000, 60)),
     Corpus("large-100", "100 models of 50 MB", 100, _large(100, 50_000_000, 60)),
-    Corpus("huge", "one model of 1.9 GB", 1, _large(1, 1_900_000_000, 900)),
-    Corpus("ensemble", "one tree ensemble of 200 MB", 1, _ensemble(200_000_000)),
+    Corpus("huge", "model of 1.9 GB", 1, _large(1, 1_900_000_000, 900)),
+    Corpus("ensemble", "tree ensemble of 200 MB", 1, _ensemble(200_000_000)),
 )
 
 

@@ -14,18 +14,17 @@ LONGEST = 240
 NAME = re.compile(r"<!-- ([a-z-]+) -->")
 HEAD = """# Behavior under faults
 
-The fault campaign runs onnxgate while the disk is full, processes are killed, the package index fails or a runtime
-misbehaves. This command runs every fault and writes the tables below:
+This command injects each fault below while onnxgate runs, and writes this page:
 
 ```console
 $ python -m campaigns.faults --all --write docs/contributing/faults.md
 ```
 
-In each run the following must hold: no model passes that would not pass without the fault, the lock stays valid, no
-process keeps running, and no traceback is printed.
+In each run, a model that does not pass without the fault must not pass, the lock must stay valid, no process may keep
+running, and no traceback may be printed.
 
-The tables show the exit status of each run, on Linux; if runs of a fault end differently, all statuses. 130 means
-interrupted, 141 a closed pipe, "killed" SIGKILL. After SIGKILL the next run is checked.
+The status is the exit status on Linux; there are several if runs of a fault end differently. 130 means interrupted, 141
+a closed pipe, "killed" SIGKILL. After SIGKILL the next run is also checked.
 """
 
 

@@ -26,16 +26,22 @@ if TYPE_CHECKING:
 @click.command("check")
 @click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 @click.option("--static", is_flag=True, help="Run only the stages that do not execute models: file, lock and support.")
-@click.option("--stage", "stages", metavar="A,B", help="Run only these stages (comma-separated).")
+@click.option(
+    "--stage",
+    "stages",
+    metavar="A,B",
+    help="Run only these stages, separated by commas: file, lock, support, runtime, parity, export.",
+)
 @output_option(name_formats(RENDERERS))
 @target_option(
-    "Ignore the config, and require the models to load on all releases that match, such as 'onnxruntime>=1.18'."
+    "Ignore the config, and require the models to load on all releases that match REQUIREMENT, such as "
+    "'onnxruntime>=1.18'."
 )
 @click.option(
     "--against",
     metavar="REF",
-    help="Git revision to compare the models with; `none` disables the comparison. Default in CI: the base of the pull "
-    "request, or the revision before the push.",
+    help="Git revision to compare the models with, or `none`. Default in CI: the base of the pull request, or the "
+    "revision before the push.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed for generated inputs.")
 @click.option(
@@ -43,32 +49,34 @@ if TYPE_CHECKING:
     "cases",
     multiple=True,
     metavar="NAME",
-    help="Run only this input case, by the name in a finding. Repeatable.",
+    help="Run only the input case with this name, as shown in findings. Repeatable.",
 )
-@click.option("--shard", metavar="I/N", help="Check part I of N of the models, for a CI job that is split.")
+@click.option("--shard", metavar="I/N", help="Check only part I of N, to divide the check among CI jobs.")
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="With `--shard`: divide the models by this file of `onnxgate plan`.",
+    help="With `--shard`: file written by `onnxgate plan`.",
 )
 @click.option(
     "--no-cache",
     "fresh",
     is_flag=True,
-    help="Do not reuse results of earlier checks. Environments are still reused.",
+    help="Do not reuse results of earlier checks; environments are still reused.",
 )
-@click.option("--show-ignores", is_flag=True, help="Print with each finding the config entry that accepts it.")
+@click.option(
+    "--show-ignores", is_flag=True, help="Print for each finding the `[[ignore]]` entry that would accept it."
+)
 @click.option(
     "--write-ignores",
     is_flag=True,
-    help="Accept the current errors and warnings in the config, and remove entries that are no longer used.",
+    help="Add `[[ignore]]` entries for the current errors and warnings to the config, and remove unused entries.",
 )
 @click.option(
     "--until",
     type=click.DateTime(["%Y-%m-%d"]),
     metavar="DATE",
-    help="With `--write-ignores`: last day on which the new entries are valid.",
+    help="With `--write-ignores`: last day on which the new entries apply.",
 )
 @common_options
 def command(
@@ -90,11 +98,12 @@ def command(
 ) -> int:
     """Check all models of the project, or those that PATHS select.
 
-    PATHS are models, their data files, folders or export scripts. Without a config, check on which releases of ONNX
-    Runtime the models load; a model fails if it loads on none of them, or with `--target` if it does not load on all
-    that match.
+    PATHS are models, their data files, folders or export scripts.
 
-    Exit status: 0 pass; 1 fail; 2 invalid usage, config or lock; 3 undecided, if something could not be checked.
+    Without a config or with `--target`, onnxgate predicts on which releases of ONNX Runtime the models load. A model
+    fails if it loads on no release, or with `--target` if it does not load on every matching release.
+
+    Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided.
     """
     from onnxgate.cli.shared.outputs import parse_outputs
     from onnxgate.cli.shared.project_check import CheckRequest, IgnoreOptions, run_check

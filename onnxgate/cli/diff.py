@@ -33,7 +33,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 
 @click.command("diff")
 @click.argument("models", nargs=-1, metavar="OLD NEW")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 if the models differ, and with 3 if that is unknown.")
+@click.option("--exit-code", is_flag=True, help="Exit with 1 if the models differ, 3 if a part could not be compared.")
 @click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
 @common_options_without("config", "jobs", "fail_on", "no_ignores")
@@ -42,11 +42,11 @@ def command(
 ) -> int:
     """Compare the models OLD and NEW: interface, version fields, operators, nodes, weights and files.
 
-    OLD and NEW are files, or REV:PATH for a file at a git revision; PATH is relative to git's root, or to the current
-    folder if it begins with `./`. Git LFS and external data are fetched. Renamed nodes and weights are not a change.
+    OLD and NEW are files, or REV:PATH for a file at a git revision. PATH is relative to the root of the repository, or
+    to the current folder if it begins with `./`. Git LFS content and external data are fetched. Renamed nodes and
+    weights are not differences.
 
-    Exit status: 0, also if the models differ; 2 if one of them is not a model. With --exit-code: 1 if they differ, 3 if
-    a part of them could not be compared.
+    Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if one of them is not a model.
     """
     if textconv:
         return _print_textconv(models, outputs)

@@ -36,10 +36,10 @@ FORMATS = ("text", "json")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
     """Explain a rule, or the errors in a log.
 
-    RULE is the name of a rule; without it, all rules are listed. With --log, each known error of ONNX Runtime, other
-    engines, exporters, onnx, pip, uv, numpy and protobuf is printed with its cause, its fix and the affected releases.
+    RULE is the name of a rule; without it, all rules are listed. With `--log`, each known error of inference engines,
+    exporters, onnx, pip, uv, numpy and protobuf is printed with its cause, its fix and the affected releases.
 
-    Exit status of --log: 0 if at least one error was explained, or the log contains no error; 3 if all are unknown.
+    Exit status with `--log`: 3 if the log contains only unknown errors, otherwise 0.
     """
     if log is not None and rule is not None:
         raise UsageError("RULE and `--log` exclude each other", hint="run `onnxgate explain --log FILE`")

@@ -28,10 +28,10 @@ from onnxgate.stages.export_jobs import ProjectToolchain
 def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     """Re-export models from their sources.
 
-    A file is replaced only if its export succeeds and is a different model; other names, metadata or a different order
-    of nodes do not count.
+    A file is replaced only if the export succeeds and the new model differs in more than names, metadata and the order
+    of nodes.
 
-    Exit status: 1 if an export failed, or if a model differs with --check; 3 if a model could not be compared.
+    Exit status: 1 if an export failed, or if a model differs with `--check`; 3 if a model could not be compared.
     """
     project = load_project(options)
     models = project.models(paths, base=options.start, absent=True)

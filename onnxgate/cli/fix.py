@@ -61,7 +61,9 @@ STATE_PHRASES = {
     metavar="REF",
     help="Also fix findings of `check --against REF`, such as data files that were not needed at REF.",
 )
-@target_option("Releases that must load the models, without a config ('onnxruntime>=1.18').")
+@target_option(
+    "Ignore the config, and fix the models for all releases that match REQUIREMENT, such as 'onnxruntime>=1.18'."
+)
 @common_options_without("fail_on")
 def command(
     paths: tuple[Path, ...],
@@ -74,13 +76,13 @@ def command(
 ) -> int:
     """Repair models, and verify each repair before it is written.
 
-    The repaired model must pass the static stages and compute the same outputs as the original on every locked runtime,
-    with both optimization levels. With --target or without a config, no runtime is started: the outputs are compared on
-    the reference evaluator of the onnx package only. The original file is kept as a backup in the cache.
+    A repaired model must pass the static stages and compute the same outputs as the original on every locked runtime,
+    at both optimization levels. A backup of the original is kept in the cache.
 
-    Without --target and without a config, only findings that do not depend on a release are fixed.
+    With `--target` or without a config, no runtime is started, and outputs are compared only on the reference evaluator
+    of the onnx package. If both are missing, only findings that do not depend on a release are fixed.
 
-    Exit status: 0 if no error remains; 1 if errors remain, a repair was rejected or requires --unsafe, or --dry-run
+    Exit status: 0 if no error remains; 1 if errors remain, a repair was rejected or requires `--unsafe`, or `--dry-run`
     found a repair; 3 if a repair could not be verified or written, or a file could not be read.
     """
     fixable = fixable_rules()

@@ -59,8 +59,8 @@ def command(
 ) -> None:
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    The config targets the ONNX Runtime releases in requirements files, pyproject.toml, lock files, Dockerfiles and
-    package.json, or the newest four minor releases if none of them declares it. Existing files are kept.
+    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, lock files, Dockerfiles or
+    package.json declare, or the newest four minor releases if none does. Existing files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)

@@ -66,7 +66,7 @@ from onnxgate.support.probes import ProbeError
     flag_value="",
     multiple=True,
     metavar="[REQUIREMENT]",
-    help="Resolve again: all pins, or those of a package (`numpy`, `onnxruntime=1.31.1`). Repeatable.",
+    help="Update all pins to newer releases, or those of one package (`numpy`, `onnxruntime=1.31.1`). Repeatable.",
 )
 @click.option(
     "--measure",
@@ -76,9 +76,10 @@ from onnxgate.support.probes import ProbeError
 @click.option(
     "--preview",
     is_flag=True,
-    help="With --upgrade: write nothing; run the models on the new releases and print the differences.",
+    help="With `--upgrade`: write nothing; run the models on the new releases and print the differences. Exit with 1 "
+    "if a model would break or an output would change by more than its tolerance.",
 )
-@common_options_without(conditions={"fail_on": "With --preview", "no_ignores": "With --preview"})
+@common_options_without(conditions={"fail_on": "With `--preview`", "no_ignores": "With `--preview`"})
 def command(
     paths: tuple[str, ...],
     check: bool,
@@ -89,11 +90,8 @@ def command(
 ) -> int:
     """Pin exact releases for all targets in onnxgate.lock.
 
-    Existing pins are kept if they still match the config; use --upgrade to replace them by newer releases. With PATHS,
-    only the entries of these models are updated.
-
-    Exit status: 1 if the lock is not up to date (--check), or if the upgrade would break a model or change an output by
-    more than its tolerance (--preview).
+    Pins that still match the config are kept, unless `--upgrade` is given. With PATHS, only the entries of these models
+    are updated.
     """
     project = load_project(options)
     _check_options(paths, check, upgrades, measure, preview)

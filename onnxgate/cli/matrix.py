@@ -27,15 +27,16 @@ from onnxgate.project.config.schema import ReleaseSelection
 
 @click.command("matrix")
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
-@target_option("Require the models to load on all releases that match, such as 'onnxruntime>=1.18'.")
+@target_option("Require the models to load on all releases that match REQUIREMENT, such as 'onnxruntime>=1.18'.")
 @click.option(
     "--select",
     type=click.Choice(["minors", "bounds", "newest", "all"]),
     default="all",
     show_default=True,
-    help="Releases to use: the newest patch of each minor, the first and last of these, only the last, or all.",
+    help="Releases to use. minors: the newest patch of each minor release; bounds: the first and last of these; "
+    "newest: the last of these.",
 )
-@click.option("--verify", is_flag=True, help="Install each release and load the models with it.")
+@click.option("--verify", is_flag=True, help="Install each release and load the models on it.")
 @output_option(name_formats(ANSWER_FORMATS))
 @common_options_without("config", "fail_on", "no_ignores")
 def command(
@@ -48,11 +49,12 @@ def command(
 ) -> int:
     """Show on which releases of ONNX Runtime models load, and why not on the others.
 
-    MODELS are files or folders; hidden folders in them are skipped. A config is not read. The result is predicted from
-    support data of each release; nothing is installed or run without `--verify`.
+    MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
+    results are predicted: nothing is installed or run.
 
-    Exit status: 0 if each model loads on at least one release, or with `--target` on all that match; 1 if a model does
-    not; 3 if this is unknown or could not be verified.
+    A model fails if it loads on no release, or with `--target` if it does not load on every matching release.
+
+    Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     request = make_request(models, target, options.start, options.jobs, select)

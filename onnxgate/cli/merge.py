@@ -21,16 +21,17 @@ from onnxgate.project.config.project import Project
 @click.command("merge")
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_option(name_formats(RENDERERS))
-@click.option("--key", metavar="KEY", default="", help="`key` of the plan; reports of another plan are rejected.")
+@click.option(
+    "--key", metavar="KEY", default="", help="Reject reports with a different key; `onnxgate plan` prints it."
+)
 @common_options_without("offline", "jobs", "no_ignores")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
     """Merge the reports of CI jobs into one verdict.
 
-    REPORTS are the files that `onnxgate check --shard I/N --output json=FILE` wrote, or folders that contain them. The
-    merged report equals the report of an undivided check. In a folder of the project, reports of another config or lock
-    are rejected.
+    REPORTS are files written by `onnxgate check --shard I/N --output json=FILE`, or folders that contain them. The
+    merged report equals that of an undivided check. Inside a project, reports for another config or lock are rejected.
 
-    Exit status: as `onnxgate check`; 3 if a shard is missing, damaged or part of another check, and no model fails.
+    Exit status: as for `onnxgate check`; also 3 if no model fails and a shard is missing, damaged or of another check.
     """
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")

@@ -26,12 +26,12 @@ from onnxgate.project.lock.lock_file import load_lock
     type=click.Choice(["json", "text"]),
     default="json",
     show_default=True,
-    help="One line that is also a matrix of GitHub Actions, or text for people.",
+    help="json: one line, also usable as the matrix of a GitHub Actions job; text: for people.",
 )
 @click.option(
     "--measured",
     is_flag=True,
-    help="Divide by the costs of earlier checks in this cache. The shards then need `--plan FILE`.",
+    help="Use the costs that earlier checks recorded in the cache. The jobs then need `--plan FILE`.",
 )
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def command(
@@ -39,11 +39,11 @@ def command(
 ) -> int:
     """Divide a check among CI jobs.
 
-    All models, or those that PATHS select, are divided into up to N shards of similar cost. Without --measured, the
-    division is the one that `onnxgate check --shard I/N` uses without a plan: by estimates from config and lock.
+    All models, or those that PATHS select, are divided into up to N shards of similar cost. Costs are estimated from
+    config and lock, as for `onnxgate check --shard I/N` without a plan.
 
-    The JSON is also the matrix of a GitHub Actions job. Each job runs `onnxgate check --shard I/N --plan FILE --output
-    json=report-I.json` with the same PATHS, and a last job runs `onnxgate merge report-*.json`.
+    Each job runs `onnxgate check --shard I/N --plan FILE --output json=report-I.json` with the same PATHS, and a last
+    job runs `onnxgate merge report-*.json`.
     """
     project = load_project(options)
     lock = load_lock(project.lock_path)

@@ -99,7 +99,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     default="30d",
     show_default=True,
     metavar="AGE",
-    help="Keep entries used within this time: `12h`, `30d`, `0d`.",
+    help="Keep data used within this time, such as `12h` or `30d`.",
 )
 @click.option(
     "--lock",

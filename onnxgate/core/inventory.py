@@ -18,7 +18,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     engine: str
     release: str
-    python: str = ""  # "3.11"; "" for Node and for the user's own environment
+    python: str = ""  # "3.11"; "" for Node and your own environment
     state: State
     reason: str = ""  # why it is not ready
     hint: str = ""
@@ -42,5 +42,5 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     cache: str  # folder of the environments
     runtimes: tuple[Environment, ...] = ()
     interpreters: tuple[Interpreter, ...] = ()
-    size_bytes: int = 0  # of all environments; shared files are counted once
+    size_bytes: int = 0  # disk usage; shared files are counted once
     freed_bytes: int = 0

@@ -36,7 +36,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     node: str  # "" for the whole model
     message: str  # the same for all releases
     detail: str = ""  # about this release: "supports opsets up to 19"
-    works_since: str = ""  # the first release without this problem; "" if there is none, or if it is not known
+    works_since: str = ""  # first release without this problem; "" if none or unknown
 
 
 NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="no kernel data")
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     predicted: Predicted
     reasons: tuple[Reason, ...] = ()
     observed: Observed = ""  # "" without `--verify`
-    error: str = ""  # the error of the observation
+    error: str = ""  # error of the observation
 
     @property
     def state(self) -> Predicted:

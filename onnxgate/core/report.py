@@ -17,7 +17,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportedPlace(Part, frozen=True, kw_only=True):
-    """The file and the lines at which a finding is shown."""
+    """The file and lines of a finding."""
 
     path: str  # relative to the config's folder, with `/`
     line: int = 0  # counted from 1; 0 for the whole file
@@ -34,52 +34,52 @@ class ReportedModel(Part, frozen=True, kw_only=True):
 class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
-    target: str  # its name in the config
+    target: str  # name in the config
     engine: str  # "onnxruntime", "onnxruntime+onnxruntime-extensions"
-    version: str  # the exact release
-    python: str  # "" in an environment that the user provides
+    version: str  # exact release
+    python: str  # "" in your own environment
     providers: tuple[str, ...]
 
 
 class Finding(Part, frozen=True, kw_only=True):
-    """One problem at one place, for all runtimes that it affects."""
+    """One problem at one place, for all affected runtimes."""
 
-    rule: str  # name of the rule
+    rule: str
     level: Literal["error", "warning", "note"]  # as configured
-    stage: str  # the stage that found it
+    stage: str
     message: str  # the problem; continues the name of the model
-    fix: str  # what to do about it
-    model: str  # path of the model; "" for the project
-    node: str  # name of the node; "" for the whole model
+    fix: str
+    model: str  # path; "" for the project
+    node: str  # "" for the whole model
     runtimes: tuple[str, ...]  # affected runtimes, ascending
-    place: ReportedPlace  # file and lines
-    works_since: str  # the first release that works; "" if unknown
-    works_until: str  # the last release that worked; "" if unknown
+    place: ReportedPlace
+    works_since: str  # first release that works; "" if unknown
+    works_until: str  # last release that worked; "" if unknown
     confirmed: bool  # whether a run confirmed the prediction
-    fingerprint: str  # stable id, the same in later commits
-    ignored: str = ""  # reason of the ignore; "" if it is not ignored
+    fingerprint: str  # stable id across commits
+    ignored: str = ""  # reason of the ignore; "" if not ignored
 
 
 class NotDone(Part, frozen=True, kw_only=True):
     """A check that is undecided or was skipped, and why."""
 
     stage: str
-    model: str  # "" for the whole project
+    model: str  # "" for the project
     runtime: str  # "" for all runtimes
-    reason: str  # why it was not done
-    hint: str = ""  # what to do about it
+    reason: str
+    hint: str = ""
 
 
 class Measured(Part, frozen=True, kw_only=True):
-    """One figure, and the bound that it was compared with."""
+    """One figure and its bound."""
 
     model: str
     output: str
-    pair: str  # the runtime and the reference
-    case: str  # the input case, such as "sizes batch=3"
+    pair: str  # runtime and reference
+    case: str  # input case, such as "sizes batch=3"
     metric: str  # "worst_abs", "cosine", "time ratio"
-    value: float | None  # null: not finite
-    bound: float | None  # null: only information
+    value: float | None  # null if it is not finite
+    bound: float | None  # null if the value is only informational
     bound_from: str  # "config", "lock", "type"
 
 
@@ -87,11 +87,11 @@ class Replay(Part, frozen=True, kw_only=True):
     """How to reproduce the findings about runs and outputs of one model."""
 
     model: str
-    rules: tuple[str, ...]  # rules of the findings
-    cases: tuple[str, ...]  # fewest input cases that reproduce them
+    rules: tuple[str, ...]
+    cases: tuple[str, ...]  # fewest cases that reproduce the findings
     seed: int
-    command: str  # shell command, for the folder of the config
-    inputs: tuple[str, ...] = ()  # files of generated inputs in the cache
+    command: str  # shell command for the config's folder
+    inputs: tuple[str, ...] = ()  # generated input files in the cache
 
 
 class Against(Part, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Against(Part, frozen=True, kw_only=True):
 class Change(Part, frozen=True, kw_only=True):
     """The change of one model since the baseline."""
 
-    model: str  # path, also of a removed model
+    model: str  # also of a removed model
     kind: Literal["added", "removed", "renamed", "changed"]
     before: str = ""  # former path of a renamed model
     said: tuple[str, ...] = ()  # differences, the most severe first
@@ -222,8 +222,8 @@ class Cell(Part, frozen=True, kw_only=True):
 class Report(Part, frozen=True, kw_only=True):
     """The result of one check."""
 
-    version: int = VERSION  # version of this format
-    onnxgate: str  # release of onnxgate that wrote the report
+    version: int = VERSION
+    onnxgate: str  # version of onnxgate
     verdict: Literal["pass", "fail", "undecided"]
     exit: int  # exit status
     folder: str  # config's folder in the repository; "" for its root
@@ -235,14 +235,14 @@ class Report(Part, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]  # the most severe first
     undecided: tuple[NotDone, ...]  # selected checks that could not be done
     skipped: tuple[NotDone, ...]  # checks that do not apply
-    measured: tuple[Measured, ...]  # figures with their bounds
+    measured: tuple[Measured, ...]
     counts: dict[str, int]
     replays: tuple[Replay, ...] = ()  # by model
-    against: Against | None = None  # the revision compared with
+    against: Against | None = None
     changes: tuple[Change, ...] = ()  # by model
     drawings: tuple[Drawing, ...] = ()  # by model and node
-    remarks: tuple[str, ...] = ()  # information, such as releases that load a model
-    shard: Shard | None = None  # set if this is one part of a check
+    remarks: tuple[str, ...] = ()  # information, such as the releases that load a model
+    shard: Shard | None = None  # only in the report of one shard
 
 
 LEVELS = ("error", "warning", "note")

@@ -19,21 +19,21 @@ from onnxgate.diagnostics.classification import Diagnosis, find_literals, match_
 class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
     """One known error and all its occurrences in the log."""
 
-    name: str  # entry of the error reference
+    name: str  # entry in the error reference
     says: str  # first line of the error, as logged
     means: str  # meaning, as one clause
-    why: str  # cause; "" if `means` already states it
+    why: str  # cause; "" if included in `means`
     fix: str
     affected: str  # affected releases; "" if unknown or irrelevant
-    rules: tuple[str, ...]  # rules of onnxgate that report the problem in advance
-    count: int  # number of occurrences
+    rules: tuple[str, ...]  # rules that report the problem in advance
+    count: int
     lines: tuple[int, ...]  # line numbers of the first occurrences
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line that looks like an error but is not known."""
 
-    line: int  # line number
+    line: int
     says: str  # the line, as logged
 
 
@@ -41,12 +41,12 @@ class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
     """Known and unknown errors of one log."""
 
     version: int = 1
-    onnxgate: str  # version that explained the log
-    lines: int  # number of lines in the log
-    errors: tuple[ExplainedError, ...]  # ordered by first line
-    more_errors: int = 0  # distinct known errors beyond the limit of 200
+    onnxgate: str
+    lines: int
+    errors: tuple[ExplainedError, ...]
+    more_errors: int = 0  # number of known errors beyond the limit of 200
     unknown: int  # number of lines that look like errors but are not known
-    first_unknown: tuple[UnknownLine, ...]  # the first of these lines
+    first_unknown: tuple[UnknownLine, ...]
 
     @property
     def exit(self) -> int:

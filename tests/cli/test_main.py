@@ -12,8 +12,10 @@ import click
 import pytest
 
 from onnxgate import cli
+from onnxgate.cli import check
 from onnxgate.cli.shared import error_handling
 from onnxgate.core.errors import ConfigError, OnnxgateError, UsageError
+from onnxgate.core.findings import ALL_STAGES
 from tests.harness.github import workflow_commands
 
 HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", "importlib.metadata")
@@ -22,6 +24,15 @@ HEAVY = ("onnx", "numpy", "msgspec", "rich", "packaging", "uv", "platformdirs", 
 def python(code: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     """Run code in a new interpreter."""
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, **options)  # type: ignore[call-overload,no-any-return]
+
+
+def test_help_of_check_lists_all_stages() -> None:
+    """`check --help` imports no stages, so that the list in the help of `--stage` is written by hand."""
+    stages = next(option for option in check.command.params if option.name == "stages")
+
+    assert isinstance(stages, click.Option)
+    assert stages.help is not None
+    assert f": {', '.join(stage.value for stage in ALL_STAGES)}." in stages.help
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["-h"], ["chek"]])

@@ -11,8 +11,10 @@ from onnxgate import cli
 
 OptionKey = tuple[str, str]
 CommonOptions = Mapping[OptionKey, click.Option]
-MIN_COMMANDS = 3
+MIN_COMMANDS = 2
 """Options of so many commands are described once."""
+EXIT_STATUS = "Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided."
+"""A paragraph of help that the page omits, because its introduction explains it."""
 INTRODUCTION = """
 `onnxgate COMMAND --help` prints the same text.
 
@@ -33,7 +35,7 @@ def page() -> str:
     with click.Context(cli.group, info_name="onnxgate") as context:
         lines = ["# Commands", "", INTRODUCTION.strip(), ""]
         shared = _find_common_options(cli.group, context)
-        lines += ["## Common options", "", "Commands that list one of these options have it as described here.", ""]
+        lines += ["## Common options", ""]
         lines += _table(list(shared.values()))
         for name in cli.group.list_commands(context):
             command = cli.group.get_command(context, name)
@@ -47,7 +49,8 @@ def _section(name: str, command: click.Command, parent: click.Context, shared: C
     usage = " ".join(command.collect_usage_pieces(context))
     yield from (f"## {name}", "", "```console", f"$ onnxgate {name} {usage}", "```", "")
     for paragraph in (command.help or "").split("\n\n"):
-        yield from (" ".join(paragraph.split()), "")
+        if (text := " ".join(paragraph.split())) != EXIT_STATUS:
+            yield from (text, "")
     if isinstance(command, click.Group):
         for below, subcommand in command.commands.items():
             yield from _section(f"{name} {below}", subcommand, parent, shared)
@@ -67,7 +70,7 @@ def _option_key(option: click.Option) -> OptionKey:
 
 
 def _find_common_options(group: click.Group, context: click.Context) -> CommonOptions:
-    """Return the options that at least `MIN_COMMANDS` commands have with equal help."""
+    """Return the options that at least `MIN_COMMANDS` commands have with equal help, one for each name."""
     commands = [group.get_command(context, name) for name in group.list_commands(context)]
     leaves = [
         leaf
@@ -76,15 +79,27 @@ def _find_common_options(group: click.Group, context: click.Context) -> CommonOp
     ]
     options = [option for command in leaves for option in _list_options(command)]
     counts = collections.Counter(map(_option_key, options))
-    return {_option_key(option): option for option in options if counts[_option_key(option)] >= MIN_COMMANDS}
+    frequent = {
+        _names(option): _option_key(option) for option in sorted(options, key=lambda it: counts[_option_key(it)])
+    }
+    return {
+        _option_key(option): option
+        for option in options
+        if counts[_option_key(option)] >= MIN_COMMANDS and frequent[_names(option)] == _option_key(option)
+    }
 
 
 def _table(options: list[click.Option]) -> Iterator[str]:
     if not options:
         return
     yield from ("| option | |", "|---|---|")
-    yield from (f"| {_names(option)} | {(option.help or '').replace('|', chr(92) + '|')} |" for option in options)
+    yield from (f"| {_names(option)} | {_describe(option).replace('|', chr(92) + '|')} |" for option in options)
     yield ""
+
+
+def _describe(option: click.Option) -> str:
+    default = f" (default: {option.default})" if option.show_default else ""
+    return f"{(option.help or '').removesuffix('.')}{default}."
 
 
 def _names(option: click.Option) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Schema = Mapping[str, Any]
@@ -47,12 +47,15 @@ def _section(name: str, definition: Schema, written: str, *, with_defaults: bool
     if not properties:
         return
     required = set(definition.get("required", ()))
-    yield from (
-        ("| key | type | default | |", "|---|---|---|---|") if with_defaults else ("| key | type | |", "|---|---|---|")
-    )
+    columns = ["key", "type", *(["default"] if with_defaults else [])]
+    if not with_defaults and not any("description" in entry for entry in properties.values()):
+        yield from (f"Keys: {', '.join(f'`{key}` ({_type(entry)})' for key, entry in properties.items())}.", "")
+        return
+    yield from (f"| {' | '.join(columns)} | |", f"|{'---|' * (len(columns) + 1)}")
     for key, entry in properties.items():
-        default = f" {_cell('required' if key in required else _default(entry))} |" if with_defaults else ""
-        yield f"| `{key}` | {_cell(_type(entry))} |{default} {_cell(str(entry.get('description', '')))} |"
+        default = ["required" if key in required else _default(entry)] if with_defaults else []
+        cells = [f"`{key}`", _type(entry), *default, str(entry.get("description", ""))]
+        yield f"| {' | '.join(map(_cell, cells))} |"
     yield ""
 
 
@@ -68,7 +71,7 @@ def _type(entry: Schema) -> str:
         return f"[{name}](#{name.lower()})"
     if "enum" in entry:
         values = entry["enum"]
-        return " or ".join(_choice(value) for value in values) if len(values) <= SHORT else "one of the rules"
+        return _join_choices(values) if len(values) <= SHORT else "one of the rules"
     if "anyOf" in entry:
         return " or ".join(_type(each) for each in entry["anyOf"] if each.get("type") != "null")
     match entry.get("type"):
@@ -82,8 +85,9 @@ def _type(entry: Schema) -> str:
             return "any"
 
 
-def _choice(value: object) -> str:
-    return f"`{value}`" if value != "" else '`""`'
+def _join_choices(values: Sequence[object]) -> str:
+    *names, last = (f"`{value}`" if value != "" else '`""`' for value in values)
+    return f"{', '.join(names)} or {last}" if names else last
 
 
 SHORT = 12

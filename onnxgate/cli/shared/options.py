@@ -105,14 +105,14 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--config",
         type=_FILE_TYPE,
         metavar="FILE",
-        help="Path of the config (default: search this folder and its parents).",
+        help="Config to use (default: the nearest in this folder or its parents).",
     ),
     "offline": click.option("--offline", is_flag=True, help="Do not access the network."),
     "jobs": click.option(
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Number of runtimes to run in parallel (default: number of CPU cores).",
+        help="Number of runtimes to run in parallel (default: one per CPU core).",
     ),
     "fail_on": click.option(
         "--fail-on",
@@ -121,9 +121,11 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         show_default=True,
         help="Lowest level of findings that fails the check.",
     ),
-    "no_ignores": click.option("--no-ignores", is_flag=True, help="Report findings that the config ignores."),
+    "no_ignores": click.option("--no-ignores", is_flag=True, help="Also report findings that the config ignores."),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line."),
-    "verbosity": click.option("-v", "--verbose", "verbosity", count=True, help="Print more details; `-vv` prints all."),
+    "verbosity": click.option(
+        "-v", "--verbose", "verbosity", count=True, help="Print more details; `-vv` prints everything."
+    ),
 }
 
 

@@ -19,9 +19,9 @@ Verdict = Literal["identical", "same", "different", "undecided"]
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two models. `name` is its name on the command line."""
+    """One of the two models."""
 
-    name: str
+    name: str  # as on the command line
     sha256: str
     size_bytes: int
     nodes: int  # including subgraphs and local functions
@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file; `before` and `after` are null if absent."""
+    """One version field, metadata key or data file; null if absent."""
 
     what: str
     before: str | None = None
@@ -37,7 +37,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One input or output; `text` describes a change, as a continuation of the name."""
+    """One input or output."""
 
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
@@ -45,7 +45,7 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
     was: str = ""  # former name, if it differs
     before: ValueInfo | None = None
     after: ValueInfo | None = None
-    text: str = ""
+    text: str = ""  # the change; continues the name
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a node: an attribute, an input, its outputs or a subgraph."""
+    """One change of a node."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
     text: str  # "attribute `strides` is [2, 2], was [1, 1]"
@@ -70,12 +70,12 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     scope: tuple[str, ...] = ()  # enclosing functions and nodes, outermost first
     operator: str
     name: str
-    was: str = ""  # former operator of a replaced node
+    was: str = ""  # operator of the replaced node
     was_name: str = ""
     position: int  # in its graph
     inserted: bool = False  # whether it was inserted into an edge
-    reads: tuple[str, ...] = ()  # "`Conv` `c1`", "input `x`"; without weights
-    feeds: tuple[str, ...] = ()
+    reads: tuple[str, ...] = ()  # inputs without weights: "`Conv` `c1`", "input `x`"
+    feeds: tuple[str, ...] = ()  # nodes and outputs that use its outputs
     details: tuple[Detail, ...] = ()
 
 
@@ -84,12 +84,12 @@ class EndChange(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: tuple[str, ...] = ()
     output: str
-    before: str  # "`Relu` `r1`"
+    before: str  # producer: "`Relu` `r1`"
     after: str
 
 
 class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A local function that was added, removed, renamed or changed."""
+    """A local function."""
 
     change: Literal["added", "removed", "renamed", "changed"]
     name: str
@@ -102,7 +102,7 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
 
     change: Literal["added", "removed", "changed", "copied", "unreadable"]
     name: str
-    was: str = ""  # former name, or the original of a copy
+    was: str = ""  # former name, or original of a copy
     type: str = ""
     shape: tuple[int, ...] = ()
     sha256: str = ""
@@ -113,7 +113,7 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
     was_values: str = ""
     elements: int = 0  # number of differing elements
     total: int = 0
-    largest: float | None = None  # the largest absolute change of one element
+    largest: float | None = None  # largest absolute change of one element
     relative: float | None = None  # relative L2 change
     text: str = ""  # remarks, such as why it was not read
 
@@ -123,12 +123,12 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = SCHEMA_VERSION
     onnxgate: str
-    verdict: Verdict
+    verdict: Verdict  # identical: the same bytes; same: only differences of `beside`
     old: Side
     new: Side
-    beside: tuple[str, ...] = ()  # differences that do not affect the results: "node names"
+    beside: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
     interface: tuple[InterfaceChange, ...] = ()
-    stamps: tuple[Changed, ...] = ()
+    stamps: tuple[Changed, ...] = ()  # version fields
     metadata: tuple[Changed, ...] = ()
     files: tuple[Changed, ...] = ()
     operators: tuple[OperatorChange, ...] = ()

@@ -25,11 +25,13 @@ class Target(Table, frozen=True, kw_only=True):
     """A range of releases that the models must support."""
 
     runtime: str  # PEP 508 requirement: "onnxruntime>=1.18,<1.32"
-    select: ReleaseSelection = "minors"  # newest patch of each minor, first and last, newest, or all
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; others than the CPU need `python`
+    select: ReleaseSelection = (
+        "minors"  # minors: newest patch of each minor release; bounds: first and last of these; newest: last
+    )
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; those other than CPU need `python`
     optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # graph optimization levels to test
     extensions: tuple[str, ...] = ()  # packages or libraries with custom operators
-    python: str | None = None  # your own environment: interpreter or folder
+    python: str | None = None  # interpreter or folder of your own environment
     required: bool = True  # false: skip on machines that cannot run it
 
 
@@ -63,10 +65,10 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     source: str | None = None  # "file.py:callable" that returns the module and its example inputs
     command: tuple[str, ...] | None = None  # program that writes {output}; may use {python}, {opset}
     sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to test; default: a few
-    inputs: str | None = None  # .npz files or test_data_set_* folders (glob), or "file.py:callable"
+    inputs: str | None = None  # glob of .npz files or test_data_set_* folders, or "file.py:callable"
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol, or output -> both
     quantized_from: str | None = None  # path of the float model, relative to the config
-    budget: Budget | None = None  # maximum size, run time and memory
+    budget: Budget | None = None  # maximum cost
 
 
 class Ignore(Table, frozen=True, kw_only=True):
@@ -77,7 +79,7 @@ class Ignore(Table, frozen=True, kw_only=True):
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies
     sha256: str | None = None  # only for this content of the model
-    fingerprints: tuple[str, ...] | None = None  # only for these findings (`check --write-ignores`)
+    fingerprints: tuple[str, ...] | None = None  # only for these findings; written by `check --write-ignores`
 
 
 class Limits(Table, frozen=True, kw_only=True):
@@ -90,15 +92,15 @@ class Limits(Table, frozen=True, kw_only=True):
 class Config(Table, frozen=True, kw_only=True):
     """All of `onnxgate.toml`."""
 
-    required_version: str | None = None  # required onnxgate: ">=0.1,<0.2"
+    required_version: str | None = None  # allowed versions of onnxgate: ">=0.1,<0.2"
     models: tuple[str, ...] | None = None  # paths, folders or globs; default: tracked .onnx files
     exclude: tuple[str, ...] = ()  # globs of files and folders to skip
     ir_version: str | int | None = None  # required IR version: 10, or "<=10"
     opset: dict[str, int] = {}  # domain -> required opset: { "ai.onnx" = 18 }
-    targets: dict[str, Target] = {}  # runtimes that models must support, by name
+    targets: dict[str, Target] = {}  # supported runtimes, by name
     toolchain: Toolchain = Toolchain()  # environment for exports
     model: tuple[ModelSettings, ...] = ()  # settings of models
-    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule -> level, or off
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule -> level
     ignore: tuple[Ignore, ...] = ()  # accepted findings
     limits: Limits = Limits()  # limits of one job
 
