@@ -9,21 +9,21 @@ from pathlib import Path
 from onnxgate import rules
 from onnxgate.core.findings import Level, Stage
 from onnxgate.evidence.lock import ModelChange
-from onnxgate.rules.definition import AnyRule
+from onnxgate.rules.definition import FIRST_RELEASE, AnyRule
 
 CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 MAX_MODEL_LINES = 12
 """Longer models of fixtures are not shown."""
 INTRODUCTION = """\
-Each finding belongs to one rule. `onnxgate explain RULE` prints its page in a terminal. Rules are errors unless another
-level is shown. Change a level to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
+`onnxgate explain RULE` prints a rule's page in a terminal. Rules are errors unless another level is shown. Set a level
+to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
 
 ```toml
 [rules]
 output-added = "error"
 ```
 
-[Adopting the gate](../guides/adopting.md) shows how to accept single findings."""
+To accept single findings, see [Adopt onnxgate](../guides/adopting.md)."""
 CHANGES = "changes"
 GROUPS = {
     Stage.FILE.value: "Is the file a valid, complete ONNX model?",
@@ -58,12 +58,14 @@ def _index() -> str:
 
 def _index_line(rule: AnyRule) -> str:
     level = "" if rule.level is Level.ERROR else f" ({rule.level.value})"
-    return f"- [{rule.id}]({rule.id}.md){level}: {rule.summary}"
+    summary = rule.summary.replace(" since the baseline", "") if _group(rule) == CHANGES else rule.summary
+    return f"- [{rule.id}]({rule.id}.md){level}: {summary}"
 
 
 def _page(rule: AnyRule) -> str:
-    level = f"{rule.level.value} ([change](../concepts/findings.md#level))"
-    properties = f"*Level: {level}. Stage: {rule.stage.value}. Since {rule.since}.*"
+    since = "" if rule.since == FIRST_RELEASE else f" Since {rule.since}."
+    level = f"[{rule.level.value}](../concepts/findings.md#level)"
+    properties = f"*Level: {level}. Stage: {rule.stage.value}.{since}*"
     summary, _, rest = rule.page.partition("\n")
     lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"

@@ -16,12 +16,11 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
 
     ## Why it matters
     The model rejects other sizes or computes wrong shapes. Typical causes are `int(x.shape[0])` in `forward` and a
-    misspelled name in `dynamic_axes`. If the file declares more sizes than the exported program supports, this is a
-    warning.
+    misspelled name in `dynamic_axes`. If only some sizes are lost, this is a warning.
 
     ## What to do
-    - Keep sizes symbolic in `forward`: use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
-    - Name the axes in `dynamic_shapes`, and use an example with a size of at least 2 on each of them.
+    - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
+    - Name the axes in `dynamic_shapes`, with example sizes of at least 2.
     """
     for dim in subject.interface.lost_axes:
         message, fix = _describe_lost_axis(dim)

@@ -16,9 +16,8 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
 
     ## Why it matters
     `Dropout` in training mode returns random values, and `BatchNormalization` normalizes by the current batch. ONNX
-    Runtime removes such a `Dropout` at its default optimization level, so the problem shows only elsewhere.
-
-    A module that is returned in `train()` mode is reported as a note. It is exported and compared in `eval()` mode.
+    Runtime removes such a `Dropout` by default, but other engines do not. A module returned in `train()` mode is a
+    note; it is exported in `eval()` mode.
 
     ## What to do
     - Return the module after `.eval()`.

@@ -31,11 +31,10 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     Runtimes may refuse the model or interpret it differently. If all known releases load it, this is a warning.
-    `onnx.checker.check_model(path, full_check=True)` finds most of these problems too.
 
     ## What to do
     - Look at the named node: usually its opset is too old, or it was edited by hand.
-    - Export the model again at an opset that the exporter supports.
+    - Export the model again, if necessary at another opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """
     fault = subject.graph.invalid

@@ -20,8 +20,8 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     keys, and optimizers drop them.
 
     ## What to do
-    - Add the key in the export script, to `model.metadata_props`.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Add the key to `model.metadata_props` in the export script.
+    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
     """
     remaining = set(subject.after.metadata_keys)
     removed = sorted({key for key in subject.before.metadata_keys if key not in remaining})

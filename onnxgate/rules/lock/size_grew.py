@@ -20,7 +20,8 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     A model is at least 10 % and 1 KiB larger.
 
     ## Why it matters
-    Common causes are another precision, duplicated weights and data that only training needs. External data counts too.
+    Common causes are another precision, duplicated weights and data that only training needs. External data is
+    included.
 
     ## What to do
     Nothing if the growth is intended. To enforce a limit, set `size-mib` in the model's `budget`.

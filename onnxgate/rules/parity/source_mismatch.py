@@ -16,16 +16,14 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
     The outputs of a model differ from those of its source.
 
-    Each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's value.
-
     ## Why it matters
-    The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale; if one
-    differs, that release is wrong.
+    The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale;
+    otherwise the runtime is. Each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's value.
 
     ## What to do
     - With the default tolerance, measure the source's rounding: `onnxgate lock --measure MODEL`.
     - Export the model again; look for branches on values and modules in training mode.
-    - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model or, by name, for one output.
+    - To accept the difference, set the model's `tolerance = { rtol = 0, atol = 1e-3 }`.
     """
     mismatches = find_mismatches(subject)
     not_finite = ["output-not-finite"] if all(mismatch.metric == "not finite" for mismatch in mismatches) else []

@@ -16,12 +16,12 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     A session does not use a provider that its target requires.
 
     ## Why it matters
-    The provider's libraries are missing or have the wrong version. ONNX Runtime logs a message and runs everything on
-    the CPU, which is much slower.
+    The provider's libraries are missing or have the wrong version. ONNX Runtime only logs a message and runs on the
+    CPU, which is much slower.
 
     ## What to do
-    - Install the libraries that the provider needs: for CUDA, the CUDA and cuDNN versions of that release.
-    - If the target need not run on every machine, set `required = false`.
+    - Install the libraries of the provider: for CUDA, the CUDA and cuDNN versions of that release.
+    - If not all machines have the device, set `required = false` for the target.
     """
     if not subject.unused_providers:
         return

@@ -24,10 +24,10 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     A model loads on a runtime but fails when it is run.
 
     ## Why it matters
-    A shape or type that is known only at run time does not match, whatever the model declares.
+    Some shapes and values are known only at run time, so loading did not detect the problem.
 
     ## What to do
-    - Look at the node that the message names, and export the model again.
+    - Look at the named node, and export the model again.
     - If the model supports only certain inputs, configure them in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
       `sizes = { time = [16, 50] }`.
     """

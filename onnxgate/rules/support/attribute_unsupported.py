@@ -16,12 +16,12 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     A required runtime does not support an operator's attributes or inputs.
 
     ## Why it matters
-    The runtime refuses to load the model. Either the imported opset does not define the attribute, or the kernel does
-    not implement its value: `layout = 1` of `LSTM` is valid ONNX, but no release implements it.
+    Loading fails, for example with `Unrecognized attribute: num_outputs for operator Split`. The imported opset does
+    not define the attribute, or the kernel lacks its value: no release implements `layout = 1` of `LSTM`.
 
     ## What to do
-    - Remove the attribute if it has the default value.
-    - Express it with other operators, or export at an opset that defines it.
+    - Remove the attribute if it has the default value, or
+    - use other operators, or export at an opset that defines it.
     """
     yield from create_refusal_hits(
         subject,

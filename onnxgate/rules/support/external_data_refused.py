@@ -26,13 +26,14 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     A required runtime does not read external data from its location.
 
     ## Why it matters
-    Since 1.24, ONNX Runtime reads external data only from the model's own folder. 1.24.1 also rejects a model and data
-    that are both links into one folder, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
+    Since 1.24, ONNX Runtime reads data only from the model's own folder. 1.24.1 also refuses models whose files are
+    links, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
 
     ## What to do
-    - Run `onnxgate fix MODEL`, or save the model with its data in the same folder: `onnx.save(onnx.load(path), path,
-      save_as_external_data=True, location="model.onnx.data")`.
-    - If both files are links, copy them instead.
+    - Run `onnxgate fix MODEL` to move the data into the model, or
+    - save both in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+      location="model.onnx.data")`.
+    - Replace links by copies of the files.
     """
     tensors = pluralize(subject.tensors, "tensor")
     yield Hit(

@@ -16,11 +16,11 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     A required runtime does not support an imported opset.
 
     ## Why it matters
-    The runtime refuses to load the model, even if no operator of the newer opset is used. Opsets that local functions
-    import count too.
+    Loading fails with `Opset 28 is under development and support for this is limited`, even if no operator needs the
+    newer opset. Opsets that local functions import count too.
 
     ## What to do
-    - Run `onnxgate fix MODEL`: it converts the model and verifies that it computes the same, or
+    - Run `onnxgate fix MODEL`, which converts the model and verifies its outputs, or
     - export at the older opset, or
     - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
     """

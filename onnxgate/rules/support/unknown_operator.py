@@ -16,12 +16,12 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     A required runtime lacks an operator at the imported opset.
 
     ## Why it matters
-    The runtime refuses to load the model. Patch releases differ too: ONNX Runtime 1.25.1 has
-    `com.microsoft.LinearAttention`, 1.25.0 does not.
+    Loading fails with `No Op registered for Gelu with domain_version of 18`. Even patch releases differ: ONNX Runtime
+    1.25.1 added `com.microsoft.LinearAttention`.
 
     ## What to do
     - Export at an opset that has the operator and that all required runtimes support, or
-    - replace it with operators that they have, or
+    - use other operators, or
     - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
     """
     yield from create_refusal_hits(
