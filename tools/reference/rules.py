@@ -63,9 +63,9 @@ def _index_line(rule: AnyRule) -> str:
 
 
 def _page(rule: AnyRule) -> str:
-    since = "" if rule.since == FIRST_RELEASE else f" Since {rule.since}."
-    level = f"[{rule.level.value}](../concepts/findings.md#level)"
-    properties = f"*Level: {level}. Stage: {rule.stage.value}.{since}*"
+    since = "" if rule.since == FIRST_RELEASE else f", since {rule.since}"
+    level = f"[{rule.level.value.capitalize()}](../concepts/findings.md#level)"
+    properties = f"*{level}, {rule.stage.value} stage{since}*"
     summary, _, rest = rule.page.partition("\n")
     lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"

@@ -15,9 +15,8 @@ def memory_over_budget(subject: Raced) -> Iterator[Hit]:
     A model uses more memory than `memory-over-baseline` allows.
 
     ## Why it matters
-    A process that exceeds the memory of its container or device is killed. Model and baseline run in fresh processes on
-    the newest locked runtime. Their peak memory without the imported runtime is compared, with a margin of 5 % and 4
-    MiB.
+    A process that exceeds the memory of its container or device is killed. Peak memory is compared in fresh processes
+    on the newest locked runtime, with a margin of 5 % and 4 MiB.
 
     ## What to do
     - Look for weights stored twice and for large intermediate values.

@@ -15,8 +15,8 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     An axis is dynamic in the source but fixed in the file.
 
     ## Why it matters
-    The model rejects other sizes or computes wrong shapes. Typical causes are `int(x.shape[0])` in `forward` and a
-    misspelled name in `dynamic_axes`. If only some sizes are lost, this is a warning.
+    Other sizes fail or give wrong shapes. Typical causes are `int(x.shape[0])` and a misspelled name in `dynamic_axes`.
+    If several sizes still work, this is a warning.
 
     ## What to do
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.

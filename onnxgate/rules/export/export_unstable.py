@@ -17,8 +17,8 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
     Exporting the same source twice writes two different models.
 
     ## Why it matters
-    The committed file cannot be reproduced. The second export uses other random seeds and another folder. Names of
-    values, metadata and rounding are not compared.
+    The committed file cannot be reproduced. The second export uses other seeds and another folder. Names of values,
+    metadata and rounding are not compared.
 
     ## What to do
     - Load the weights, or set the seed in the source.

@@ -15,8 +15,8 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
     The installed export packages do not match `onnxgate.lock`.
 
     ## Why it matters
-    A different exporter version may write a different graph, which is reported as `export-stale`. Local version
-    suffixes are ignored: `2.13.0+cpu` equals `2.13.0`.
+    Another version may write another graph, which is reported as `export-stale`. Local suffixes are ignored:
+    `2.13.0+cpu` equals `2.13.0`.
 
     ## What to do
     - Install the locked versions, or

@@ -15,9 +15,9 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
     An exported model contains a node in training mode.
 
     ## Why it matters
-    `Dropout` in training mode returns random values, and `BatchNormalization` normalizes by the current batch. ONNX
-    Runtime removes such a `Dropout` by default, but other engines do not. A module returned in `train()` mode is a
-    note; it is exported in `eval()` mode.
+    `Dropout` returns random values, and `BatchNormalization` normalizes by the current batch. By default, ONNX Runtime
+    removes such a `Dropout`; other engines keep it. For a module in `train()` mode, this is a note; it is exported in
+    `eval()` mode.
 
     ## What to do
     - Return the module after `.eval()`.

@@ -16,8 +16,8 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     External data is truncated, oversized or a Git LFS pointer.
 
     ## Why it matters
-    Runtimes reject data that is too short. If small tensors fit into a Git LFS pointer, ONNX Runtime reads its text as
-    weights. A pointer to the locked content is a note, and the model is not run.
+    Runtimes reject data that is too short, but may read the text of a Git LFS pointer as small weights. For a pointer
+    to the locked content, this is a note, and the model is not run.
 
     ## What to do
     - Fetch the data with `git lfs pull`, or

@@ -16,8 +16,7 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     The external data file of a model is missing.
 
     ## Why it matters
-    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default; the file is easily forgotten, or
-    ignored by git.
+    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default.
 
     ## What to do
     - Commit the data file under the name that the model refers to, or

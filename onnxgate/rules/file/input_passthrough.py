@@ -16,8 +16,8 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     A graph input is also a graph output.
 
     ## Why it matters
-    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes when the array is reused. If
-    no locked release does this, the finding is a warning.
+    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes with it. If no locked release
+    does this, the finding is a warning.
 
     ## What to do
     - In PyTorch, return `x.clone()` instead of `x`, or

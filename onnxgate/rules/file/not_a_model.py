@@ -18,7 +18,7 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     A model file is missing, truncated or not an ONNX model.
 
     ## Why it matters
-    Runtimes report web pages, archives, checkpoints and truncated files with the same error: `Protobuf parsing failed`.
+    Runtimes reject other or truncated files with `Protobuf parsing failed`.
 
     ## What to do
     - Commit the complete model.

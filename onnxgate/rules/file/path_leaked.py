@@ -16,8 +16,8 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     Metadata contains a path in a user's home folder.
 
     ## Why it matters
-    PyTorch records absolute source paths in each node. They reveal an account name, and exports from different folders
-    differ. Common CI and container paths such as `/home/runner` are not reported.
+    PyTorch records absolute source paths in each node. They reveal an account name, and make exports from different
+    folders differ. CI paths such as `/home/runner` are not reported.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which shortens the paths, or
@@ -31,5 +31,6 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
         subject.place,
         f"contains a path in a home folder in its metadata: `{first}`{more}",
         model=subject.path,
-        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten it, or configure a `source` and export the model again",
+        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten it, "
+        "or configure a `source` and export the model again",
     )

@@ -23,12 +23,12 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     A model uses operators of a new domain.
 
     ## Why it matters
-    Only ONNX Runtime has `com.microsoft`; other domains need a library. `com.microsoft.nchwc` means that an optimized
-    model was saved, which runs only on similar machines. `ai.onnx.ml`, which small builds lack, is a warning.
+    Only ONNX Runtime has `com.microsoft`; other domains need a library. `com.microsoft.nchwc` occurs in optimized
+    models, which run only on similar machines. For `ai.onnx.ml`, this is a warning.
 
     ## What to do
     - Export without these operators, and commit the model before optimization.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"

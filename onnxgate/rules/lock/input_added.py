@@ -16,12 +16,12 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
     A required input was added since the baseline.
 
     ## Why it matters
-    Existing callers get `Required inputs ([…]) are missing from input feed`. Typically a constant became an argument,
-    or an optional argument of `forward` is exported.
+    Existing callers get `Required inputs ([…]) are missing from input feed`. Often a constant became an argument of
+    `forward`.
 
     ## What to do
-    - Export without the argument, or add an initializer of the same name as default value.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - Export without the argument, or add an initializer of that name as its default.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
     inputs = {value.name for value in subject.after.inputs}

@@ -17,14 +17,11 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     The old name fails with `Required inputs ([…]) are missing from input feed`. Exporters generate names if
-    `input_names` is not set.
-
-    An input counts as renamed if type and shape are equal, and either its position is the same or no other input
-    matches.
+    `input_names` is not set. A renamed input is recognized by its type and shape.
 
     ## What to do
     - Export with the old name in `input_names`.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:

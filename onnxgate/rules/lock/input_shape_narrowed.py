@@ -28,12 +28,11 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     ## Why it matters
     Other sizes fail with `Got invalid dimensions for input`. Exporters fix axes that are not declared as dynamic.
 
-    Axes with the same name must have equal sizes, so a newly shared name is also reported (as a warning if the axes had
-    no names before).
+    A newly shared axis name is reported too, because these axes must have equal sizes (a warning if they had no names).
 
     ## What to do
     - Declare the axis in `dynamic_shapes` (TorchScript exporter: `dynamic_axes`), with an example size of at least 2.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     pairs = match_fed_inputs(subject)
     for pair in filter(is_narrowed, pairs):

@@ -24,12 +24,12 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     The order of inputs or outputs changed since the baseline.
 
     ## Why it matters
-    Callers that use positions, such as `session.run(None, …)[0]`, read another output. If the shapes match, there is no
-    error.
+    Callers that use positions, such as `session.run(None, …)[0]`, get the wrong output. If types and shapes match,
+    there is no error.
 
     ## What to do
     - Restore the order in `forward`, `input_names` and `output_names`; append new outputs at the end.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
     if is_reordered(inputs):

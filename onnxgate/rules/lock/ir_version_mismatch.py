@@ -18,7 +18,7 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     A model uses an IR version that `ir-version` does not allow.
 
     ## Why it matters
-    Runtimes refuse IR versions newer than they support. Exporters write the newest one that the installed `onnx` knows.
+    Runtimes refuse newer IR versions. Exporters write the newest one that the installed `onnx` knows.
 
     ## What to do
     - Run `onnxgate fix MODEL` to lower the IR version, or
@@ -34,6 +34,7 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
         subject.place if subject.entry is not None else subject.ir_place,
         f"uses IR version {version}; `{subject.ir_place.path}` requires `{pinned}`",
         model=path,
-        fix=f"save it with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), or change `ir-version`",
+        fix=f"save it with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), "
+        "or change `ir-version`",
         identity=str(version),
     )

@@ -15,11 +15,10 @@ def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     `onnxgate.lock` does not match `onnxgate.toml`.
 
     ## Why it matters
-    Models are checked on the locked runtimes, not on those that the config now requires. New releases of a runtime do
-    not make the lock stale.
+    Models are checked on the locked runtimes, not on those that the config now requires.
 
     ## What to do
-    Run `onnxgate lock` and commit the lock. Versions that still satisfy the config stay pinned.
+    Run `onnxgate lock` and commit the lock. Versions that satisfy the config stay pinned.
     """
     for difference in subject.differences:
         # Without an identity, because it cannot be ignored: several differences are numbered.

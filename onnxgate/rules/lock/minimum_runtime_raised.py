@@ -17,11 +17,12 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     A model needs a newer ONNX Runtime than at the baseline.
 
     ## Why it matters
-    Older deployments refuse the model. If it still loads on every release in the targets' ranges, this is a note.
+    Older deployments refuse the model. If the model still loads on all releases that the targets require, this is a
+    note.
 
     ## What to do
     - Export at the previous opset and IR version, or
-    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     minimum = subject.minimum
     if minimum is None:

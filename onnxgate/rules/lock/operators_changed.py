@@ -19,7 +19,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     New weights do not change operators; another architecture or exporter does.
 
     ## What to do
-    Nothing if the change is intended. If only the weights should have changed, compare the toolchain versions.
+    Nothing if it is intended. If only the weights should have changed, compare the toolchain versions.
     """
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:

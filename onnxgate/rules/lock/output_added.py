@@ -19,7 +19,7 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     Callers that unpack all outputs get one more. If it precedes existing outputs, `io-reordered` is reported instead.
 
     ## What to do
-    Nothing if the output is intended. Otherwise remove it from the export: unused outputs cost time in each run.
+    Nothing if it is intended. Otherwise remove the output, because computing it takes time.
     """
     moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:

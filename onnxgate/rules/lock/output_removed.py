@@ -20,7 +20,7 @@ def output_removed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export with the output.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for single in match_outputs(subject).removed:
         name = single.value.name

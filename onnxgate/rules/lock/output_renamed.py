@@ -17,14 +17,12 @@ def output_renamed(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     Callers that request the old name get `Invalid output name`. Without `output_names`, PyTorch names an output after
-    its last operation (`add_3`), which changes with the code and the exporter.
-
-    An output counts as renamed if type and shape are equal, and either its position is the same or no other output
-    matches.
+    its last operation (`add_3`), which changes with the code and the exporter. A renamed output is recognized by its
+    type and shape.
 
     ## What to do
     - Export with the old name in `output_names`.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_outputs(subject).pairs:
         if pair.renamed:

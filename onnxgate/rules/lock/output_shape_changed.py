@@ -26,11 +26,11 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     Callers that index axes or count classes fail or return wrong results. A fixed size that became dynamic is a
-    warning: callers cannot allocate the output in advance.
+    warning.
 
     ## What to do
     - Export the old shape: keep the axis, or declare a fixed size.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:

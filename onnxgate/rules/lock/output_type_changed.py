@@ -16,12 +16,12 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     The type of an output changed since the baseline.
 
     ## Why it matters
-    C, C++ and C# callers may interpret the bytes as the old type; Python callers get another precision. A list of
-    dictionaries instead of a tensor (scikit-learn's `ZipMap`) breaks every caller.
+    C, C++ and C# callers may read the bytes as the old type. A list of dictionaries instead of a tensor (scikit-learn's
+    `ZipMap`) breaks every caller.
 
     ## What to do
     - Keep the type: `keep_io_types=True` in float16 converters, `zipmap=False` in the scikit-learn converter.
-    - Or adapt callers, and paste the entry from `onnxgate check --show-ignores`.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_outputs(subject).pairs:
         if not is_accepted_type(pair.after.type, pair.before.type):

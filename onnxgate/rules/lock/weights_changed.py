@@ -20,7 +20,7 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     A binary diff does not show whether a model was retrained or only exported again.
 
     ## What to do
-    Nothing if the change is intended. If only the code should have changed, check the seed and the checkpoint.
+    Nothing if it is intended. If only the code should have changed, check the seed and the checkpoint.
     """
     weights = subject.weights
     if weights is not None and (text := _describe_changes(weights)):

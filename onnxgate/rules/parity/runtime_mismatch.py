@@ -16,8 +16,8 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     The outputs on one runtime differ from those on the newest one.
 
     ## Why it matters
-    An upgrade or rollback of the runtime changes results without an error. With a `source`, each runtime is compared
-    with the source instead.
+    Upgrading the runtime changes results without an error. With a `source`, each runtime is compared with the source
+    instead.
 
     ## What to do
     - Narrow the target to releases that agree, or replace the first differing node.

@@ -26,8 +26,8 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     The model cannot be checked with the inputs of a case.
 
     ## Why it matters
-    Nothing is known about these inputs: the source fails or returns only NaN, a generated value is invalid, or the
-    sizes are guesses. If no case is usable, the check is undecided.
+    The source fails or returns only NaN, a generated value is invalid, or the sizes are guesses. If no case is usable,
+    the check is undecided.
 
     ## What to do
     - Configure real inputs in `onnxgate.toml`: `inputs = "samples/*.npz"`, or

@@ -46,10 +46,9 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     A runtime refuses a model for a reason that was not predicted.
 
     ## Why it matters
-    Applications that use this release cannot create a session.
+    Applications cannot create a session. Most runtimes report only their first problem.
 
     ## What to do
-    - Read the runtime's error in the finding. Most runtimes report only their first problem.
     - Change or replace the named node, or narrow the target to releases that load the model.
     - To explain the runtime's full log, run `onnxgate explain --log FILE`.
     """

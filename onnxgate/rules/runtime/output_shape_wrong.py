@@ -13,11 +13,11 @@ from onnxgate.rules.runtime._failures import describe_level, format_sizes
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
 def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     """
-    An output does not have the shape that the model declares.
+    An output does not have the declared shape.
 
     ## Why it matters
     Results for other sizes are wrong, or callers that allocate the declared shape fail. Axes with the name of an input
-    axis must have its size, also in formulas (`2*time`).
+    axis must have its size.
 
     ## What to do
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.

@@ -18,9 +18,9 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     A model returns different outputs for the same inputs.
 
     ## Why it matters
-    Test results do not apply to production. The first case runs twice in one session: outputs must be bit-identical on
-    the CPU, and within 0.1 % on other providers. Random operators are exempt. An output that shares memory with an
-    input is also reported.
+    Results cannot be reproduced. The first case runs twice in one session: outputs must be bit-identical on the CPU,
+    and within 0.1 % on other providers. Random operators are exempt. Outputs that share memory with an input are
+    reported too.
 
     ## What to do
     - Export in `eval()` mode.

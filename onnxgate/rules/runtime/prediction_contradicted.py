@@ -12,14 +12,14 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
 def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model or node loads although onnxgate predicted a failure.
+    A model or node loads although a failure was predicted.
 
     ## Why it matters
     The prediction is dropped, but `--static` still reports it as an error. The support data is wrong, or the runtime is
     a custom build.
 
     ## What to do
-    - Report the operators of the model to onnxgate.
+    - Report it to onnxgate, with the model's operators.
     - Until then, run checks that include the runtime stage.
     """
     # It loads if it loads at every level, whatever happens when it is run.

@@ -24,7 +24,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     A model loads on a runtime but fails when it is run.
 
     ## Why it matters
-    Some shapes and values are known only at run time, so loading did not detect the problem.
+    Shapes or values that are known only at run time do not match.
 
     ## What to do
     - Look at the named node, and export the model again.

@@ -23,11 +23,11 @@ MOVE_FIX = "run `onnxgate fix` to move the data into the model, or save the mode
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime does not read external data from its location.
+    A runtime does not read external data from its location.
 
     ## Why it matters
-    Since 1.24, ONNX Runtime reads data only from the model's own folder. 1.24.1 also refuses models whose files are
-    links, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
+    Since 1.24, ONNX Runtime reads data only from the model's own folder. 1.24.1 also refuses a model and data that are
+    both links, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model, or

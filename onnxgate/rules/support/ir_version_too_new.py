@@ -15,16 +15,16 @@ NO_RELEASE = "wait for a release that supports it"
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
 def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime does not support the model's IR version.
+    A runtime does not support the model's IR version.
 
     ## Why it matters
     Loading fails with `Unsupported model IR version: 13, max supported IR version: 10`. Exporters write the newest
-    version that the installed `onnx` knows, even if the model does not need it.
+    version that the installed `onnx` knows.
 
     ## What to do
     - Run `onnxgate fix MODEL` to lower the IR version, or
     - set it before saving: `model.ir_version = 10`, or
-    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     if subject.model.ir_version <= subject.runtime.max_ir:
         return

@@ -13,7 +13,7 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "missing-kernel", level=Level.ERROR, since="0.1.0")
 def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A required runtime has no kernel for an operator's types or version.
+    A runtime has no kernel for an operator's types or version.
 
     ## Why it matters
     Loading fails with `Could not find an implementation for …`, although the model is valid ONNX.

@@ -12,13 +12,13 @@ from onnxgate.rules.definition import rule
 @rule(PredictionGap, "no-support-data", level=Level.NOTE, since="0.1.0")
 def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     """
-    onnxgate cannot predict whether a release loads a model or node.
+    onnxgate cannot predict whether a model or node loads.
 
     ## Why it matters
-    `--static` does not check this; the runtime stage does.
+    With `--static`, a failure is not found. The runtime stage finds it.
 
-    onnxgate includes limits of ONNX Runtime since 1.8.0 and kernels since 1.16.0. The runtime stage adds newer releases
-    and custom builds to the cache. Other engines and extensions are checked only by running the model.
+    onnxgate includes the limits of ONNX Runtime since 1.8.0 and kernels since 1.16.0. The runtime stage caches those of
+    newer releases and custom builds. Other engines and extensions are never predicted.
 
     ## What to do
     - Update onnxgate, or

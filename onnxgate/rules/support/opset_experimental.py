@@ -14,7 +14,7 @@ OPSET_VARIABLE = "ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
 @rule(ModelOnRuntime, "opset-experimental", level=Level.ERROR, since="0.1.0")
 def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime supports an imported opset only experimentally.
+    A runtime supports an imported opset only experimentally.
 
     ## Why it matters
     The model loads only if `ALLOW_RELEASED_ONNX_OPSET_ONLY=0` is set in the environment, and the opset may still
@@ -22,7 +22,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
 
     ## What to do
     - Export at the previous opset, or
-    - raise `runtime` of the target to a release that supports the opset, and run `onnxgate lock`.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     for domain, version in subject.experimental_opsets.items():
         newest, since = subject.runtime.newest_opsets[domain], subject.opset_works_since.get(domain, "")

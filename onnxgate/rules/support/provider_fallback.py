@@ -15,8 +15,8 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     A required provider has no kernel for some nodes.
 
     ## Why it matters
-    These nodes run on another provider. Copying values between devices may cost more time than the accelerator saves.
-    Only builds that the runtime stage has inspected are checked.
+    Another provider runs these nodes, and copying between devices takes time. Only builds that the runtime stage has
+    inspected are checked.
 
     ## What to do
     - Export other operators, or types that the provider supports.
