@@ -15,7 +15,7 @@ MIB = 2**20
 @rule(ModelSize, "size-over-budget", level=Level.ERROR, since="0.1.0")
 def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     """
-    A model and its external data are larger than `size-mib`.
+    A model with external data exceeds `size-mib`.
 
     ## Why it matters
     An app download, a function package or a device may have a hard size limit.

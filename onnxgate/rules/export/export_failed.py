@@ -17,7 +17,7 @@ _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
 def export_failed(subject: Reexport) -> Iterator[Hit]:
     """
-    A model can no longer be exported from its source.
+    The export of a model failed.
 
     ## Why it matters
     The committed file cannot be reproduced or updated.

@@ -28,9 +28,10 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
             f"{name} {f'{present} is' if present else 'is not'} installed ({locked} is locked)"
             for name, (locked, present) in drift
         ]
+        requirements = " ".join(f"{name}=={locked}" for name, (locked, _) in drift)
         yield Hit(
             subject.place,
             f"the toolchain does not match the lock: {', '.join(words)}",
-            fix=f"install {' '.join(f'{name}=={locked}' for name, (locked, _) in drift)}",
+            fix=f"install `{requirements}` in the toolchain's environment",
             identity=" ".join(name for name, _ in drift),
         )

@@ -14,7 +14,7 @@ from onnxgate.rules.file._external_data import describe_tensors, group_external_
 @rule(ModelFile, "external-data-escapes", level=Level.ERROR, since="0.1.0")
 def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model stores weights in a file outside its own folder.
+    A model stores weights outside its own folder.
 
     ## Why it matters
     ONNX Runtime 1.24 and later refuse to load the model, and the data is left behind when the model is moved.

@@ -13,11 +13,11 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "path-leaked", level=Level.WARNING, since="0.1.0")
 def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     """
-    Metadata contains a path in a user's home folder.
+    Metadata contains a path in a home folder.
 
     ## Why it matters
     PyTorch records absolute source paths in each node. They reveal an account name, and make exports from different
-    folders differ. CI paths such as `/home/runner` are not reported.
+    folders differ.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which shortens the paths, or

@@ -17,7 +17,7 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     The old name fails with `Required inputs ([…]) are missing from input feed`. Exporters generate names if
-    `input_names` is not set. A renamed input is recognized by its type and shape.
+    `input_names` is not set.
 
     ## What to do
     - Export with the old name in `input_names`.

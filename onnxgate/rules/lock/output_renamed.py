@@ -17,8 +17,7 @@ def output_renamed(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     Callers that request the old name get `Invalid output name`. Without `output_names`, PyTorch names an output after
-    its last operation (`add_3`), which changes with the code and the exporter. A renamed output is recognized by its
-    type and shape.
+    its last operation (`add_3`), which changes with the code and the exporter.
 
     ## What to do
     - Export with the old name in `output_names`.

@@ -20,7 +20,7 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     A model is at least 10 % and 1 KiB larger.
 
     ## Why it matters
-    Common causes are another precision and duplicated weights. External data is included.
+    Common causes are another precision and duplicated weights.
 
     ## What to do
     Nothing if it is intended. To enforce a limit, set `size-mib` in the model's `budget`.

@@ -16,8 +16,8 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     Another engine's outputs differ from the source or ONNX Runtime.
 
     ## Why it matters
-    Results measured elsewhere are not valid on this engine. Without a source, the engine is compared with the newest
-    ONNX Runtime of the targets, or with another engine.
+    Results measured elsewhere are not valid on this engine. Without a source, the reference is the newest ONNX Runtime
+    of the targets, or another engine.
 
     ## What to do
     - Replace the first differing node, or narrow the target to releases that agree.

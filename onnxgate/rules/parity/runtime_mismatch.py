@@ -13,7 +13,7 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
 def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs on one runtime differ from those on the newest one.
+    A runtime's outputs differ from those of the newest one.
 
     ## Why it matters
     Upgrading the runtime changes results without an error. With a `source`, each runtime is compared with the source

@@ -14,7 +14,7 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
 def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs of a model differ from those of its source.
+    The outputs differ from those of the source.
 
     ## Why it matters
     The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale; if one

@@ -23,11 +23,11 @@ INPUTS_FIX = 'set `inputs = "samples/*.npz"` for the model in `onnxgate.toml`'
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
 def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    The model cannot be checked with the inputs of a case.
+    The inputs of a case are not usable.
 
     ## Why it matters
-    The source fails or returns only NaN, a generated value is invalid, or the sizes are guesses. If no case is usable,
-    the check is undecided.
+    The model is not checked with these inputs: the source fails or returns only NaN, a value is invalid, or the sizes
+    are guesses. If no case is usable, the check is undecided.
 
     ## What to do
     - Configure real inputs in `onnxgate.toml`: `inputs = "samples/*.npz"`, or

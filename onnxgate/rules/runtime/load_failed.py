@@ -43,7 +43,7 @@ DEFAULT_FIX = "change what the runtime rejects and export it again, or narrow th
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
 def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A runtime refuses a model for a reason that was not predicted.
+    A runtime refuses a model for an unpredicted reason.
 
     ## Why it matters
     Applications cannot create a session. Most runtimes report only their first problem.

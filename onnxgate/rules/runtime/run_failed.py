@@ -21,7 +21,7 @@ from onnxgate.rules.runtime._failures import (
 @rule(ModelRuns, "run-failed", level=Level.ERROR, since="0.1.0")
 def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model loads on a runtime but fails when it is run.
+    A model loads on a runtime but fails to run.
 
     ## Why it matters
     Shapes or values that are known only at run time do not match.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
@@ -17,7 +18,6 @@ LAYOUT_PHRASES = {
 }
 
 COPY_FIX = "copy the model and its data instead of linking them"
-MOVE_FIX = "run `onnxgate fix` to move the data into the model, or save the model with its data in the same folder"
 
 
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
@@ -40,7 +40,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         subject.place,
         f"stores weights in `{subject.location}` ({LAYOUT_PHRASES[subject.layout]}; {tensors})",
         model=subject.model,
-        fix=COPY_FIX if subject.layout == "linked-model" else MOVE_FIX,
+        fix=COPY_FIX if subject.layout == "linked-model" else _suggest_move(subject.model),
         on=OnRuntime(
             subject.runtime,
             "does not read this location",
@@ -49,4 +49,11 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         ),
         relations=follows_from("external-data-escapes"),
         identity=f"{subject.layout} {subject.location}",
+    )
+
+
+def _suggest_move(model: str) -> str:
+    return (
+        f"run `onnxgate fix {shlex.quote(model)}` to move the data into the model, "
+        "or save the model with its data in the same folder"
     )

@@ -17,7 +17,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
 
     ## Why it matters
     Loading fails with `Opset 28 is under development and support for this is limited`, even if no operator needs the
-    newer opset. Imports of local functions count too.
+    newer opset.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which converts the model and verifies its outputs, or

@@ -16,8 +16,7 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     An operator receives types that its definition does not allow.
 
     ## Why it matters
-    Loading fails with `Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)`. Types are inferred
-    from the model's inputs and weights.
+    Loading fails with `Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)`.
 
     ## What to do
     - Cast the input to a type that the operator supports, or

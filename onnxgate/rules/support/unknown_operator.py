@@ -16,7 +16,7 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     A runtime lacks an operator at the imported opset.
 
     ## Why it matters
-    Loading fails with `No Op registered for Gelu with domain_version of 18`. Patch releases may add operators.
+    Loading fails with `No Op registered for Gelu with domain_version of 18`.
 
     ## What to do
     - Export at an opset that has the operator, or
