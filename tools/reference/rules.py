@@ -24,6 +24,12 @@ output-added = "error"
 ```
 
 To accept single findings, see [Adopt onnxgate](../guides/adopting.md)."""
+EXAMPLES = {
+    "attribute-unsupported": "of-a-newer-opset",
+    "opset-too-new": "one-too-new",
+    "optimization-mismatch": "fusion-changes-the-result",
+}
+"""Typical case of a rule, if its first one is special or long."""
 CHANGES = "changes"
 GROUPS = {
     Stage.FILE.value: "Is the file a valid, complete ONNX model?",
@@ -67,21 +73,26 @@ def _page(rule: AnyRule) -> str:
     level = f"[{rule.level.value.capitalize()}](../concepts/findings.md#level)"
     properties = f"*{level}, {rule.stage.value} stage{since}*"
     summary, _, rest = rule.page.partition("\n")
-    lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
+    lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def _example(rule_id: str) -> Iterator[str]:
+def _example(rule: AnyRule) -> Iterator[str]:
     """Yield a finding of the rule, for a changed model with both models if they are short."""
-    cases = [case for case in _list_cases(rule_id) if _findings(case, rule_id)]
+    cases = [case for case in _list_cases(rule.id) if _findings(case, rule.id)]
     if not cases:
         return
-    case = next((case for case in cases if _model(case / "model.onnxtxt")), cases[0])
+
+    def rank(case: Path) -> tuple[bool, bool, bool]:
+        has_default_level = any(line.startswith(f"{rule.level.value} ") for line in _findings(case, rule.id))
+        return EXAMPLES.get(rule.id) != case.name, not _model(case / "model.onnxtxt"), not has_default_level
+
+    case = min(cases, key=rank)
     yield from ("", "## Example", "")
     before, model = _model(case / "before.onnxtxt"), _model(case / "model.onnxtxt")
     if before and model:
         yield from ("Baseline:", "", *before, "Changed model:", "", *model)
-    yield from ("```text", _findings(case, rule_id)[0], "```", "")
+    yield from ("```text", _findings(case, rule.id)[0], "```", "")
 
 
 def _model(path: Path) -> list[str]:

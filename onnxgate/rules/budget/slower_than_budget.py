@@ -15,8 +15,9 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
     A model is slower than `slower-than-baseline` allows.
 
     ## Why it matters
-    Model and baseline run alternately on one core of the newest locked runtime. The rule applies if median and
-    quartiles of the ratio exceed the budget by more than 5 %; if only the median does, the check is undecided.
+    A slower model may miss its deadline. Model and baseline run alternately on one core of the newest locked runtime.
+    The rule applies if median and quartiles of the ratio exceed the budget by more than 5 %; if only the median does,
+    the check is undecided.
 
     ## What to do
     - Profile both models (`SessionOptions.enable_profiling = True`), and look for lost fusions and extra `Cast` or
