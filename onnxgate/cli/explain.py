@@ -20,6 +20,7 @@ from onnxgate.core.findings import Stage
 from onnxgate.core.text import join_quoted
 from onnxgate.diagnostics.log_explanation import explain_log
 from onnxgate.formats import explained_log
+from onnxgate.rules.definition import FIRST_RELEASE
 
 FORMATS = ("text", "json")
 
@@ -79,7 +80,8 @@ def _render_page(name: str) -> Iterator[str]:
         raise UsageError(f"unknown rule `{name}`", hint=_suggest_rules(name))
     rule = rules.by_id[name]
     yield click.style(rule.id, bold=True)
-    yield f"{rule.level.value} by default, stage {rule.stage.value}, since {rule.since}"
+    since = "" if rule.since == FIRST_RELEASE else f", since {rule.since}"
+    yield f"{rule.level.value} by default, stage {rule.stage.value}{since}"
     yield ""
     for line in rule.page.splitlines():
         yield click.style(line.lstrip("# "), bold=True) if line.startswith("#") else line

@@ -10,6 +10,8 @@ import msgspec
 
 from onnxgate.core.findings import Hit, Level, Stage
 
+FIRST_RELEASE = "0.1.0"
+"""Not shown as `since`."""
 Subject = TypeVar("Subject")
 CheckFunction = Callable[[Subject], Iterator[Hit]]
 

@@ -215,7 +215,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     relock(small)
     report = small.report("--static", "--against", base, status=1)
     (done,) = [each["message"] for each in report["findings"] if each["rule"] == "ignore-unused"]
-    assert done.endswith("applies to a content that no model has")
+    assert done.endswith("applies to content that no model has")
     assert any(level == "error" for level, _, _ in counted(report))
     small.run("check", "--static", "--against", merged, "--write-ignores")
     assert entry["sha256"] not in {each.get("sha256") for each in entries(small)}

@@ -9,21 +9,27 @@ from pathlib import Path
 from onnxgate import rules
 from onnxgate.core.findings import Level, Stage
 from onnxgate.evidence.lock import ModelChange
-from onnxgate.rules.definition import AnyRule
+from onnxgate.rules.definition import FIRST_RELEASE, AnyRule
 
 CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 MAX_MODEL_LINES = 12
 """Longer models of fixtures are not shown."""
 INTRODUCTION = """\
-Each finding belongs to one rule. `onnxgate explain RULE` prints its page in a terminal. Rules are errors unless another
-level is shown. Change a level to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
+`onnxgate explain RULE` prints a rule's page in a terminal. Rules are errors unless another level is shown. Set a level
+to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
 
 ```toml
 [rules]
 output-added = "error"
 ```
 
-[Adopting the gate](../guides/adopting.md) shows how to accept single findings."""
+To accept single findings, see [Adopt onnxgate](../guides/adopting.md)."""
+EXAMPLES = {
+    "attribute-unsupported": "of-a-newer-opset",
+    "opset-too-new": "one-too-new",
+    "optimization-mismatch": "fusion-changes-the-result",
+}
+"""Typical case of a rule, if its first one is special or long."""
 CHANGES = "changes"
 GROUPS = {
     Stage.FILE.value: "Is the file a valid, complete ONNX model?",
@@ -58,28 +64,35 @@ def _index() -> str:
 
 def _index_line(rule: AnyRule) -> str:
     level = "" if rule.level is Level.ERROR else f" ({rule.level.value})"
-    return f"- [{rule.id}]({rule.id}.md){level}: {rule.summary}"
+    summary = rule.summary.replace(" since the baseline", "") if _group(rule) == CHANGES else rule.summary
+    return f"- [{rule.id}]({rule.id}.md){level}: {summary}"
 
 
 def _page(rule: AnyRule) -> str:
-    level = f"{rule.level.value} ([change](../concepts/findings.md#level))"
-    properties = f"*Level: {level}. Stage: {rule.stage.value}. Since {rule.since}.*"
+    since = "" if rule.since == FIRST_RELEASE else f", since {rule.since}"
+    level = f"[{rule.level.value.capitalize()}](../concepts/findings.md#level)"
+    properties = f"*{level}, {rule.stage.value} stage{since}*"
     summary, _, rest = rule.page.partition("\n")
-    lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule.id)]
+    lines = [f"# {rule.id}", "", properties, "", summary, rest.rstrip(), "", *_example(rule)]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def _example(rule_id: str) -> Iterator[str]:
+def _example(rule: AnyRule) -> Iterator[str]:
     """Yield a finding of the rule, for a changed model with both models if they are short."""
-    cases = [case for case in _list_cases(rule_id) if _findings(case, rule_id)]
+    cases = [case for case in _list_cases(rule.id) if _findings(case, rule.id)]
     if not cases:
         return
-    case = next((case for case in cases if _model(case / "model.onnxtxt")), cases[0])
+
+    def rank(case: Path) -> tuple[bool, bool, bool]:
+        has_default_level = any(line.startswith(f"{rule.level.value} ") for line in _findings(case, rule.id))
+        return EXAMPLES.get(rule.id) != case.name, not _model(case / "model.onnxtxt"), not has_default_level
+
+    case = min(cases, key=rank)
     yield from ("", "## Example", "")
     before, model = _model(case / "before.onnxtxt"), _model(case / "model.onnxtxt")
     if before and model:
         yield from ("Baseline:", "", *before, "Changed model:", "", *model)
-    yield from ("```text", _findings(case, rule_id)[0], "```", "")
+    yield from ("```text", _findings(case, rule.id)[0], "```", "")
 
 
 def _model(path: Path) -> list[str]:

@@ -14,20 +14,18 @@ def memory_over_budget(subject: Raced) -> Iterator[Hit]:
     """
     A model uses more memory than `memory-over-baseline` allows.
 
-    Model and baseline run in fresh processes on the newest locked runtime. The rule applies if their peak memory,
-    without that of the imported runtime, exceeds the budget by more than 5 % and 4 MiB each time.
-
     ## Why it matters
-    A process that exceeds the memory of its container or device is killed.
+    A process that exceeds the memory of its container or device is killed. Peak memory is compared in fresh processes
+    on the newest locked runtime, with a margin of 5 % and 4 MiB.
 
     ## What to do
-    - Look for weights stored twice (one initializer in two types, a folded constant) and for large intermediate values.
+    - Look for weights stored twice and for large intermediate values.
     - If the model may use that much, raise `memory-over-baseline`.
     """
     if subject.measure == "memory" and subject.verdict == "over":
         yield Hit(
             subject.place,
-            f"exceeds its memory budget of {subject.budget:g} times {subject.baseline}",
+            f"exceeds its memory budget, {subject.budget:g} times that of {subject.baseline}",
             model=subject.model,
             fix="reduce its peak memory, or raise `memory-over-baseline` in its `budget`",
             on=OnRuntime(subject.runtime, f"uses {subject.figures} times as much"),

@@ -15,13 +15,13 @@ MIB = 2**20
 @rule(ModelSize, "size-over-budget", level=Level.ERROR, since="0.1.0")
 def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     """
-    A model and its external data are larger than `size-mib`.
+    A model with external data exceeds `size-mib`.
 
     ## Why it matters
-    The budget states a hard limit, such as an app download, a function package or device flash.
+    An app download, a function package or a device may have a hard size limit.
 
     ## What to do
-    - Find the largest weights; quantize them, remove duplicates, or drop unused ones.
+    - Quantize the largest weights, remove duplicates, or drop unused ones.
     - If the model may be that large, raise `size-mib`.
     """
     if subject.size_bytes > subject.budget_mib * MIB:

@@ -15,13 +15,12 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     An axis is dynamic in the source but fixed in the file.
 
     ## Why it matters
-    The model rejects other sizes or computes wrong shapes. Typical causes are `int(x.shape[0])` in `forward` and a
-    misspelled name in `dynamic_axes`. If the file declares more sizes than the exported program supports, this is a
-    warning.
+    Other sizes fail or give wrong shapes. Typical causes are `int(x.shape[0])` and a misspelled name in `dynamic_axes`.
+    If several sizes still work, this is a warning.
 
     ## What to do
-    - Keep sizes symbolic in `forward`: use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
-    - Name the axes in `dynamic_shapes`, and use an example with a size of at least 2 on each of them.
+    - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
+    - Name the axes in `dynamic_shapes`, with example sizes of at least 2.
     """
     for dim in subject.interface.lost_axes:
         message, fix = _describe_lost_axis(dim)

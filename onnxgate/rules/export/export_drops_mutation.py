@@ -15,11 +15,11 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-drops-mutation", level=Level.ERROR, since="0.1.0")
 def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     """
-    The export drops a change of the source's own state.
+    Calling the source changes its state; the export omits this.
 
     ## Why it matters
-    The exporter omits in-place updates of buffers, so only the first call of the model is correct. If a second call of
-    the source returns the same outputs, this is a warning.
+    Exporters omit in-place updates of buffers, so only the first call of the model is correct. If a second call of the
+    source returns the same outputs, this is a warning.
 
     ## What to do
     - Take the state as an input and return the new state as an output, or

@@ -17,16 +17,15 @@ _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
 def export_failed(subject: Reexport) -> Iterator[Hit]:
     """
-    A model can no longer be exported from its source.
+    The export of a model failed.
 
     ## Why it matters
     The committed file cannot be reproduced or updated.
 
     ## What to do
     - Fix the line that the finding names.
-    - A callable in `source` takes no arguments and returns `(module, args)`, or a dict with `model`, `args`, `kwargs`,
-      `input_names`, `output_names` and `dynamic_shapes`. With `dynamo: False`, the TorchScript exporter reads
-      `dynamic_axes` instead.
+    - A callable in `source` takes no arguments. For PyTorch it returns `(module, args)`, or a dict with `model`,
+      `args`, `kwargs`, `input_names`, `output_names` and `dynamic_shapes`.
     - A `command` must exit with status 0 and write the model to `{output}`.
 
     Both run in the folder of `onnxgate.toml`, with the interpreter of `[toolchain]`.

@@ -18,8 +18,8 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     PyTorch exports opset 18 and newer. If converting to an older opset fails, it keeps opset 18 and reports success.
 
     ## What to do
-    - Set `opset` in `onnxgate.toml` to an opset that the exporter writes and all targets support, or
-    - export with a `command` that converts the file and checks the result.
+    - Set `opset` in `onnxgate.toml` to one that the exporter writes and all targets support, or
+    - export with a `command` that converts the file.
     """
     nearest = subject.opsets.nearest
     for domain, requested in sorted(subject.opsets.requested.items()):

@@ -17,11 +17,11 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
     The committed weights differ from the export only by rounding.
 
     ## Why it matters
-    Exporters fold weights into each other, and another machine may round the last bits differently. Floats at most 4
-    ULP apart count as equal, so the file is not stale.
+    Exporters fold weights, and machines round the last bits differently. Floats at most 4 ULP apart count as equal, so
+    the file is not stale.
 
     ## What to do
-    Nothing. To commit the bytes that this machine writes, run `onnxgate export MODEL`.
+    Nothing. To commit the weights that this machine computes, run `onnxgate export MODEL`.
     """
     if subject.committed.differences or not subject.committed.rounded:
         return

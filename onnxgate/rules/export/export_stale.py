@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
@@ -18,10 +19,10 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
 
     ## Why it matters
     The deployed model is not the one that the source describes. Names of intermediate values, default attributes,
-    metadata and the IR version do not count.
+    metadata and the IR version are not compared.
 
     ## What to do
-    - Export and lock the model: `onnxgate export MODEL`, then `onnxgate lock MODEL`.
+    - Run `onnxgate export MODEL`, then `onnxgate lock MODEL`.
     - If the file is right, correct the source.
     - If `toolchain-drift` is reported too, export with the locked versions.
     """
@@ -29,9 +30,10 @@ def export_stale(subject: Reexport) -> Iterator[Hit]:
         return
     shown = "; ".join(subject.committed.differences[:MAX_SHOWN])
     more = len(subject.committed.differences) - MAX_SHOWN
+    model = shlex.quote(subject.model)
     yield Hit(
         subject.place,
         f"differs from the export of `{subject.source}`: {shown}" + (f"; and {more} more" if more > 0 else ""),
         model=subject.model,
-        fix=f"run `onnxgate export {subject.model}`, then `onnxgate lock {subject.model}`",
+        fix=f"run `onnxgate export {model}`, then `onnxgate lock {model}`",
     )

@@ -17,11 +17,11 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
     Exporting the same source twice writes two different models.
 
     ## Why it matters
-    The committed file cannot be reproduced. The second export runs with other random seeds and from another folder;
-    names of values, metadata and rounding do not count.
+    The committed file cannot be reproduced. The second export uses other seeds and another folder. Names of values,
+    metadata and rounding are not compared.
 
     ## What to do
-    - Load weights instead of initializing them randomly, or set the seed in the source.
+    - Load the weights, or set the seed in the source.
     - Sort the results of `set` and `os.listdir`.
     - Do not write timestamps or paths into the model.
     """

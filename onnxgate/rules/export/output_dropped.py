@@ -18,9 +18,8 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     The exported file lacks an output of the source.
 
     ## Why it matters
-    Exporters omit `None`, values that are not tensors and dictionary keys, so callers get the wrong output by position
-    or by key. A missing name or tensor is an error, a moved or unnamed output a warning, and a `None` at the end a
-    note.
+    Exporters omit values that are not tensors, and dictionary keys, so callers get the wrong output. A missing name or
+    tensor is an error, a moved or renamed output a warning, and a value omitted at the end a note.
 
     ## What to do
     Return a tuple of tensors, and name each of them in `output_names`.

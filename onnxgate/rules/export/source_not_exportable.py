@@ -22,10 +22,9 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     A source contains code that its exporter cannot convert.
 
     ## Why it matters
-    Some exporters raise an error for a branch on values. Others trace one example: they keep one side of an `if`, and
-    turn `.item()`, `int(...)` and Python arguments into constants, so that other inputs give wrong results.
-
-    Constants that do not depend on the inputs are warnings or notes.
+    Some exporters raise an error for a branch on values. Others keep one side of an `if`, and turn `.item()`,
+    `int(...)` and Python arguments into constants, so that other inputs give wrong results. A constant that does not
+    depend on the inputs is a warning or note.
 
     ## What to do
     - Branch with `torch.where` or `torch.cond`, and compute with tensors.

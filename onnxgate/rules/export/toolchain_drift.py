@@ -12,15 +12,15 @@ from onnxgate.rules.definition import rule
 @rule(ToolchainState, "toolchain-drift", level=Level.WARNING, since="0.1.0")
 def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
     """
-    The versions of packages in the export toolchain do not match `onnxgate.lock`.
+    The installed export packages do not match `onnxgate.lock`.
 
     ## Why it matters
-    A different exporter version may write a different graph. If it does, `export-stale` reports the error, and this
-    warning names a likely cause. Local version suffixes are ignored: `2.13.0+cpu` equals `2.13.0`.
+    Another version may write another graph, which is reported as `export-stale`. Local suffixes are ignored:
+    `2.13.0+cpu` equals `2.13.0`.
 
     ## What to do
     - Install the locked versions, or
-    - move to the installed ones: run `onnxgate export --check` to see what changes, then `onnxgate lock`.
+    - run `onnxgate export --check` to see what the installed ones change, then `onnxgate lock`.
     """
     if subject.drift:
         drift = sorted(subject.drift.items())
@@ -28,9 +28,10 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
             f"{name} {f'{present} is' if present else 'is not'} installed ({locked} is locked)"
             for name, (locked, present) in drift
         ]
+        requirements = " ".join(f"{name}=={locked}" for name, (locked, _) in drift)
         yield Hit(
             subject.place,
             f"the toolchain does not match the lock: {', '.join(words)}",
-            fix=f"install {' '.join(f'{name}=={locked}' for name, (locked, _) in drift)}",
+            fix=f"install `{requirements}` in the toolchain's environment",
             identity=" ".join(name for name, _ in drift),
         )

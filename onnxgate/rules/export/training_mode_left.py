@@ -15,10 +15,9 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
     An exported model contains a node in training mode.
 
     ## Why it matters
-    `Dropout` in training mode returns random values, and `BatchNormalization` normalizes by the current batch. ONNX
-    Runtime removes such a `Dropout` at its default optimization level, so the problem shows only elsewhere.
-
-    A module that is returned in `train()` mode is reported as a note. It is exported and compared in `eval()` mode.
+    `Dropout` returns random values, and `BatchNormalization` normalizes by the current batch. By default, ONNX Runtime
+    removes such a `Dropout`; other engines keep it. For a module in `train()` mode, this is a note; it is exported in
+    `eval()` mode.
 
     ## What to do
     - Return the module after `.eval()`.

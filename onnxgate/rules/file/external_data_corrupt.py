@@ -16,14 +16,12 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     External data is truncated, oversized or a Git LFS pointer.
 
     ## Why it matters
-    Runtimes reject data that is too short. If a Git LFS pointer is long enough for small tensors, ONNX Runtime computes
-    with garbage.
-
-    If the pointer refers to the locked content, this is a note, and the model is not run.
+    Runtimes reject data that is too short, but may read the text of a Git LFS pointer as small weights. For a pointer
+    to the locked content, this is a note, and the model is not run.
 
     ## What to do
-    - Fetch the data: `git lfs pull`, or
-    - export the model again, and commit the model together with its data.
+    - Fetch the data with `git lfs pull`, or
+    - export the model again, and commit it together with its data.
     """
     locked = {data.location: data.sha256 for data in subject.locked.external} if subject.locked is not None else {}
     folder = (subject.git_path or subject.path).rpartition("/")[0]

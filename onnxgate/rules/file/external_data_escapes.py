@@ -14,15 +14,14 @@ from onnxgate.rules.file._external_data import describe_tensors, group_external_
 @rule(ModelFile, "external-data-escapes", level=Level.ERROR, since="0.1.0")
 def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model stores weights in a file outside its own folder.
+    A model stores weights outside its own folder.
 
     ## Why it matters
-    ONNX Runtime 1.24 and later refuse to load such a file; earlier releases read any file that the model names. The
-    data is left behind when the model is moved.
+    ONNX Runtime 1.24 and later refuse to load the model, and the data is left behind when the model is moved.
 
     ## What to do
-    - Run `onnxgate fix MODEL`: it moves data of the repository into the model, or
-    - save the model with its data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+    - Run `onnxgate fix MODEL` to move data from the repository into the model, or
+    - save both in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
       location="model.onnx.data")`.
     """
     for fault in group_external_faults(subject.external, "escapes"):
@@ -30,7 +29,7 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
             subject.place,
             f"stores weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})",
             model=subject.path,
-            fix="save the model with its data in the same folder, or run "
-            f"`onnxgate fix {shlex.quote(subject.path)}` to move data of the repository into the model",
+            fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to move data from the repository into the model, "
+            "or save the model with its data in the same folder",
             identity=fault.location,
         )

@@ -16,12 +16,11 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     The external data file of a model is missing.
 
     ## Why it matters
-    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default; the file is easily forgotten,
-    ignored by git or left behind by a rename.
+    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default.
 
     ## What to do
     - Commit the data file under the name that the model refers to, or
-    - export with `external_data=False`, which writes a single file (up to 2 GiB).
+    - export a single file (up to 2 GiB) with `external_data=False`.
     """
     for fault in group_external_faults(subject.external, "missing"):
         yield Hit(

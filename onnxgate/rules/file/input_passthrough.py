@@ -16,14 +16,12 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     A graph input is also a graph output.
 
     ## Why it matters
-    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes when the array is reused.
-    Other releases return a copy.
-
-    This is an error if a locked release is affected, and a warning otherwise.
+    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes with it. If no locked release
+    does this, the finding is a warning.
 
     ## What to do
     - In PyTorch, return `x.clone()` instead of `x`, or
-    - insert an `Identity` node: `onnxgate fix --unsafe MODEL` (the output gets a new name), or
+    - run `onnxgate fix --unsafe MODEL`, which inserts an `Identity` node and renames the output, or
     - remove the output.
     """
     affected = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, follows_from, mask_numbers
@@ -18,8 +19,9 @@ RULES_BY_SUBJECT = {
 }
 """Topic of the fault -> rules of the support stage that report it per release."""
 
+DEFAULT_FIX = "export the model again; if the exporter wrote this, try another opset"
 _FIXES = {
-    "output shape": "run `onnxgate fix` to fill in the inferred shape, or export the model with it",
+    "output shape": "run `onnxgate fix {model}` to fill in the inferred shape, or export the model with it",
     "input shape": "export the model with the rank of the input and with names for dynamic axes",
 }
 
@@ -31,11 +33,10 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     Runtimes may refuse the model or interpret it differently. If all known releases load it, this is a warning.
-    `onnx.checker.check_model(path, full_check=True)` finds most of these problems too.
 
     ## What to do
     - Look at the named node: usually its opset is too old, or it was edited by hand.
-    - Export the model again at an opset that the exporter supports.
+    - Export the model again, if necessary at another opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """
     fault = subject.graph.invalid
@@ -47,7 +48,7 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
-        fix=_FIXES.get(fault.about, "export the model again; if the exporter wrote this, try another opset"),
+        fix=_FIXES.get(fault.about, DEFAULT_FIX).format(model=shlex.quote(subject.path)),
         level=Level.WARNING if fault.harmless else None,
         relations=follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
         identity=fault.about or mask_numbers(fault.node),

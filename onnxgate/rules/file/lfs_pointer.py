@@ -12,13 +12,11 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "lfs-pointer", level=Level.ERROR, since="0.1.0")
 def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model file is a Git LFS pointer; its content was not fetched.
+    A model file is a Git LFS pointer (content not fetched).
 
     ## Why it matters
-    Runtimes reject it with `Protobuf parsing failed`. `actions/checkout` fetches only pointers by default.
-
-    If the pointer refers to the locked content, this is a note: the model is checked with the facts in the lock, but it
-    is not run.
+    Runtimes reject it with `Protobuf parsing failed`. By default, `actions/checkout` fetches only pointers. For a
+    pointer to the locked content, this is a note: the model is checked with data from the lock, but not run.
 
     ## What to do
     - Run `git lfs pull --include "models/classifier.onnx"`.

@@ -15,13 +15,13 @@ MISSING = "not there"
 @rule(ModelFile, "not-a-model", level=Level.ERROR, since="0.1.0")
 def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     """
-    A model file is not an ONNX model, or is truncated.
+    A model file is missing, truncated or not an ONNX model.
 
     ## Why it matters
-    Runtimes report HTML pages, archives, checkpoints and truncated downloads alike: `Protobuf parsing failed`.
+    Runtimes reject other or truncated files with `Protobuf parsing failed`.
 
     ## What to do
-    - Commit the model itself. Download a truncated file again.
+    - Commit the complete model.
     - If the file is not meant to be a model, add it to `exclude` in `onnxgate.toml`.
     """
     if not subject.other_type:

@@ -13,16 +13,15 @@ from onnxgate.rules.definition import rule
 @rule(ModelFile, "path-leaked", level=Level.WARNING, since="0.1.0")
 def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     """
-    Metadata contains a path in a user's home folder.
+    Metadata contains a path in a home folder.
 
     ## Why it matters
-    PyTorch records source lines with absolute paths in each node. A published model then reveals an account name, and
-    exports from different folders differ. Paths under `/home/NAME`, `/Users/NAME` and `C:\\Users\\NAME` are reported;
-    `/root`, `/app` and `/home/runner` are not.
+    PyTorch records absolute source paths in each node. They reveal an account name, and make exports from different
+    folders differ.
 
     ## What to do
-    - Run `onnxgate fix MODEL`, which removes the paths, or
-    - export through a `source`: onnxgate makes the paths relative to the repository.
+    - Run `onnxgate fix MODEL`, which shortens the paths, or
+    - configure a `source` and run `onnxgate export MODEL`, which makes the paths relative.
     """
     if not subject.graph.leaked_paths:
         return
@@ -32,5 +31,6 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
         subject.place,
         f"contains a path in a home folder in its metadata: `{first}`{more}",
         model=subject.path,
-        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to remove it, or export through a `source`",
+        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten it, "
+        "or configure a `source` and export the model again",
     )

@@ -15,7 +15,7 @@ def ignore_expired(subject: IgnoreUse) -> Iterator[Hit]:
     The `until` date of an `[[ignore]]` entry has passed.
 
     ## Why it matters
-    The entry no longer applies, so the finding that it accepted counts again.
+    The finding that it accepted is reported again.
 
     ## What to do
     - Fix the finding and remove the entry, or

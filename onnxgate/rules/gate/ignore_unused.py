@@ -14,20 +14,18 @@ def ignore_unused(subject: IgnoreUse) -> Iterator[Hit]:
     """
     An `[[ignore]]` entry matches no finding.
 
-    It is a note if the entry applies only to one content (`sha256`) or to listed findings (`fingerprints`).
-
     ## Why it matters
-    The entry would hide the next finding of its kind without review.
+    The entry would hide a future finding. If it lists `sha256` or `fingerprints`, this is a note.
 
     ## What to do
-    Remove the entry. Entries that `onnxgate check --write-ignores` created are removed by the same command.
+    Remove the entry. `onnxgate check --write-ignores` removes entries that it created.
     """
     identity = f"{subject.rule} {subject.model} {subject.sha256}"
     name = f"the `[[ignore]]` entry of `{subject.rule}` for `{subject.model}`"
     if subject.is_spent:
         reason = "no longer matches a finding"
         if subject.sha256 and not subject.content_there:
-            reason = "applies to a content that no model has"
+            reason = "applies to content that no model has"
         fix = "remove the entry, or run `onnxgate check --write-ignores`" if subject.listed else "remove the entry"
         yield Hit(subject.place, f"{name} {reason}", fix=fix, level=Level.NOTE, identity=identity)
     elif subject.stage_ran and subject.used and subject.resolved:

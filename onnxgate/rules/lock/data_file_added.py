@@ -20,11 +20,11 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     Deployments that copy only the `.onnx` file break. Since PyTorch 2.9, `torch.onnx.export` writes weights to
-    `model.onnx.data` by default, even for small models.
+    `model.onnx.data` by default.
 
     ## What to do
-    - Export a single file with `external_data=False` (up to 2 GiB), or keep the old file name.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Run `onnxgate fix MODEL` to move the data into the model (up to 2 GiB), or keep the old file name.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())
     if new:

@@ -23,13 +23,12 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     A model uses operators of a new domain.
 
     ## Why it matters
-    Only ONNX Runtime has `com.microsoft`; other domains need a library. `com.microsoft.nchwc` means that an optimized
-    model was saved, which runs only on similar machines. `ai.onnx.ml` is a warning: small builds and many engines lack
-    it.
+    Only ONNX Runtime has `com.microsoft`; other domains need a library. `com.microsoft.nchwc` occurs in optimized
+    models, which run only on similar machines. For `ai.onnx.ml`, this is a warning.
 
     ## What to do
     - Export without these operators, and commit the model before optimization.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"
@@ -39,7 +38,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
             fix += ", or deploy the library that registers them"
         yield create_breaking_hit(
             subject,
-            f"uses {quote_names(operators)} of domain `{domain}`; it used none of this domain {subject.baseline}",
+            f"uses {quote_names(operators)} of domain `{domain}`; it did not use this domain {subject.baseline}",
             fix,
             identity=f"{domain} {' '.join(operators)}",
             level=Level.WARNING if domain == STANDARD_DOMAIN else None,

@@ -16,12 +16,12 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
     A required input was added since the baseline.
 
     ## Why it matters
-    Existing callers get `Required inputs ([…]) are missing from input feed`. Typically a constant became an argument,
-    or the export passes an optional argument of `forward`.
+    Existing callers get `Required inputs ([…]) are missing from input feed`. Often a constant became an argument of
+    `forward`.
 
     ## What to do
-    - Export without the new argument, or give the input a default: an initializer of the same name.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Export without the argument, or add an initializer of that name as its default.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
     inputs = {value.name for value in subject.after.inputs}

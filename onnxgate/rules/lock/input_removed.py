@@ -16,12 +16,12 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
     An input was removed since the baseline.
 
     ## Why it matters
-    Callers that still pass the input get `Invalid input name`. Exporters and optimizers remove inputs that no node
-    reads, such as `token_type_ids`. Removing an input that had a default is a warning.
+    Callers that still pass the input get `Invalid input name`. Exporters remove inputs that no node reads, such as
+    `token_type_ids`. For an input with a default, this is a warning.
 
     ## What to do
-    - Keep the unused input, for example with an `Identity` node whose output is not used.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Keep the input, for example with an `Identity` node whose output is unused.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for single in match_inputs(subject).removed:
         name = single.value.name

@@ -13,17 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs
 @rule(ModelChange, "input-renamed", level=Level.ERROR, since="0.1.0")
 def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input of a model was renamed since the baseline.
+    An input was renamed since the baseline.
 
     ## Why it matters
-    The old name fails with `Required inputs ([…]) are missing from input feed`. Without `input_names`, exporters use or
-    generate other names.
-
-    Inputs of equal type and shape count as renamed if they have the same position, or if no other input matches.
+    The old name fails with `Required inputs ([…]) are missing from input feed`. Exporters generate names if
+    `input_names` is not set.
 
     ## What to do
     - Export with the old name in `input_names`.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:

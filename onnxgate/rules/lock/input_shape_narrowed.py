@@ -26,15 +26,13 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     An input accepts fewer shapes than at the baseline.
 
     ## Why it matters
-    Other batch sizes, lengths or image sizes fail with `Got invalid dimensions for input`. Exporters fix axes that are
-    not declared as dynamic.
+    Other sizes fail with `Got invalid dimensions for input`. Exporters fix axes that are not declared as dynamic.
 
-    Axes of one name must have equal sizes, so a newly shared name is reported too (a warning if the axes had no names).
+    A newly shared axis name is reported too, because these axes must have equal sizes (a warning if they had no names).
 
     ## What to do
-    - Declare the axis in `dynamic_shapes` (`dynamic_axes` for the TorchScript exporter), with an example size of at
-      least 2.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Declare the axis in `dynamic_shapes` (TorchScript exporter: `dynamic_axes`), with an example size of at least 2.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     pairs = match_fed_inputs(subject)
     for pair in filter(is_narrowed, pairs):

@@ -16,12 +16,11 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
     The type of an input changed since the baseline.
 
     ## Why it matters
-    Runtimes do not cast inputs: an array of the old type fails with `Unexpected input data type`. Typical causes are a
-    conversion to float16 and an example with a different integer type.
+    An array of the old type fails with `Unexpected input data type`. A typical cause is a conversion to float16.
 
     ## What to do
-    - Keep the input type and cast inside the model (`keep_io_types=True` in float16 converters).
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Keep the type and cast inside the model (`keep_io_types=True` in float16 converters).
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_fed_inputs(subject):
         if not is_accepted_type(pair.before.type, pair.after.type):

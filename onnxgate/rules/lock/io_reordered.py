@@ -21,15 +21,15 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
 def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     """
-    The order of the inputs or outputs of a model changed since the baseline.
+    The order of inputs or outputs changed since the baseline.
 
     ## Why it matters
-    Many callers use positions, as in `session.run(None, …)[0]`. If types and shapes match, nothing fails, and scores
-    are read as boxes.
+    Callers that use positions, such as `session.run(None, …)[0]`, get the wrong output. If types and shapes match,
+    there is no error.
 
     ## What to do
-    - Restore the order in `input_names`, `output_names` and `forward`; append new outputs at the end.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Restore the order in `forward`, `input_names` and `output_names`; append new outputs at the end.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
     if is_reordered(inputs):

@@ -18,11 +18,10 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     A model uses an IR version that `ir-version` does not allow.
 
     ## Why it matters
-    A runtime refuses a file whose IR version is newer than the runtime supports. Exporters write the newest IR version
-    of the installed `onnx` package.
+    Runtimes refuse newer IR versions. Exporters write the newest one that the installed `onnx` knows.
 
     ## What to do
-    - Run `onnxgate fix MODEL`: it lowers the IR version if the model needs no newer one, or
+    - Run `onnxgate fix MODEL` to lower the IR version, or
     - set it before saving: `model.ir_version = 10`, or
     - change `ir-version` in `onnxgate.toml`.
     """
@@ -33,8 +32,9 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
         return
     yield Hit(
         subject.place if subject.entry is not None else subject.ir_place,
-        f"uses IR version {version}; `{subject.ir_place.path}` pins `{pinned}`",
+        f"uses IR version {version}; `{subject.ir_place.path}` requires `{pinned}`",
         model=path,
-        fix=f"save it with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), or change the pin",
+        fix=f"save it with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), "
+        "or change `ir-version`",
         identity=str(version),
     )

@@ -12,14 +12,13 @@ from onnxgate.rules.definition import rule
 @rule(LockConfigComparison, "lock-stale", level=Level.ERROR, since="0.1.0")
 def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     """
-    `onnxgate.lock` does not match targets, toolchain or models of `onnxgate.toml`.
+    `onnxgate.lock` does not match `onnxgate.toml`.
 
     ## Why it matters
-    Models are checked against the locked runtimes, so a stale lock checks requirements that have changed. A newer
-    release of a runtime does not make the lock stale.
+    Models are checked on the locked runtimes, not on those that the config now requires.
 
     ## What to do
-    Run `onnxgate lock` and commit the lock. Versions that still satisfy the config stay pinned.
+    Run `onnxgate lock` and commit the lock. Versions that satisfy the config stay pinned.
     """
     for difference in subject.differences:
         # Without an identity, because it cannot be ignored: several differences are numbered.

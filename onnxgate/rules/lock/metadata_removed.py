@@ -16,12 +16,12 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     A metadata key was removed since the baseline.
 
     ## Why it matters
-    Programs that read class names, sample rates or vocabularies from the metadata fail. Exporters do not write such
-    keys, and optimizers drop them.
+    Programs that read class names, sample rates or vocabularies from the metadata fail. Exporters and optimizers drop
+    such keys.
 
     ## What to do
-    - Add the key in the export script, to `model.metadata_props`.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Add the key to `model.metadata_props` in the export script.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     remaining = set(subject.after.metadata_keys)
     removed = sorted({key for key in subject.before.metadata_keys if key not in remaining})

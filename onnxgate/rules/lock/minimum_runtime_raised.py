@@ -17,14 +17,12 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     A model needs a newer ONNX Runtime than at the baseline.
 
     ## Why it matters
-    Older deployments refuse the model. Newer exporters write newer opsets and IR versions even if the model does not
-    need them.
-
-    If every release in the supported range of a target still loads the model, this is a note.
+    Older deployments refuse the model. If the model still loads on all releases that the targets require, this is a
+    note.
 
     ## What to do
     - Export at the previous opset and IR version, or
-    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     minimum = subject.minimum
     if minimum is None:
@@ -53,5 +51,5 @@ def _describe_minimum(minimum: MinimumRelease, baseline: str) -> str:
     if not _is_raised(minimum):
         return f"is predicted to load on fewer releases of onnxruntime than {baseline}"
     if not minimum.after:
-        return f"is predicted to load on no known release of onnxruntime; it needed {minimum.before} {baseline}"
+        return f"is predicted not to load on any known release of onnxruntime; it needed {minimum.before} {baseline}"
     return f"is predicted to need onnxruntime {minimum.after}; {minimum.before} was enough {baseline}"

@@ -21,8 +21,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     A model or its external data differs from `onnxgate.lock`.
 
     ## Why it matters
-    A diff of a binary file shows nothing. The diff of the lock shows which inputs, outputs, opsets and operators
-    changed, so the lock must change together with the model.
+    A binary diff is unreadable. The lock's diff shows which inputs, outputs, opsets and operators changed.
 
     ## What to do
     - If the change is intended, run `onnxgate lock MODEL` and commit both files.

@@ -13,13 +13,13 @@ from onnxgate.rules.lock._changes import create_note_hit, limit_list
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
 def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The operators of a model, or their counts, changed since the baseline.
+    The operators or their counts changed since the baseline.
 
     ## Why it matters
-    It distinguishes a changed architecture or exporter from new weights.
+    New weights do not change operators; another architecture or exporter does.
 
     ## What to do
-    Nothing if the change is intended. If only the weights should have changed, compare the toolchain versions.
+    Nothing if it is intended. If only the weights should have changed, compare the toolchain versions.
     """
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:

@@ -12,16 +12,15 @@ from onnxgate.rules.definition import rule
 @rule(ModelLockComparison, "opset-mismatch", level=Level.ERROR, since="0.1.0")
 def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model does not import the opset version that `opset` in `onnxgate.toml` pins.
+    A model does not import the opset that `opset` pins.
 
     ## Why it matters
-    The default opset of an exporter changes with upgrades. A pinned opset stays within the versions that the runtimes
-    support.
+    An exporter's default opset changes with upgrades, and may become newer than the runtimes support.
 
     ## What to do
     - Export the model at the pinned opset, or
-    - run `onnxgate fix MODEL`, which converts the model and verifies that it computes the same, or
-    - change the pin.
+    - run `onnxgate fix MODEL`, which converts the model and verifies its outputs, or
+    - change `opset` in `onnxgate.toml`.
     """
     place = subject.place if subject.entry is not None else subject.opset_place
     for domain, pinned in sorted(subject.pinned_opsets.items()):
@@ -31,6 +30,6 @@ def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
                 place,
                 f"imports opset {version} of `{domain}`; `{subject.opset_place.path}` pins {pinned}",
                 model=subject.facts.path,
-                fix=f"export it at opset {pinned}, or change the pin",
+                fix=f"export it at opset {pinned}, or change `opset`",
                 identity=f"{domain} {version}",
             )

@@ -16,12 +16,10 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     An output was added since the baseline.
 
     ## Why it matters
-    Callers that request outputs by name are not affected; callers that unpack all outputs get one more. A new output
-    before existing ones is reported as `io-reordered`.
+    Callers that unpack all outputs get one more. If it precedes existing outputs, `io-reordered` is reported instead.
 
     ## What to do
-    Nothing if the output is intended. Otherwise remove it from the export, because an unused output costs time in each
-    run.
+    Nothing if it is intended. Otherwise remove the output, because computing it takes time.
     """
     moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:

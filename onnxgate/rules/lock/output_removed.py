@@ -20,7 +20,7 @@ def output_removed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export with the output.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for single in match_outputs(subject).removed:
         name = single.value.name

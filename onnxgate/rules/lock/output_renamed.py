@@ -13,17 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-renamed", level=Level.ERROR, since="0.1.0")
 def output_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output of a model was renamed since the baseline.
+    An output was renamed since the baseline.
 
     ## Why it matters
-    Callers that request the old name get `Invalid output name`. Without `output_names`, `torch.onnx.export` names an
-    output after the last operation (`add_3`), which changes with the code and the exporter.
-
-    Outputs of equal type and shape count as renamed if they have the same position, or if no other output matches.
+    Callers that request the old name get `Invalid output name`. Without `output_names`, PyTorch names an output after
+    its last operation (`add_3`), which changes with the code and the exporter.
 
     ## What to do
     - Export with the old name in `output_names`.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_outputs(subject).pairs:
         if pair.renamed:

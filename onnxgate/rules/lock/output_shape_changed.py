@@ -22,15 +22,15 @@ UNKNOWN_SHAPE = "unknown"
 @rule(ModelChange, "output-shape-changed", level=Level.ERROR, since="0.1.0")
 def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The shape of an output changed, or a fixed size became dynamic.
+    The shape of an output changed since the baseline.
 
     ## Why it matters
-    Callers index axes, split channels and count classes; another rank or size breaks them or silently changes results.
-    A fixed size that became dynamic is a warning: callers that allocate the output no longer know its size.
+    Callers that index axes or count classes fail or return wrong results. A fixed size that became dynamic is a
+    warning.
 
     ## What to do
-    - Export the old shape: keep the squeezed axis, or declare the static size.
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Export the old shape: keep the axis, or declare a fixed size.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:

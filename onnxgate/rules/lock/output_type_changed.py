@@ -16,13 +16,12 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     The type of an output changed since the baseline.
 
     ## Why it matters
-    C, C++ and C# callers interpret the bytes as the old type and read garbage; Python callers get a different
-    precision. A list of maps instead of a tensor (`ZipMap` of the scikit-learn converter) breaks every caller.
+    C, C++ and C# callers may read the bytes as the old type. A list of dictionaries instead of a tensor (scikit-learn's
+    `ZipMap`) breaks every caller.
 
     ## What to do
-    - Keep the output type and cast inside the model (`keep_io_types=True` in float16 converters, `zipmap=False` in the
-      scikit-learn converter).
-    - Or adapt all callers, and paste the entry that `onnxgate check --show-ignores` prints.
+    - Keep the type: `keep_io_types=True` in float16 converters, `zipmap=False` in the scikit-learn converter.
+    - To accept the change: `onnxgate check --show-ignores`.
     """
     for pair in match_outputs(subject).pairs:
         if not is_accepted_type(pair.after.type, pair.before.type):

@@ -20,10 +20,10 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     A model is at least 10 % and 1 KiB larger.
 
     ## Why it matters
-    Common causes are another precision, duplicated weights and data that only training needs. External data counts too.
+    Common causes are another precision and duplicated weights.
 
     ## What to do
-    Nothing if the growth is intended. To enforce a limit, set `size-mib` in the model's `budget`.
+    Nothing if it is intended. To enforce a limit, set `size-mib` in the model's `budget`.
     """
     was, now = total_size_bytes(subject.before), total_size_bytes(subject.after)
     if was and now and 10 * now >= 11 * was and now - was >= KIB:

@@ -13,14 +13,14 @@ from onnxgate.rules.definition import rule
 @rule(ModelLockComparison, "unlocked-model", level=Level.ERROR, since="0.1.0")
 def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
     """
-    A model of the project has no entry in `onnxgate.lock`.
+    A model has no entry in `onnxgate.lock`.
 
     ## Why it matters
-    Changes of an unlocked model go unnoticed: the lock records its inputs, outputs, opsets and operators.
+    Changes to its inputs, outputs, opsets and operators go unnoticed.
 
     ## What to do
     - Run `onnxgate lock MODEL`, and commit the lock together with the model.
-    - If the file is not a model of the project, such as test data, add it to `exclude` in `onnxgate.toml`.
+    - If the file is not a model of the project, add it to `exclude` in `onnxgate.toml`.
     """
     if subject.entry is None:
         path = subject.facts.path

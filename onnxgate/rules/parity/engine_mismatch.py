@@ -13,18 +13,15 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
 def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs of an engine other than ONNX Runtime differ from those of the source or of ONNX Runtime.
-
-    The reference is the source. Without a source, it is the newest ONNX Runtime among the targets, or another engine if
-    no target requires ONNX Runtime.
+    Another engine's outputs differ from the source or ONNX Runtime.
 
     ## Why it matters
-    Results measured elsewhere are not valid on this engine. Without a source, it is compared with the newest ONNX
-    Runtime of the targets, or another engine.
+    Results measured elsewhere are not valid on this engine. Without a source, the reference is the newest ONNX Runtime
+    of the targets, or another engine.
 
     ## What to do
-    - For a known limit of the engine, change the model, or remove the target from its `targets`.
-    - Otherwise replace the first differing node, or narrow the target to releases that agree.
+    - Replace the first differing node, or narrow the target to releases that agree.
+    - For a known limit of the engine, remove the target from the model's `targets`.
     - To accept the difference, set the model's `tolerance`.
     """
     by_source = subject.reference == "the source"

@@ -13,17 +13,16 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "optimization-mismatch", level=Level.ERROR, since="0.1.0")
 def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The graph optimizer of a runtime changes the outputs of a model.
-
-    The rule applies to models without a source; with one, each optimization level is compared with the source.
+    The graph optimizer of a runtime changes the outputs.
 
     ## Why it matters
-    Optimization is on by default, so a wrong fusion affects every deployment.
+    Optimization is on by default, so a wrong fusion affects every deployment. With a `source`, each optimization level
+    is compared with the source instead.
 
     ## What to do
     - Lower the session's optimization level, or
     - narrow the target to releases that agree, or
-    - set the model's `tolerance`, if the difference is acceptable.
+    - set the model's `tolerance` if the difference is acceptable.
     """
     fix = "lower the session's optimization level"
     yield from create_mismatch_hits(subject, "optimization", "between optimization levels `all` and `disabled`", fix)

@@ -15,19 +15,16 @@ from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst, 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
 def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     """
-    A quantized model differs more from its float model than allowed.
-
-    Signal-to-noise ratio, cosine similarity and the share of rows with the same largest element are compared with the
-    recorded values (`onnxgate lock --measure`), or with 20 dB, 0.99 and 98 %.
+    A quantized model differs too much from its float model.
 
     ## Why it matters
-    Quantization tools report success even if they clip real values.
+    Quantization tools report success even if they clip real values. Signal-to-noise ratio, cosine similarity and top-1
+    agreement must reach the values recorded in the lock, or 20 dB, 0.99 and 98 %.
 
     ## What to do
-    - For clipped layers, calibrate with realistic inputs.
-    - Otherwise quantize per channel, or keep the named layers in float.
-    - If the loss is acceptable, record it: `onnxgate lock --measure MODEL`.
-    - Configure real `inputs` in `onnxgate.toml`.
+    - Configure real `inputs` in `onnxgate.toml`, and calibrate clipped layers with realistic data.
+    - Quantize per channel, or keep the named layers in float.
+    - To accept the loss, record it: `onnxgate lock --measure MODEL`.
     """
     mismatches = find_mismatches(subject)
     if subject.pair != "quantized" or not mismatches:

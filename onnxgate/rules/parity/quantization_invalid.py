@@ -14,13 +14,12 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     """
     A scale or zero point of a quantized operator is invalid.
 
-    A scale is 0, infinite or NaN, a zero point has the wrong type, or the number of scales is wrong.
-
     ## Why it matters
-    A scale of 0 saturates every value or makes every weight 0, without an error.
+    A scale of 0 destroys all values without an error. Infinite or NaN scales, wrong types and wrong numbers of scales
+    are reported too.
 
     ## What to do
-    - Quantize the model again with calibration data that reaches the named node.
+    - Quantize the model again with realistic calibration data.
     - If the tensor is always 0, keep the node in float.
     """
     for bad in subject.graph.quantization:
@@ -30,7 +29,7 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
             f"{node} has invalid quantization: {bad.what}",
             model=subject.path,
             node=bad.node,
-            fix="quantize the model again with data that reaches this node, or keep the node in float",
+            fix="quantize the model again with realistic calibration data, or keep the node in float",
             relations=() if bad.kind == "value" else follows_from("invalid-model"),
             identity=f"{bad.operator} {mask_numbers(bad.node)} {bad.kind}",
         )

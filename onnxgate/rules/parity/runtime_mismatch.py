@@ -13,17 +13,16 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
 def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs of a model on one runtime differ from those on the newest one.
-
-    The rule applies to models without a source; with one, each runtime is compared with the source.
+    A runtime's outputs differ from those of the newest one.
 
     ## Why it matters
-    An upgrade or rollback of the runtime changes results without an error.
+    Upgrading the runtime changes results without an error. With a `source`, each runtime is compared with the source
+    instead.
 
     ## What to do
     - Narrow the target to releases that agree, or replace the first differing node.
-    - Set the model's `tolerance`, if the difference is acceptable.
     - Configure a `source` to find out which release is right.
+    - To accept the difference, set the model's `tolerance`.
     """
     fix = "narrow the target to releases that agree"
     yield from create_mismatch_hits(subject, "runtime", f"from {subject.reference}", fix)

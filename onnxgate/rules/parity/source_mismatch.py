@@ -14,9 +14,7 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
 def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs of a model differ from those of its source.
-
-    Each element must satisfy `|a - b| <= atol + rtol * |b|`, where `b` is the source's value.
+    The outputs differ from those of the source.
 
     ## Why it matters
     The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale; if one
@@ -25,7 +23,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     ## What to do
     - With the default tolerance, measure the source's rounding: `onnxgate lock --measure MODEL`.
     - Export the model again; look for branches on values and modules in training mode.
-    - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model or, by name, for one output.
+    - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model.
     """
     mismatches = find_mismatches(subject)
     not_finite = ["output-not-finite"] if all(mismatch.metric == "not finite" for mismatch in mismatches) else []

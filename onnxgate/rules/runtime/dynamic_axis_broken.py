@@ -25,7 +25,7 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     The size of the example input is hard-coded in the graph, often in a `Reshape`.
 
     ## What to do
-    - Export with an example whose batch size is at least 2, and declare the axis in `dynamic_shapes`.
+    - Declare the axis in `dynamic_shapes`, and export with an example size of at least 2.
     - Compute shapes from tensors (`x.shape[0]`, `-1`) instead of constants.
     - If the size is meant to be fixed, do not name the axis.
     """

@@ -23,17 +23,15 @@ INPUTS_FIX = 'set `inputs = "samples/*.npz"` for the model in `onnxgate.toml`'
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
 def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    The inputs of a case cannot be used to check the model.
-
-    The source fails or returns only NaN, a generated value is outside the valid range, or no run confirms the guessed
-    sizes.
+    The inputs of a case are not usable.
 
     ## Why it matters
-    The model is not checked with these inputs. If no case can be used, the check is undecided.
+    The model is not checked with these inputs: the source fails or returns only NaN, a value is invalid, or the sizes
+    are guesses. If no case is usable, the check is undecided.
 
     ## What to do
     - Configure real inputs in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
-    - set sizes that the model supports: `sizes = { time = [16, 50] }`. A failure at configured sizes is an error.
+    - set sizes that the model supports: `sizes = { time = [16, 50] }`. A failure at these sizes is an error.
     """
     if select_worst_attempts(subject):
         return

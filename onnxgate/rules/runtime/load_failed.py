@@ -36,22 +36,21 @@ NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_
 
 MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may use that much"
 OPERATOR_FIX = "export with operators that all required runtimes support, or raise `runtime` of the target"
-DEFAULT_FIX = "export it without the rejected construct, or narrow the target to releases that load it"
+DEFAULT_FIX = "change what the runtime rejects and export it again, or narrow the target to releases that load it"
 """For unknown texts."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
 def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A runtime refuses to load a model, and no prediction explains why.
+    A runtime refuses a model for an unpredicted reason.
 
     ## Why it matters
-    Applications that use this release cannot create a session for the model.
+    Applications cannot create a session. Most runtimes report only their first problem.
 
     ## What to do
-    - Read the runtime's error in the message; most runtimes report only the first problem.
     - Change or replace the named node, or narrow the target to releases that load the model.
-    - To explain a longer log, run `onnxgate explain --log FILE`.
+    - To explain the runtime's full log, run `onnxgate explain --log FILE`.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":

@@ -9,22 +9,21 @@ from onnxgate.evidence.runtime import ModelRuns, is_proven_fault, select_worst_a
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, name_outputs
 
-FIX = "keep overflowing nodes in float32, or guard undefined values, and export it again"
+FIX = "keep nodes that overflow in float32, avoid undefined results such as `log(0)`, and export it again"
 
 
 @rule(ModelRuns, "output-not-finite", level=Level.ERROR, since="0.1.0")
 def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     """
-    An output of a model contains NaN or infinity.
-
-    On generated inputs without a source this is a warning, because the model may not be meant for such values.
+    An output contains NaN or infinity.
 
     ## Why it matters
-    An overflow in float16, a logarithm of 0 or a softmax over nothing spreads to all later values.
+    An overflow in float16, a logarithm of 0 or a softmax over masked values spreads through the model. With generated
+    inputs and no source, this is a warning.
 
     ## What to do
-    - Keep overflowing nodes in float32, or subtract the maximum before an exponential.
-    - Configure real inputs with `inputs` in `onnxgate.toml` to see whether it happens in practice.
+    - Keep nodes that overflow in float32, and avoid undefined results.
+    - Configure real `inputs` in `onnxgate.toml` to see whether it happens in practice.
     """
     attempts = [attempt for attempt in subject.attempts if attempt.outputs.not_finite]
     if not attempts or select_worst_attempts(subject):

@@ -13,17 +13,16 @@ from onnxgate.rules.runtime._failures import describe_level, format_sizes
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
 def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     """
-    The shape of an output does not match the shape that the model declares.
-
-    Fixed sizes must match, and named axes must match the input axis of that name, also in formulas (`2*time`).
+    An output does not have the declared shape.
 
     ## Why it matters
-    Either results for other sizes are wrong, or callers that allocate the output by its declaration fail.
+    Results for other sizes are wrong, or callers that allocate the declared shape fail. Axes with the name of an input
+    axis must have its size.
 
     ## What to do
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.
-    - Export with an example whose batch size is at least 2.
-    - If the shape is right, give the axis of the output a separate name.
+    - Export with an example size of at least 2.
+    - If the shape is right, rename the axis of the output.
     """
     if select_worst_attempts(subject):
         return

@@ -17,15 +17,13 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     """
     A model returns different outputs for the same inputs.
 
-    The first case runs twice in one session. Outputs must be bit-identical on the CPU, and within a thousandth on other
-    providers; random operators are exempt.
-
     ## Why it matters
-    Tests do not predict results in production. In Python, ONNX Runtime 1.19–1.25 return the input array itself as an
-    output that equals an input, so it changes with that array.
+    Results cannot be reproduced. The first case runs twice in one session: outputs must be bit-identical on the CPU,
+    and within 0.1 % on other providers. Random operators are exempt. Outputs that share memory with an input are
+    reported too.
 
     ## What to do
-    - Export in `eval()` mode, without active `Dropout`.
+    - Export in `eval()` mode.
     - In PyTorch, return `x.clone()` instead of `x`.
     - Check custom operators for uninitialized memory.
     """

@@ -12,17 +12,15 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
 def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model or node loads although onnxgate predicted a failure.
-
-    The observation decides, and the prediction is dropped.
+    A model or node loads although a failure was predicted.
 
     ## Why it matters
-    Static checks of the same model report an error that does not exist. The support data of onnxgate is wrong, or the
-    runtime is a custom build.
+    The prediction is dropped, but `--static` still reports it as an error. The support data is wrong, or the runtime is
+    a custom build.
 
     ## What to do
-    - Report it to onnxgate with the operators of the model.
-    - Until it is fixed, rely on checks that include the runtime stage.
+    - Report it to onnxgate, with the model's operators.
+    - Until then, run checks that include the runtime stage.
     """
     # It loads if it loads at every level, whatever happens when it is run.
     loads = all(attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts)

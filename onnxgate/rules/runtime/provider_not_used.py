@@ -13,15 +13,15 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "provider-not-used", level=Level.ERROR, since="0.1.0")
 def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A session does not use a provider that its target requires.
+    A session does not use a required provider.
 
     ## Why it matters
-    The provider's libraries are missing or have the wrong version. ONNX Runtime logs a message and runs everything on
-    the CPU, which is much slower.
+    The provider's libraries are missing or have the wrong version. ONNX Runtime only logs this, and runs on the slower
+    CPU.
 
     ## What to do
-    - Install the libraries that the provider needs: for CUDA, the CUDA and cuDNN versions of that release.
-    - If the target need not run on every machine, set `required = false`.
+    - Install the provider's libraries: for CUDA, the CUDA and cuDNN versions of that release.
+    - If not all machines have the device, set `required = false` for the target.
     """
     if not subject.unused_providers:
         return

@@ -21,13 +21,13 @@ from onnxgate.rules.runtime._failures import (
 @rule(ModelRuns, "run-failed", level=Level.ERROR, since="0.1.0")
 def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model loads on a runtime but fails when it is run.
+    A model loads on a runtime but fails to run.
 
     ## Why it matters
-    A shape or type that is known only at run time does not match, whatever the model declares.
+    Shapes or values that are known only at run time do not match.
 
     ## What to do
-    - Look at the node that the message names, and export the model again.
+    - Look at the named node, and export the model again.
     - If the model supports only certain inputs, configure them in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
       `sizes = { time = [16, 50] }`.
     """

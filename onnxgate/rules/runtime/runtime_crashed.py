@@ -21,8 +21,8 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     A model crashes the process of a runtime.
 
     ## Why it matters
-    A crash cannot be caught: the whole service ends. The cause is a bug of the runtime, or the system ended the process
-    because memory ran out.
+    The whole application ends, because a crash cannot be caught. The cause is a bug in the runtime, or a lack of
+    memory.
 
     ## What to do
     - Narrow the target to releases that run the model, or remove the target from the model's `targets`.

@@ -13,10 +13,10 @@ from onnxgate.rules.runtime._failures import describe_level
 @rule(ModelRuns, "runtime-timed-out", level=Level.ERROR, since="0.1.0")
 def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model does not finish within the time limit on a runtime.
+    A model does not finish within the time limit.
 
     ## Why it matters
-    Loading or running takes longer than callers wait, or never ends, for example in a loop whose condition stays true.
+    Loading or running is very slow, or never ends, for example in a loop whose condition stays true.
 
     ## What to do
     - If the model may take that long, raise `time-s` in `[limits]`.

@@ -13,15 +13,16 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "attribute-unsupported", level=Level.ERROR, since="0.1.0")
 def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A required runtime does not support an operator's attributes or inputs.
+    A runtime does not support an operator's attributes or inputs.
 
     ## Why it matters
-    The runtime refuses to load the model. Either the imported opset does not define the attribute, or the kernel does
-    not implement its value: `layout = 1` of `LSTM` is valid ONNX, but no release implements it.
+    Loading fails, for example with `Unrecognized attribute: num_outputs for operator Split`. Either the opset does not
+    define the attribute, or the kernel does not implement its value, such as `layout = 1` of `LSTM`.
 
     ## What to do
-    - Remove the attribute if it has the default value.
-    - Express it with other operators, or export at an opset that defines it.
+    - Remove the attribute if it has the default value, or
+    - export at an opset that defines it, or
+    - use other operators.
     """
     yield from create_refusal_hits(
         subject,

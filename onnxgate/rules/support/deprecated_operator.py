@@ -13,11 +13,11 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "deprecated-operator", level=Level.ERROR, since="0.1.0")
 def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A model uses an operator that was removed in the opset that the model imports.
+    A model uses an operator that its opset has removed.
 
     ## Why it matters
-    ONNX Runtime refuses to load the model, although it supports the operator at older opsets. Usually the opset was
-    raised by hand.
+    Loading fails with `Op registered for Upsample is deprecated in domain_version of 10`. Usually the opset was raised
+    by hand.
 
     ## What to do
     - Export at an opset that has the operator, or

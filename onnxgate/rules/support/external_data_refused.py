@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
@@ -17,29 +18,29 @@ LAYOUT_PHRASES = {
 }
 
 COPY_FIX = "copy the model and its data instead of linking them"
-MOVE_FIX = "run `onnxgate fix` to move the data into the model, or save the model with its data in the same folder"
 
 
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime does not read external data from its location.
+    A runtime does not read external data from its location.
 
     ## Why it matters
-    Since 1.24, ONNX Runtime reads external data only from the model's own folder. 1.24.1 also rejects a model and data
-    that are both links into one folder, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
+    Since 1.24, ONNX Runtime reads data only from the model's own folder. 1.24.1 also refuses a model and data that are
+    both links, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
 
     ## What to do
-    - Run `onnxgate fix MODEL`, or save the model with its data in the same folder: `onnx.save(onnx.load(path), path,
-      save_as_external_data=True, location="model.onnx.data")`.
-    - If both files are links, copy them instead.
+    - Run `onnxgate fix MODEL` to move the data into the model, or
+    - save both in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+      location="model.onnx.data")`.
+    - Replace links by copies of the files.
     """
     tensors = pluralize(subject.tensors, "tensor")
     yield Hit(
         subject.place,
         f"stores weights in `{subject.location}` ({LAYOUT_PHRASES[subject.layout]}; {tensors})",
         model=subject.model,
-        fix=COPY_FIX if subject.layout == "linked-model" else MOVE_FIX,
+        fix=COPY_FIX if subject.layout == "linked-model" else _suggest_move(subject.model),
         on=OnRuntime(
             subject.runtime,
             "does not read this location",
@@ -48,4 +49,11 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         ),
         relations=follows_from("external-data-escapes"),
         identity=f"{subject.layout} {subject.location}",
+    )
+
+
+def _suggest_move(model: str) -> str:
+    return (
+        f"run `onnxgate fix {shlex.quote(model)}` to move the data into the model, "
+        "or save the model with its data in the same folder"
     )

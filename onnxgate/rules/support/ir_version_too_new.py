@@ -15,18 +15,16 @@ NO_RELEASE = "wait for a release that supports it"
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
 def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime does not support the model's IR version.
+    A runtime does not support the model's IR version.
 
     ## Why it matters
-    The runtime refuses the file, whatever its operators are. Exporters write the newest IR version of the installed
-    `onnx`, even if the model does not need it.
+    Loading fails with `Unsupported model IR version: 13, max supported IR version: 10`. Exporters write the newest
+    version that the installed `onnx` knows.
 
     ## What to do
-    - Run `onnxgate fix MODEL`, which lowers the IR version, or
+    - Run `onnxgate fix MODEL` to lower the IR version, or
     - set it before saving: `model.ir_version = 10`, or
-    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
-
-    `onnxgate export` writes an IR version that all targets support.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     if subject.model.ir_version <= subject.runtime.max_ir:
         return

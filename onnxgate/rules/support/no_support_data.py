@@ -12,18 +12,17 @@ from onnxgate.rules.definition import rule
 @rule(PredictionGap, "no-support-data", level=Level.NOTE, since="0.1.0")
 def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     """
-    No prediction is possible for a release or a node.
-
-    onnxgate knows the limits of ONNX Runtime since 1.8.0 and its kernels since 1.16.0. The runtime stage collects and
-    caches those of newer releases and custom builds. Other engines and extensions are only checked by running the
-    model.
+    onnxgate cannot predict whether a model or node loads.
 
     ## Why it matters
-    A pass with `--static` does not cover this; the runtime stage does.
+    With `--static`, a failure is not found. The runtime stage finds it.
+
+    onnxgate includes the limits of ONNX Runtime since 1.8.0 and kernels since 1.16.0. The runtime stage caches those of
+    newer releases and custom builds. Other engines and extensions are never predicted.
 
     ## What to do
-    - Update onnxgate if the release is newer than its data, or
-    - run `onnxgate check` without `--static` once, with the same cache.
+    - Update onnxgate, or
+    - run `onnxgate check` once without `--static`.
     """
     yield Hit(
         subject.place,

@@ -14,15 +14,15 @@ OPSET_VARIABLE = "ALLOW_RELEASED_ONNX_OPSET_ONLY=0"
 @rule(ModelOnRuntime, "opset-experimental", level=Level.ERROR, since="0.1.0")
 def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime supports an imported opset only experimentally.
+    A runtime supports an imported opset only experimentally.
 
     ## Why it matters
-    The release refuses to load the model unless `ALLOW_RELEASED_ONNX_OPSET_ONLY=0` is set in the environment of the
-    process. The opset may change in the next release. An operator that the release marks as experimental is a note.
+    The model loads only if `ALLOW_RELEASED_ONNX_OPSET_ONLY=0` is set in the environment, and the opset may still
+    change. A single experimental operator is a note.
 
     ## What to do
     - Export at the previous opset, or
-    - raise `runtime` of the target to a release that supports the opset, and run `onnxgate lock`.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     for domain, version in subject.experimental_opsets.items():
         newest, since = subject.runtime.newest_opsets[domain], subject.opset_works_since.get(domain, "")

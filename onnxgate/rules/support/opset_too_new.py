@@ -13,16 +13,16 @@ from onnxgate.rules.definition import rule
 @rule(ModelOnRuntime, "opset-too-new", level=Level.ERROR, since="0.1.0")
 def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     """
-    A required runtime does not support an imported opset.
+    A runtime does not support an imported opset.
 
     ## Why it matters
-    The runtime refuses to load the model, even if no operator of the newer opset is used. Opsets that local functions
-    import count too.
+    Loading fails with `Opset 28 is under development and support for this is limited`, even if no operator needs the
+    newer opset.
 
     ## What to do
-    - Run `onnxgate fix MODEL`: it converts the model and verifies that it computes the same, or
+    - Run `onnxgate fix MODEL`, which converts the model and verifies its outputs, or
     - export at the older opset, or
-    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     for domain, version in subject.model.needed_opsets.items():
         newest = subject.runtime.newest_opsets.get(domain)

@@ -14,14 +14,13 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     """
     A required provider has no kernel for some nodes.
 
-    The rule applies to builds that the runtime stage has inspected.
-
     ## Why it matters
-    Another provider runs them, and values are copied between devices, which may cost more than the accelerator saves.
+    Another provider runs these nodes, and copying between devices takes time. Only builds that the runtime stage has
+    inspected are checked.
 
     ## What to do
-    - Export the named operators as others, or with types that the provider supports.
-    - If the copies do not matter, accept the finding with an `[[ignore]]`.
+    - Export other operators, or types that the provider supports.
+    - If the copies do not matter, add an `[[ignore]]` entry.
     """
     operators = ", ".join(
         f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in sorted(subject.operators.items())

@@ -16,12 +16,11 @@ def type_mismatch(subject: RefusedOperation) -> Iterator[Hit]:
     An operator receives types that its definition does not allow.
 
     ## Why it matters
-    The runtime refuses to load the model. Types are inferred from the model's inputs and weights; the definition is
-    that of the imported opset in this release.
+    Loading fails with `Type Error: Type 'tensor(bool)' of input parameter (x) of operator (Abs)`.
 
     ## What to do
     - Cast the input to a type that the operator supports, or
-    - export at an opset whose definition allows the type.
+    - export at an opset that allows the type.
     """
     yield from create_refusal_hits(
         subject, "type-mismatch", "cast the input to a type that the operator supports", causes=OPSET_RULES

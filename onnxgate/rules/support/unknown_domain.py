@@ -13,16 +13,16 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-domain", level=Level.ERROR, since="0.1.0")
 def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A domain is unknown to a required runtime, or not imported.
+    A domain is unknown to a runtime, or not imported.
 
     ## Why it matters
-    The runtime refuses to load the model. The operator needs a library that registers it, or the domain is misspelled
-    or belongs to another engine.
+    Loading fails with `acme.ops:FusedGelu(-1) is not a registered function/op`. The domain needs a library, is
+    misspelled, or belongs to another engine.
 
     ## What to do
     - Add the package or library to the target: `extensions = ["onnxruntime-extensions"]`, or
-    - export without the operator.
-    - If the model does not import the domain, add the import.
+    - export without the operator, or
+    - if only the import is missing, add it to the model.
     """
     yield from create_refusal_hits(
         subject,

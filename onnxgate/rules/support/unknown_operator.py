@@ -13,16 +13,15 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-operator", level=Level.ERROR, since="0.1.0")
 def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A required runtime lacks an operator at the imported opset.
+    A runtime lacks an operator at the imported opset.
 
     ## Why it matters
-    The runtime refuses to load the model. Patch releases differ too: ONNX Runtime 1.25.1 has
-    `com.microsoft.LinearAttention`, 1.25.0 does not.
+    Loading fails with `No Op registered for Gelu with domain_version of 18`.
 
     ## What to do
-    - Export at an opset that has the operator and that all required runtimes support, or
-    - replace it with operators that they have, or
-    - raise `runtime` of the target in `onnxgate.toml`, and run `onnxgate lock`.
+    - Export at an opset that has the operator, or
+    - use other operators, or
+    - raise the target's `runtime`, and run `onnxgate lock`.
     """
     yield from create_refusal_hits(
         subject, "unknown-operator", "export it with operators that all required runtimes support", causes=OPSET_RULES
