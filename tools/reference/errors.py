@@ -12,7 +12,7 @@ from onnxgate.diagnostics.catalogue import Entry, render_template
 from onnxgate.diagnostics.classification import ENTRIES_BY_PROGRAM, Diagnosis, classify, normalize_text
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
-MAX_TEXT_LENGTH = 90
+MAX_TEXT_LENGTH = 72
 MAX_NAME_LENGTH = 60
 TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")

@@ -10,16 +10,14 @@ def _suggest_release(captured: CapturedGroups) -> str:
     """Suggest a release or a Python with a wheel, from the index's list or the known wheels of ONNX Runtime."""
     requirement = captured.get("requirement", "")
     if "conflicting" in captured:
-        return "relax one of the two requirements, or install the packages in separate environments"
+        return "relax one of the two requirements, or use separate environments"
     offered = captured.get("offered", "").split(", ")
     if offered == ["none"]:
-        return (
-            "check the name, and for which Pythons it has wheels: the index has no release for this Python and platform"
-        )
+        return "check the name, and which Pythons it has wheels for; the index has none for this Python and platform"
     if offered != [""] and not requirement.startswith("onnxruntime==1."):
         releases = offered[0] if len(offered) == 1 else f"{offered[0]}–{offered[-1]}"
         return (
-            f"install a release that is available for this Python and platform ({releases}),"
+            f"install a release with a wheel for this Python and platform ({releases}),"
             " or use a Python with a wheel for the requested one"
         )
     if not requirement.startswith("onnxruntime==1."):
@@ -75,7 +73,7 @@ PIP = (
             r"No matching distribution found for (?P<requirement>[^\s(]{1,200})",
         ),
         means="no installable release matches `{requirement}`",
-        why="no wheel for this Python or platform, or a wrong name or release",
+        why="it has no wheel for this Python or platform, or its name or release is wrong",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -89,7 +87,7 @@ PIP = (
             r" incompatible",
         ),
         means="packages require conflicting releases of another package",
-        fix="relax the pin that the message names as the cause, or install the packages in separate environments",
+        fix="relax the pin that the message names, or use separate environments",
         rules=("toolchain-drift",),
     ),
     Entry(
@@ -99,8 +97,8 @@ PIP = (
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
         means="a downloaded file does not match its recorded hash",
-        why="the requirements are for another platform or release, or the file was altered",
-        fix="if you trust the index, record the hashes again with `onnxgate lock`",
+        why="the hash is of a file for another platform, or the file was altered",
+        fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
     ),
     Entry(
@@ -125,8 +123,8 @@ PIP = (
             r"Failed building wheel for (?P<name>\S{1,100})",
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
-        means="pip found no wheel, and building from source failed",
-        why="the release is older than this Python, so it has no wheel",
+        means="pip found no wheel, and the build from source failed",
+        why="often the release is older than this Python",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
@@ -160,7 +158,6 @@ UV = (
             "uv found no compatible set of packages: {requirement}",
             "uv found no compatible set of packages",
         ),
-        why="the sentence that begins with `Because` names the reason",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -168,7 +165,7 @@ UV = (
         name="uv-hash-mismatch",
         patterns=r"Hash mismatch for `?(?P<requirement>[^`\s]{1,200})`?",
         means="the downloaded file of `{requirement}` does not match its recorded hash",
-        fix="if you trust the index, record the hashes again with `onnxgate lock`",
+        fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
     ),
     Entry(
@@ -202,7 +199,7 @@ UV = (
             r"Build backend failed to (?P<detail>[^\n]{1,120})",
             r"Failed to (?:build|download and build) `(?P<name>[^`\n]{1,200})`",
         ),
-        means="uv found no wheel, and building from source failed",
+        means="uv found no wheel, and the build from source failed",
         fix="install a release that has a wheel: `uv pip install --only-binary :all: PACKAGE`",
     ),
 )
@@ -217,7 +214,7 @@ NUMPY = (
             r"module compiled against (?:API|ABI) version \S{1,20} but this version of numpy is \S{1,20}",
             r"numpy\.dtype size changed, may indicate binary incompatibility",
         ),
-        means="a package built for NumPy 1 runs with NumPy 2",
+        means="a package built for NumPy 1 was imported with NumPy 2",
         why="wheels of ONNX Runtime before 1.19 do not require NumPy below 2",
         fix="run `pip install 'numpy<2'` or `pip install 'onnxruntime>=1.19.0'`",
         affected="onnxruntime before 1.19.0 with numpy 2",
@@ -282,7 +279,6 @@ SYSTEM = (
         name="lfs-pointer",
         patterns=r"version https://git-lfs\.github\.com/spec/v1",
         means="a file is a Git LFS pointer (content not fetched)",
-        why="git-lfs is not installed, or `actions/checkout` runs without `lfs: true`",
         fix="run `git lfs install && git lfs pull`, or add `with: lfs: true` to `actions/checkout`",
         rules=("lfs-pointer",),
         example="version https://git-lfs.github.com/spec/v1",
@@ -332,7 +328,7 @@ SYSTEM = (
             r"Could not open requirements file: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
         ),
         means="the file `{file}` does not exist",
-        why="the working directory is another one, or the file was not committed or fetched",
+        why="the working directory is wrong, or the file was not committed or fetched",
         fix="pass the full path, and check that git tracks the file: `git ls-files FILE`",
         family="no_file",
         general=True,
