@@ -45,8 +45,9 @@ def _render_entry(entry: Entry) -> Iterator[str]:
     yield f"{markdown_code(_quote_match(text, known))}\n"
     captured = {name: value for name, value in known.captured.items() if len(value) <= MAX_NAME_LENGTH}
     captured.pop("detail", None)  # the quote contains it
-    meaning = render_template(entry.means, captured).removesuffix(": …")
-    yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
+    meaning = "" if entry.self_explanatory else render_template(entry.means, captured).removesuffix(": …")
+    if meaning or known.why:
+        yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
     repeated = known.affected and known.affected.split()[-1] in known.fix.replace(";", " ").split()
     affected = f" Affected: {escape_markdown(known.affected)}." if known.affected and not repeated else ""
     rule = next((f" See [{rule}](../rules/{rule}.md)." for rule in entry.rules if rule not in GENERAL_RULES), "")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _INSPECTION_FIX = "run `onnxgate check FILE` to find the cause"
-_UNSUPPORTED_FIX = "export with operators that every runtime supports, or remove the model from this target"
+_UNSUPPORTED_FIX = "export without this operator, or remove the model from this target"
 OPENVINO = (
     Entry(
         name="openvino-operator-unknown",
@@ -27,8 +27,9 @@ OPENVINO = (
         ),
         means="OpenVINO does not support: {op}",
         why="operators of `com.microsoft` come from an ONNX Runtime optimizer",
-        fix="convert the model before optimizing it, or try a newer OpenVINO",
+        fix="convert the original model, export without these operators, or try a newer OpenVINO",
         rules=("load-failed",),
+        self_explanatory=True,
     ),
     Entry(
         name="openvino-not-a-model",
@@ -66,6 +67,7 @@ OPENVINO = (
         means="the model has no input or output `{name}`",
         fix="use the names in `compiled.inputs` and `compiled.outputs`",
         rules=("input-renamed", "output-renamed"),
+        self_explanatory=True,
     ),
     Entry(
         name="openvino-device",
@@ -101,8 +103,8 @@ OPENVINO = (
             r"Argument element types are inconsistent",
         ),
         means=(
-            "the inputs of {op} have different types",
-            "the inputs of a node have different types",
+            "the inputs of {op} must have the same type",
+            "the inputs of a node must have the same type",
         ),
         why="the model was partly converted to float16, or a constant has another type",
         fix="insert a `Cast` before one input, or convert the whole model",

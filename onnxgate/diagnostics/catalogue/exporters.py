@@ -51,6 +51,7 @@ TORCH_ONNX = (
         fix="pass the original `nn.Module`, or export with `dynamo=False`",
         affected="torch 2.9 and newer, where `dynamo=True` is the default",
         rules=("source-not-exportable", "export-failed"),
+        self_explanatory=True,
     ),
     Entry(
         name="torch-dynamic-shapes",
@@ -93,6 +94,7 @@ TORCH_ONNX = (
         fix="request an older opset, or export with `dynamo=True`",
         affected="torch 2.13 with `dynamo=False`: opset 24 and newer",
         rules=("export-failed",),
+        self_explanatory=True,
     ),
     Entry(
         name="torch-opset-ignored",
@@ -107,6 +109,7 @@ TORCH_ONNX = (
         why="the exporter writes opset 18 or newer, and ignores a failed conversion",
         fix="request opset 18 or newer, or export with `dynamo=False`",
         rules=("export-opset-ignored",),
+        self_explanatory=True,
     ),
     Entry(
         name="torch-traced-constant",
@@ -125,6 +128,7 @@ TORCH_ONNX = (
         means="`torch.onnx.export` of this release has no argument `{name}`",
         fix="remove the argument, or pin a PyTorch release that has it",
         rules=("export-failed", "toolchain-drift"),
+        self_explanatory=True,
     ),
     Entry(
         name="torch-name-removed",
@@ -135,6 +139,7 @@ TORCH_ONNX = (
         means="`torch.onnx` of this release has no `{name}`",
         fix="use `torch.onnx.export`, or pin a PyTorch release that has `{name}`",
         rules=("export-failed", "toolchain-drift"),
+        self_explanatory=True,
     ),
     Entry(
         name="torch-onnxscript-missing",
@@ -150,6 +155,7 @@ TORCH_ONNX = (
         means="the TorchScript exporter needs the `onnx` package",
         fix="run `pip install onnx`",
         rules=("export-failed",),
+        self_explanatory=True,
     ),
     Entry(
         name="torch-legacy-exporter",
@@ -159,6 +165,7 @@ TORCH_ONNX = (
         affected="torch 2.9 and newer",
         rules=("toolchain-drift",),
         general=True,
+        self_explanatory=True,
     ),
     Entry(
         name="torch-export-failed",
@@ -169,7 +176,7 @@ TORCH_ONNX = (
             r"Error when translating node %",
         ),
         means="the export failed because of another error in the log",
-        fix="fix that error, or export with `report=True` for a full report",
+        fix="resolve that error, or export with `report=True` for a full report",
         rules=("export-failed", "source-not-exportable"),
         general=True,
     ),
@@ -216,6 +223,7 @@ OTHER_EXPORTERS = (
         rules=("source-not-exportable", "export-failed"),
         example="Tensorflow op [model/gather: RaggedGather] is not supported",
         source="tf2onnx 1.8 to 1.17: tfonnx.py, log lines",
+        self_explanatory=True,
     ),
     Entry(
         name="tf2onnx-keras-3",
@@ -241,6 +249,7 @@ OTHER_EXPORTERS = (
         rules=("source-not-exportable", "export-failed"),
         example="No plugins registered for primitive 'rev'",
         source="jax2onnx 0.4 to 0.17, enpasos/jax2onnx#36",
+        self_explanatory=True,
     ),
 )
 

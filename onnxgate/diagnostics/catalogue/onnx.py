@@ -16,6 +16,7 @@ ENTRIES = (
         ),
         fix="upgrade `onnx`, or lower the IR version with `onnxgate fix`",
         rules=("ir-version-too-new",),
+        self_explanatory=True,
     ),
     Entry(
         name="checker-opset-missing",
@@ -23,6 +24,7 @@ ENTRIES = (
         means="the model imports no opset",
         fix="add an opset import for each domain in use",
         rules=("invalid-model",),
+        self_explanatory=True,
     ),
     Entry(
         name="checker-field-missing",
@@ -37,6 +39,7 @@ ENTRIES = (
         why="the file is empty, or not an ONNX model",
         fix="check the file's size; if it is a model, set the field and save it",
         rules=("invalid-model", "not-a-model"),
+        self_explanatory=True,
     ),
     Entry(
         name="checker-name-duplicated",
@@ -111,6 +114,7 @@ ENTRIES = (
             f"a tensor has {pluralize(int(captured['actual']), 'value')}, but its shape requires {captured['expected']}"
         ),
         fix="pass `dims=array.shape` and `vals=array.flatten()`",
+        self_explanatory=True,
     ),
     Entry(
         name="onnx-name-removed",
@@ -123,6 +127,7 @@ ENTRIES = (
         why="a package was written for an older or newer `onnx`",
         fix="upgrade that package, or pin `onnx` (1.19 removed `onnx.mapping`, 1.20 `helper.float32_to_bfloat16`)",
         rules=("toolchain-drift",),
+        self_explanatory=True,
     ),
     Entry(
         name="protobuf-too-large",

@@ -12,9 +12,7 @@ ENTRIES = (
             r"External data path for model loaded from bytes escapes working directory",
         ),
         means="the model has external data but was loaded from bytes, so its folder is unknown",
-        fix="load the model by path, or embed the data: `onnx.save(model, path,"
-        " save_as_external_data=False)` (up to 2 GiB)",
-        affected="every release; some report a missing file instead",
+        fix="load the model by path, or embed the data: `onnx.save(onnx.load(path), path)` (up to 2 GiB)",
         rules=("external-data-refused",),
         family="ext_policy",
     ),
@@ -108,7 +106,7 @@ ENTRIES = (
         ),
         means="the file is not an ONNX model, or is truncated",
         why="it may be a Git LFS pointer, an HTML page or an incomplete download",
-        fix="run `onnxgate check FILE` to find the cause, then fetch (`git lfs pull`) or re-export the model",
+        fix="fetch the file (`git lfs pull`), download it again, or re-export the model",
         rules=("lfs-pointer", "not-a-model"),
         family="protobuf",
     ),
@@ -130,6 +128,7 @@ ENTRIES = (
         why="`libcu…` and `libcudnn…` belong to CUDA",
         fix="install the CUDA and cuDNN versions that this release requires, or correct the path",
         rules=("provider-not-used", "provider-fallback"),
+        self_explanatory=True,
     ),
     Entry(
         name="provider-not-created",
@@ -155,6 +154,7 @@ ENTRIES = (
         why="if several ONNX Runtime packages are installed, they overwrite each other",
         fix="uninstall all ONNX Runtime packages, then install the one with `{provider}`",
         rules=("provider-not-used", "provider-fallback"),
+        self_explanatory=True,
     ),
     Entry(
         name="provider-not-chosen",
@@ -165,6 +165,7 @@ ENTRIES = (
         example="Since ORT 1.9, you are required to explicitly set the providers parameter when"
         " instantiating InferenceSession.",
         source="onnxruntime 1.9 and newer, onnxruntime_inference_collection.py",
+        self_explanatory=True,
     ),
     Entry(
         name="cuda-failed",
@@ -178,5 +179,6 @@ ENTRIES = (
         rules=("provider-not-used",),
         example="CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version ; GPU=0",
         source="onnxruntime-gpu 1.23.2 without a driver",
+        self_explanatory=True,
     ),
 )

@@ -79,8 +79,8 @@ LOADING = (
             r" inconsistent type (?P<type>\S{1,100})",
         ),
         means=(
-            "`{parameter}` of `{op}` has type {type}; its other inputs have another type",
-            "the inputs of `{op}` have different types: {types}",
+            "`{parameter}` of `{op}` must have the type of the other inputs, not {type}",
+            "the inputs of `{op}` must have the same type, not {types}",
         ),
         why="the model was partly converted to float16, or a constant has another type",
         fix="insert a `Cast` before one input, or convert the whole model",
@@ -145,6 +145,7 @@ LOADING = (
         fix="re-export; `onnx.shape_inference.infer_shapes(model, strict_mode=True)` reproduces the error",
         rules=("invalid-model", "attribute-unsupported"),
         family="shape_inference",
+        self_explanatory=True,
     ),
     Entry(
         name="attribute-unknown",
@@ -153,6 +154,7 @@ LOADING = (
         fix="re-export the model, or remove the attribute",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
+        self_explanatory=True,
     ),
     Entry(
         name="attribute-missing",
@@ -161,6 +163,7 @@ LOADING = (
         fix="set the attribute, or re-export",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
+        self_explanatory=True,
     ),
     Entry(
         name="attribute-type-wrong",
@@ -173,6 +176,7 @@ LOADING = (
         fix="write the attribute with the required type",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
+        self_explanatory=True,
     ),
     Entry(
         name="arity-wrong",
@@ -203,6 +207,7 @@ LOADING = (
         fix="change or delete one of the names, which are optional",
         rules=("invalid-model",),
         family="structure",
+        self_explanatory=True,
     ),
     Entry(
         name="graph-cyclic",
@@ -232,6 +237,7 @@ LOADING = (
         fix="correct the name of the output, or re-export",
         rules=("invalid-model",),
         family="structure",
+        self_explanatory=True,
     ),
     Entry(
         name="weight-size-wrong",
@@ -273,7 +279,7 @@ LOADING = (
         name="initialization-failed",
         patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
         means="a kernel could not be created: {detail}",
-        why="usually it does not support the value of an attribute or weight",
+        why="usually a kernel does not support the value of an attribute or weight",
         fix="export without that value, or find a release that supports it: `onnxgate matrix --verify FILE`",
         rules=("attribute-unsupported", "load-failed"),
         family="constructor",
@@ -281,6 +287,7 @@ LOADING = (
         " linear or cubic.",
         source="PaddlePaddle/Paddle2ONNX#1540",
         general=True,
+        self_explanatory=True,
     ),
 )
 
@@ -307,6 +314,7 @@ RUNNING = (
         fix="add or remove an axis; usually the batch axis is missing",
         rules=("input-shape-narrowed",),
         family="run_shape",
+        self_explanatory=True,
     ),
     Entry(
         name="input-type-wrong",
@@ -317,6 +325,7 @@ RUNNING = (
         fix=_suggest_cast,
         rules=("input-type-changed",),
         family="run_dtype",
+        self_explanatory=True,
     ),
     Entry(
         name="input-missing",
@@ -329,15 +338,17 @@ RUNNING = (
         fix="pass every input in `session.get_inputs()`",
         rules=("input-added", "input-renamed"),
         family="run_feed",
+        self_explanatory=True,
     ),
     Entry(
         name="input-name-unknown",
         patterns=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
-        why="it was renamed, or removed as unused",
+        why="the input was renamed, or removed as unused",
         fix="pass the names in `session.get_inputs()`, or set `input_names` at export",
         rules=("input-removed", "input-renamed"),
         family="run_feed",
+        self_explanatory=True,
     ),
     Entry(
         name="output-name-unknown",
@@ -346,6 +357,7 @@ RUNNING = (
         fix="request the names in `session.get_outputs()`",
         rules=("output-removed", "output-renamed"),
         family="run_feed",
+        self_explanatory=True,
     ),
     Entry(
         name="output-shape-warned",
@@ -356,6 +368,7 @@ RUNNING = (
         rules=("output-shape-wrong", "dynamic-axis-lost"),
         example="Expected shape from model of {1,3} does not match actual shape of {2,3} for output y",
         source="onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
+        self_explanatory=True,
     ),
     Entry(
         name="reshape-failed",
@@ -394,7 +407,7 @@ RUNNING = (
         ),
         means="the operands of a matrix product have incompatible sizes",
         why="the weights are fixed, but the number of features depends on the input size",
-        fix="pass the input size that the model was trained for, or pool before the layer",
+        fix="pass the size that the model was trained for, or pool before the layer",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -406,6 +419,7 @@ RUNNING = (
         fix="pass sizes divisible by the model's strides, or re-export with that axis dynamic",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
+        self_explanatory=True,
     ),
     Entry(
         name="split-failed",
@@ -444,6 +458,7 @@ RUNNING = (
         fix="use real inputs (`inputs` in `onnxgate.toml`) and the model's own tokenizer",
         rules=("inputs-unusable", "run-failed"),
         family="run_node",
+        self_explanatory=True,
     ),
     Entry(
         name="memory-exhausted",
@@ -459,6 +474,7 @@ RUNNING = (
         fix="pass smaller inputs, or raise `memory-mib` in `[limits]`",
         rules=("run-failed", "memory-over-budget"),
         family="run_node",
+        self_explanatory=True,
     ),
     Entry(
         name="node-failed",
@@ -469,5 +485,6 @@ RUNNING = (
         rules=("run-failed",),
         family="run_node",
         general=True,
+        self_explanatory=True,
     ),
 )

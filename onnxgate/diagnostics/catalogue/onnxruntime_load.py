@@ -167,6 +167,7 @@ ENTRIES = (
         affected=lambda captured: _describe_before(_first_release_with_ir(captured)),
         rules=("ir-version-too-new",),
         family="ir",
+        self_explanatory=True,
     ),
     Entry(
         name="ir-version-refused",
@@ -185,6 +186,7 @@ ENTRIES = (
         fix="set `model.ir_version` and save the model",
         rules=("invalid-model",),
         family="ir",
+        self_explanatory=True,
     ),
     Entry(
         name="opset-too-new",
@@ -204,12 +206,13 @@ ENTRIES = (
         fix="add an opset import for each domain in use",
         rules=("invalid-model",),
         family="opset",
+        self_explanatory=True,
     ),
     Entry(
         name="ort-format-version",
         patterns=r"ORT format model version \[(?P<version>[^\]]{0,40})\] is not supported",
         means="the file uses ORT format version {version}, which this build cannot read",
-        fix="convert the `.onnx` file again with the release that loads it, or deploy the `.onnx` file",
+        fix="deploy the `.onnx` file, or convert it with the deployed release",
         affected=_affected_format,
         source="microsoft/onnxruntime#8044, and the corpus of 1.8 to 1.13",
     ),
@@ -220,7 +223,7 @@ ENTRIES = (
             r"Failed to create (?:graph|node|value_info) from ORT format",
         ),
         means="the file in ORT format is incomplete",
-        fix="convert the `.onnx` file again with the release that loads it",
+        fix="convert the `.onnx` file again",
         rules=("not-a-model",),
     ),
     Entry(
@@ -262,7 +265,7 @@ ENTRIES = (
             "operator `{op}` of domain `{domain}` is not registered",
             "operator `{op}` is not registered",
         ),
-        why="its library is not loaded, or this release does not have it",
+        why="its custom operator library is not loaded, or this release does not have it",
         fix=_fix_unregistered,
         anywhere="add the library to `extensions` of the target, or export with operators that every runtime supports",
         rules=("unknown-operator", "unknown-domain"),
@@ -294,5 +297,6 @@ ENTRIES = (
         fix="re-export, or convert the original with `onnx.version_converter`",
         rules=("deprecated-operator",),
         family="deprecated",
+        self_explanatory=True,
     ),
 )

@@ -100,6 +100,7 @@ PIP = (
         why="the hash is of a file for another platform, or the file was altered",
         fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
+        self_explanatory=True,
     ),
     Entry(
         name="pip-hash-missing",
@@ -112,6 +113,7 @@ PIP = (
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
         means="the wheel `{name}` is for another Python or platform",
         fix="download the wheel for this Python and platform, or install by name and release",
+        self_explanatory=True,
     ),
     Entry(
         name="pip-build-failed",
@@ -132,6 +134,7 @@ PIP = (
         patterns=r"Invalid requirement: '?(?P<requirement>[^\n']{1,200})",
         means="`{requirement}` is not a valid requirement",
         fix="write `name==release`; separate conditions with commas",
+        self_explanatory=True,
     ),
     Entry(
         name="pip-externally-managed",
@@ -167,12 +170,14 @@ UV = (
         means="the downloaded file of `{requirement}` does not match its recorded hash",
         fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
+        self_explanatory=True,
     ),
     Entry(
         name="uv-hash-missing",
         patterns=r"In `--require-hashes` mode, all requirements must have a hash",
         means="some requirements have a hash, so every requirement needs one",
         fix="record all hashes: `uv pip compile --generate-hashes`",
+        self_explanatory=True,
     ),
     Entry(
         name="uv-unreachable",
@@ -190,7 +195,7 @@ UV = (
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
         means="the wheel `{name}` cannot be read, or is for another platform",
-        fix="download it again, and check its name for the Python (`cp311`) and the platform",
+        fix="download it again for this Python and platform",
     ),
     Entry(
         name="uv-build-failed",
@@ -215,7 +220,6 @@ NUMPY = (
             r"numpy\.dtype size changed, may indicate binary incompatibility",
         ),
         means="a package built for NumPy 1 was imported with NumPy 2",
-        why="wheels of ONNX Runtime before 1.19 do not require NumPy below 2",
         fix="run `pip install 'numpy<2'` or `pip install 'onnxruntime>=1.19.0'`",
         affected="onnxruntime before 1.19.0 with numpy 2",
         rules=("load-failed",),
@@ -228,9 +232,9 @@ NUMPY = (
             r"`np\.(?P<name>\w{1,40})` was removed in the NumPy 2\.0 release",
         ),
         means="the installed NumPy has no `numpy.{name}`",
-        why="NumPy 1.24 removed aliases of Python types, and 2.0 many more names",
         fix="upgrade the last package in the traceback, or pin `numpy<1.24` (`numpy<2` for names such as `float_`)",
         rules=("toolchain-drift",),
+        self_explanatory=True,
     ),
     Entry(
         name="numpy-pickle-newer",
@@ -252,7 +256,6 @@ PROTOBUF = (
             r"Couldn't build proto file into descriptor pool",
         ),
         means="the installed protobuf does not match the generated code in `onnx` or another package",
-        why="generated code works with its own protobuf major release and the next one",
         fix="run `pip install --upgrade onnx protobuf`, or pin `protobuf<=3.20.3` for an old package",
         rules=("toolchain-drift",),
     ),
@@ -297,6 +300,7 @@ SYSTEM = (
         rules=("lfs-pointer",),
         example="This repository is configured for Git LFS but 'git-lfs' was not found on your path.",
         source="git-lfs 2 and 3: hooks, filter, smudge and batch messages",
+        self_explanatory=True,
     ),
     Entry(
         name="disk-full",
@@ -305,6 +309,7 @@ SYSTEM = (
         fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU builds",
         example="OSError: [Errno 28] No space left on device",
         source="ENOSPC of any program",
+        self_explanatory=True,
     ),
     Entry(
         name="module-missing",
@@ -319,6 +324,7 @@ SYSTEM = (
         example="ModuleNotFoundError: No module named 'onnxruntime'",
         source="ModuleNotFoundError of Python 3.6 and newer",
         general=True,
+        self_explanatory=True,
     ),
     Entry(
         name="file-missing",
@@ -332,5 +338,6 @@ SYSTEM = (
         fix="pass the full path, and check that git tracks the file: `git ls-files FILE`",
         family="no_file",
         general=True,
+        self_explanatory=True,
     ),
 )
