@@ -62,9 +62,12 @@ def _sentence(clause: str) -> str:
 
 
 def _quote_match(text: str, known: Diagnosis) -> str:
-    """Return the part of the text that matches, with at most `MAX_TEXT_LENGTH` characters."""
+    """Return the part of the text that matches, with whole words and at most `MAX_TEXT_LENGTH` characters."""
     match = " ".join(normalize_text(text)[known.start : known.end].split())
-    return match if len(match) <= MAX_TEXT_LENGTH else match[: MAX_TEXT_LENGTH - 1] + "…"
+    if len(match) <= MAX_TEXT_LENGTH:
+        return match
+    start = match[:MAX_TEXT_LENGTH]
+    return (start.rpartition(" ")[0] or start) + " …"
 
 
 def _diagnose_example(entry: Entry) -> tuple[str, Diagnosis]:

@@ -37,7 +37,7 @@ ENTRIES = (
             "a required field of the model is empty",
         ),
         why="the file is empty, or not an ONNX model",
-        fix="check the file's size; if it is a model, set the field and save it",
+        fix="check the file's size; if it is a model, set the field",
         rules=("invalid-model", "not-a-model"),
         self_explanatory=True,
     ),

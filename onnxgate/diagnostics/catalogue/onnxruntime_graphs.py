@@ -60,7 +60,7 @@ def _describe_channels(captured: CapturedGroups) -> str:
 
 
 def _describe_rank(captured: CapturedGroups) -> str:
-    axes = "1 axis" if captured["actual"] == "1" else f"{captured['actual']} axes"
+    axes = pluralize(int(captured["actual"]), "axis", "axes")
     return f"input `{captured['name']}` has {axes}; the model requires {captured['expected']}"
 
 
@@ -82,7 +82,7 @@ LOADING = (
             "`{parameter}` of `{op}` must have the type of the other inputs, not {type}",
             "the inputs of `{op}` must have the same type, not {types}",
         ),
-        why="the model was partly converted to float16, or a constant has another type",
+        why="often the model was partly converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "invalid-model"),
         family="type",
@@ -229,6 +229,7 @@ LOADING = (
         fix="re-export, or add the value as an input or initializer",
         rules=("invalid-model",),
         family="structure",
+        self_explanatory=True,
     ),
     Entry(
         name="output-undefined",
@@ -406,7 +407,7 @@ RUNNING = (
             r"GEMM: Dimension mismatch, W: ?(?P<expected>\{[^}\n]{0,200}\}) K: ?(?P<actual>\d{1,20})",
         ),
         means="the operands of a matrix product have incompatible sizes",
-        why="the weights are fixed, but the number of features depends on the input size",
+        why="the number of features depends on the input size",
         fix="pass the size that the model was trained for, or pool before the layer",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
@@ -436,8 +437,7 @@ RUNNING = (
         patterns=r"Input channels C is not equal to kernel channels \* group\. C: (?P<actual>\d{1,20}) kernel channels:"
         r" (?P<expected>\d{1,20})",
         means=_describe_channels,
-        why="the axes are in another order (NHWC), or the image has other channels",
-        fix="transpose the input, or convert the image (RGB has 3 channels)",
+        fix="transpose the input (NHWC to NCHW), or convert the image to the required channels",
         rules=("run-failed",),
         family="run_node",
     ),

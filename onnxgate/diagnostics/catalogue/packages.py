@@ -13,13 +13,10 @@ def _suggest_release(captured: CapturedGroups) -> str:
         return "relax one of the two requirements, or use separate environments"
     offered = captured.get("offered", "").split(", ")
     if offered == ["none"]:
-        return "check the name, and which Pythons it has wheels for; the index has none for this Python and platform"
+        return "check the name and its wheels; the index has no release for this Python and platform"
     if offered != [""] and not requirement.startswith("onnxruntime==1."):
         releases = offered[0] if len(offered) == 1 else f"{offered[0]}–{offered[-1]}"
-        return (
-            f"install a release with a wheel for this Python and platform ({releases}),"
-            " or use a Python with a wheel for the requested one"
-        )
+        return f"install an available release ({releases}), or use a Python with a wheel for the requested one"
     if not requirement.startswith("onnxruntime==1."):
         return "check the wheels of the release on the index, and use a Python or a release with a matching wheel"
     minor = requirement.removeprefix("onnxruntime==1.").partition(".")[0]
@@ -61,7 +58,6 @@ PIP = (
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
         ),
         means="the package index does not respond",
-        why="the network is down, a proxy is required, or the certificate is not trusted",
         fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, install with `--no-index --find-links FOLDER`",
     ),
     Entry(
@@ -221,7 +217,7 @@ NUMPY = (
         ),
         means="a package built for NumPy 1 was imported with NumPy 2",
         fix="run `pip install 'numpy<2'` or `pip install 'onnxruntime>=1.19.0'`",
-        affected="onnxruntime before 1.19.0 with numpy 2",
+        affected="onnxruntime before 1.19.0",
         rules=("load-failed",),
     ),
     Entry(
