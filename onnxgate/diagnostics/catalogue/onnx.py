@@ -113,7 +113,7 @@ ENTRIES = (
         means=lambda captured: (
             f"a tensor has {pluralize(int(captured['actual']), 'value')}, but its shape requires {captured['expected']}"
         ),
-        fix="pass `dims=array.shape` and `vals=array.flatten()`",
+        fix="pass `dims=array.shape` and `vals=array.flatten()` to `make_tensor`",
         self_explanatory=True,
     ),
     Entry(

@@ -22,7 +22,7 @@ def _newest_release() -> str:
 
 def _describe_before(release: str) -> str:
     """Return the releases before one, or all if there is none."""
-    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {_newest_release()}"
+    return f"onnxruntime before {release}" if release else f"all onnxruntime releases up to {_newest_release()}"
 
 
 def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
