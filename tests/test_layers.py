@@ -126,7 +126,6 @@ def test_worker_imports_nothing_of_ours() -> None:
 
 LAZY = {
     "`--help` and errors at the start import no library": (
-        "cli/__init__.py",
         "cli/check.py",
         "cli/shared/error_handling.py",
         "core/text.py",

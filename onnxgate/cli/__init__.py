@@ -13,6 +13,7 @@ import click
 
 from onnxgate import __version__
 from onnxgate.cli.shared.error_handling import report_errors
+from onnxgate.core.text import find_similar
 
 _GC_THRESHOLD = 100_000
 """Objects before a garbage collection, 700 by default: modules and results live until the end, so that
@@ -55,10 +56,8 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command; for an unknown name, the error suggests the nearest one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            import difflib
-
-            near = difflib.get_close_matches(args[0], COMMANDS, 1)
-            suggestion = f" Did you mean '{near[0]}'?" if near else ""
+            near = find_similar(args[0], COMMANDS)
+            suggestion = f" Did you mean '{near}'?" if near else ""
             ctx.fail(f"No such command '{args[0]}'.{suggestion}")
         return super().resolve_command(ctx, args)
 

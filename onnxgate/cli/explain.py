@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from onnxgate.cli.shared.options import name_formats, output_option
 from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import Stage
-from onnxgate.core.text import join_quoted
+from onnxgate.core.text import find_similar, join_quoted
 from onnxgate.diagnostics.log_explanation import explain_log
 from onnxgate.formats import explained_log
 from onnxgate.rules.definition import FIRST_RELEASE
@@ -89,8 +88,8 @@ def _render_page(name: str) -> Iterator[str]:
 
 def _suggest_rules(name: str) -> str:
     """Return a hint with the most similar rule, or with all rules that contain the name as a word."""
-    if near := difflib.get_close_matches(name, rules.by_id, 1, 0.5):
-        return f"did you mean `{near[0]}`?"
+    if near := find_similar(name, rules.by_id):
+        return f"did you mean `{near}`?"
     matching = [rule for rule in rules.by_id if f"-{name.strip('-')}-" in f"-{rule}-"]
     if matching:
         return f"rules that contain `{name}`: {join_quoted(matching)}"

@@ -127,7 +127,8 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     pruned = remove_unused(cache_dir(), named=named, before=before, really=not dry_run)
     action, freed = ("would remove", "would free") if dry_run else ("removed", "freed")
     for name, number in pruned.removed.items() if not options.quiet else ():
-        click.echo(escape_log_line(f"{action} {f'{number} files in {name}/' if name in PRUNABLE_FOLDERS else name}"))
+        files = f"{pluralize(number, 'file')} in {name}/" if name in PRUNABLE_FOLDERS else name
+        click.echo(escape_log_line(f"{action} {files}"))
     for name in pruned.in_use if not options.quiet else ():
         click.echo(escape_log_line(f"kept {name} (in use)"))
     shared = pruned.size_bytes - pruned.freed_bytes

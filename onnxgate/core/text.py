@@ -11,9 +11,9 @@ LONG_LIMIT = 4000
 SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
-def pluralize(number: int, noun: str) -> str:
-    """Return `1 model`, `2 models`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def pluralize(number: int, noun: str, plural: str = "") -> str:
+    """Return `1 model`, `2 models`; `plural` is the plural of an irregular noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
 def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
@@ -45,11 +45,40 @@ def format_size(size_bytes: int) -> str:
 
 def suggest_spelling(word: str, candidates: Iterable[str]) -> str:
     """Return "; did you mean `minors`?" if a candidate is similar, and "" if none is."""
+    nearest = find_similar(word, candidates)
+    return f"; did you mean `{nearest}`?" if nearest else ""
+
+
+def find_similar(word: str, candidates: Iterable[str]) -> str:
+    """Return the candidate that the word probably misspells; "" if there is none."""
     import difflib
 
-    by_normalized = {candidate.lower().replace("_", "-"): candidate for candidate in candidates}
-    nearest = difflib.get_close_matches(word.lower().replace("_", "-"), by_normalized, n=1, cutoff=0.6)
-    return f"; did you mean `{by_normalized[nearest[0]]}`?" if nearest else ""
+    spelled = _normalize_spelling(word)
+    by_normalized = {_normalize_spelling(candidate): candidate for candidate in candidates}
+    for near in difflib.get_close_matches(spelled, by_normalized, n=3, cutoff=_MIN_SIMILARITY):
+        pairs = ((spelled, near), (_file_stem(spelled), _file_stem(near)))
+        if all(_is_similar(difflib.SequenceMatcher(None, *pair).ratio(), *pair) for pair in pairs):
+            return by_normalized[near]
+    return ""
+
+
+_MIN_SIMILARITY = 0.65
+_MIN_SHORT_SIMILARITY = 0.75
+"""For names of up to 3 characters: `cn` is similar to `cnn`, but `rnn` is not."""
+
+
+def _is_similar(ratio: float, *names: str) -> bool:
+    return ratio >= (_MIN_SHORT_SIMILARITY if min(map(len, names)) <= 3 else _MIN_SIMILARITY)
+
+
+def _file_stem(name: str) -> str:
+    """Return a file's name without folder and extension, which similar files share; other names unchanged."""
+    name = name.rpartition("/")[2]
+    return name.rpartition(".")[0] or name
+
+
+def _normalize_spelling(name: str) -> str:
+    return name.lower().replace("_", "-")
 
 
 def join_quoted(words: Iterable[str]) -> str:

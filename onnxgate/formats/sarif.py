@@ -20,7 +20,7 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.findings import Stage
 from onnxgate.core.report import Finding, NotDone, Report
 from onnxgate.core.report_json import encode_json
-from onnxgate.core.text import LONG_LIMIT, truncate
+from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.rules import by_id
 from onnxgate.rules.definition import AnyRule
@@ -219,7 +219,7 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
 
 def _describe_invocation(report: Report, left_out: int) -> JsonObject:
     """Return the invocation. Its execution was successful unless the check is undecided."""
-    notifications = [_notification("left-out", "warning", [f"{left_out} more findings; see the report"])]
+    notifications = [_notification("left-out", "warning", [f"{pluralize(left_out, 'more finding')}; see the report"])]
     level = "error" if report.exit == 3 else "warning"
     accepted = [
         [f"{finding.rule}: {wording.render_sentence(finding)}", f"ignored: {truncate(finding.ignored)}"]

@@ -20,6 +20,7 @@ from onnx import TensorProto, numpy_helper
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.jobs import InputCase
+from onnxgate.core.text import pluralize
 from onnxgate.inputs.axis_sizes import DTYPES, element_type, match_axis_sizes, name_axes
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import is_external
@@ -116,7 +117,7 @@ def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
     if len(set(own)) == len(own) and set(own) <= set(names):
         return dict(tensors)
     if len(tensors) != len(names):
-        return f"has {len(tensors)} inputs, but the model has {len(names)}"
+        return f"has {pluralize(len(tensors), 'input')}, but the model has {len(names)}"
     return dict(zip(names, (array for _, array in tensors), strict=True))
 
 

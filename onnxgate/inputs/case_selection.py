@@ -51,8 +51,10 @@ def require_known_cases(selection: CaseSelection, existing: Iterable[str], sourc
     names = dict.fromkeys([*existing, *([EXAMPLE_CASE_NAME] if sourced else [])])
     for name in selection.cases:
         if name not in names:
-            near = difflib.get_close_matches(name, names, MAX_NEAREST_NAMES, 0.3) or sorted(names)[:MAX_NEAREST_NAMES]
-            hint = f"similar cases: {join_phrases([f'`{candidate}`' for candidate in near])}" if near else None
+            near = difflib.get_close_matches(name, names, MAX_NEAREST_NAMES, 0.3)
+            shown = near or sorted(names)[:MAX_NEAREST_NAMES]
+            kind = "similar" if near else "available"
+            hint = f"{kind} cases: {join_phrases([f'`{candidate}`' for candidate in shown])}" if shown else None
             raise UsageError(f"no selected model has the input case `{name}`", hint=hint)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from onnxgate.core.text import pluralize
 from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, count_tensor_elements, element_name, required_bytes
 from onnxgate.model.reading.fact_extraction import format_operator_name, read_opsets
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, decode_elements, read_chunks
@@ -225,7 +226,7 @@ class _QuantizationChecker:
         tensors = (self._tensor(node, 2), "scales", columns * blocks), (zeros, "zero_points", zero_count)
         for tensor, name, needed in tensors:
             if tensor is not None and count_tensor_elements(tensor) != needed:
-                what = f"its `{name}` have {count_tensor_elements(tensor)} values; "
+                what = f"its `{name}` have {pluralize(count_tensor_elements(tensor), 'value')}; "
                 what += f"{columns} columns of {blocks} blocks require {needed}"
                 yield QuantizationFault(node, what, "shape")
 
@@ -252,7 +253,7 @@ class _QuantizationChecker:
         if scales is not None and count_tensor_elements(scales) != count_tensor_elements(point):
             counts = count_tensor_elements(point), count_tensor_elements(scales)
             compared = f"but `{_input_name(node, scale)}` has {counts[1]}"
-            yield QuantizationFault(node, f"{subject} has {counts[0]} values, {compared}", "shape")
+            yield QuantizationFault(node, f"{subject} has {pluralize(counts[0], 'value')}, {compared}", "shape")
         if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
             yield QuantizationFault(node, f"{subject} must be 0 for int32", "value")
 
@@ -311,11 +312,12 @@ def _find_wrong_scale(values: Array, divides: bool, tolerant: bool) -> str:
 def _check_axis_size(
     node: NodeProto, position: int, count: int, shape: tuple[int, ...], axis: int
 ) -> Iterator[QuantizationFault]:
-    subject = f"its `{_input_name(node, position)}` has {count} values"
+    subject = f"its `{_input_name(node, position)}` has {pluralize(count, 'value')}"
+    axes = pluralize(len(shape), "axis", "axes")
     if len(shape) == 1:  # the attribute is ignored for a single axis
         axis = 0
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"{subject} for axis {axis} of a value with {len(shape)} axes", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis} of a value with {axes}", "shape")
     elif shape[axis] not in (-1, count):
         yield QuantizationFault(node, f"{subject} for axis {axis} of size {shape[axis]}", "shape")
 
@@ -326,11 +328,12 @@ def _check_blocks(
     if shape is None:
         return
     subject = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
+    axes = pluralize(len(shape), "axis", "axes")
     if len(scale) != len(shape):
-        yield QuantizationFault(node, f"{subject} for blocks of a value with {len(shape)} axes", "shape")
+        yield QuantizationFault(node, f"{subject} for blocks of a value with {axes}", "shape")
         return
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"its block axis is {axis}, but the value has {len(shape)} axes", "shape")
+        yield QuantizationFault(node, f"its block axis is {axis}, but the value has {axes}", "shape")
         return
     needed = [
         math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)

@@ -259,7 +259,8 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
     if tensor.data_type == STRING:
         return "has `raw_data`, which its type does not allow"
     needed = required_bytes(tensor)
-    return "" if needed in (None, raw) else f"has {raw:,} bytes, but its shape and type require {needed:,}"
+    unit = "byte" if raw == 1 else "bytes"
+    return "" if needed in (None, raw) else f"has {raw:,} {unit}, but its shape and type require {needed:,}"
 
 
 def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], count: int, path: Path) -> str:
@@ -276,7 +277,7 @@ def _check_value_count(tensor: TensorProto, omitted: Sequence[OmittedData], coun
     elif bits == 6:
         needed = None
     return (
-        f"has {count_in_field:,} values, but its shape and type require {needed:,}"
+        f"has {count_in_field:,} value{'' if count_in_field == 1 else 's'}, but its shape and type require {needed:,}"
         if count_in_field and needed not in (None, count_in_field)
         else ""
     )

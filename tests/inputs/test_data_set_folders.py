@@ -73,7 +73,7 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
     assert "`input_0.pb` is not a valid tensor" in _problem(tmp_path)
     tensor = onnx.numpy_helper.from_array(ARRAYS["ids"], "other")
     (folder / "input_0.pb").write_bytes(tensor.SerializeToString())
-    assert _problem(tmp_path) == "`test_data_set_0`: has 1 inputs, but the model has 3"
+    assert _problem(tmp_path) == "`test_data_set_0`: has 1 input, but the model has 3"
 
 
 def test_expected_outputs_are_said_not_to_be_read(tmp_path: Path) -> None:

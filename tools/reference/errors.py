@@ -12,7 +12,7 @@ from onnxgate.diagnostics.catalogue import Entry, render_template
 from onnxgate.diagnostics.classification import ENTRIES_BY_PROGRAM, Diagnosis, classify, normalize_text
 
 TEXTS = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
-MAX_TEXT_LENGTH = 90
+MAX_TEXT_LENGTH = 72
 MAX_NAME_LENGTH = 60
 TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
@@ -45,8 +45,9 @@ def _render_entry(entry: Entry) -> Iterator[str]:
     yield f"{markdown_code(_quote_match(text, known))}\n"
     captured = {name: value for name, value in known.captured.items() if len(value) <= MAX_NAME_LENGTH}
     captured.pop("detail", None)  # the quote contains it
-    meaning = render_template(entry.means, captured).removesuffix(": …")
-    yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
+    meaning = "" if entry.self_explanatory else render_template(entry.means, captured).removesuffix(": …")
+    if meaning or known.why:
+        yield f"{' '.join(map(_sentence, filter(None, (meaning, known.why))))}\n"
     repeated = known.affected and known.affected.split()[-1] in known.fix.replace(";", " ").split()
     affected = f" Affected: {escape_markdown(known.affected)}." if known.affected and not repeated else ""
     rule = next((f" See [{rule}](../rules/{rule}.md)." for rule in entry.rules if rule not in GENERAL_RULES), "")
@@ -61,9 +62,12 @@ def _sentence(clause: str) -> str:
 
 
 def _quote_match(text: str, known: Diagnosis) -> str:
-    """Return the part of the text that matches, with at most `MAX_TEXT_LENGTH` characters."""
+    """Return the part of the text that matches, with whole words and at most `MAX_TEXT_LENGTH` characters."""
     match = " ".join(normalize_text(text)[known.start : known.end].split())
-    return match if len(match) <= MAX_TEXT_LENGTH else match[: MAX_TEXT_LENGTH - 1] + "…"
+    if len(match) <= MAX_TEXT_LENGTH:
+        return match
+    start = match[:MAX_TEXT_LENGTH]
+    return (start.rpartition(" ")[0] or start) + " …"
 
 
 def _diagnose_example(entry: Entry) -> tuple[str, Diagnosis]:

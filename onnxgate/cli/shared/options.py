@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import os
 import time
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from onnxgate.core.errors import UsageError
-from onnxgate.core.text import lower_first
+from onnxgate.core.text import lower_first, suggest_spelling
 
 if TYPE_CHECKING:
     from onnxgate.core.report import FailOn
@@ -141,10 +140,8 @@ def name_formats(formats: Iterable[str]) -> str:
 
 def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError:
     """Return a usage error for an unknown value of an option, with the most similar known name."""
-    near = difflib.get_close_matches(name, known, 1)
-    suggestion = f"; did you mean `{near[0]}`?" if near else ""
     shown = [name for name in known if name not in ACTION_FORMATS]
-    return UsageError(f"unknown {kind} `{name}`{suggestion}", hint=f"available: {', '.join(shown)}")
+    return UsageError(f"unknown {kind} `{name}`{suggest_spelling(name, known)}", hint=f"available: {', '.join(shown)}")
 
 
 def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:

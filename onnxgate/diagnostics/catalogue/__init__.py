@@ -38,6 +38,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     example: str = ""  # a text, if the corpus does not contain one
     source: str = ""  # origin of the text if the corpus does not contain it
     general: bool = False  # matched after all specific entries
+    self_explanatory: bool = False  # the text states the meaning, so that the reference page omits it
 
 
 def render_template(words: Template, captured: CapturedGroups) -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 _INSPECTION_FIX = "run `onnxgate check FILE` to find the cause"
-_UNSUPPORTED_FIX = "export with operators that every runtime supports, or remove the model from this target"
+_UNSUPPORTED_FIX = "export without this operator, or remove the model from this target"
 OPENVINO = (
     Entry(
         name="openvino-operator-unknown",
@@ -27,8 +27,9 @@ OPENVINO = (
         ),
         means="OpenVINO does not support: {op}",
         why="operators of `com.microsoft` come from an ONNX Runtime optimizer",
-        fix="export without them, convert the model before optimizing it, or try a newer OpenVINO",
+        fix="convert the original model, export without these operators, or try a newer OpenVINO",
         rules=("load-failed",),
+        self_explanatory=True,
     ),
     Entry(
         name="openvino-not-a-model",
@@ -57,7 +58,7 @@ OPENVINO = (
         r" \(shape=(?P<expected>[^)\n]{1,100})\)"
         r" and the tensor \(shape=(?P<actual>\([^)\n]{0,100}\))\) are incompatible",
         means="an input has shape {actual}; the model requires {expected}",
-        fix="pass that shape, or re-export with a dynamic axis (`model.reshape` changes it for OpenVINO only)",
+        fix="pass that shape, re-export with a dynamic axis, or call `model.reshape` in OpenVINO",
         rules=("input-shape-narrowed",),
     ),
     Entry(
@@ -66,6 +67,7 @@ OPENVINO = (
         means="the model has no input or output `{name}`",
         fix="use the names in `compiled.inputs` and `compiled.outputs`",
         rules=("input-renamed", "output-renamed"),
+        self_explanatory=True,
     ),
     Entry(
         name="openvino-device",
@@ -83,15 +85,15 @@ OPENVINO = (
         name="openvino-attribute",
         patterns=r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",
         means="node `{node}` lacks the attribute `{name}`, which OpenVINO requires",
-        why="OpenVINO defines an operator of this name with other attributes",
+        why="OpenVINO has an operator with this name and other attributes",
         fix="set the attribute, or export without the custom operator",
         rules=("invalid-model", "load-failed"),
     ),
     Entry(
         name="openvino-aten",
         patterns=r"Only `embedding_bag` is supported as ATen `operator` attribute\. Got: (?P<op>\w{1,100})",
-        means="the model contains `{op}`, a PyTorch operator that ONNX does not define",
-        fix="export without ATen fallback, at a newer opset or with `dynamo=True`",
+        means="the model contains `{op}`, a PyTorch operator that is not part of ONNX",
+        fix="export at a newer opset or with `dynamo=True`",
         rules=("load-failed", "unknown-domain"),
     ),
     Entry(
@@ -101,11 +103,11 @@ OPENVINO = (
             r"Argument element types are inconsistent",
         ),
         means=(
-            "inputs that must share a type have different types: {op}",
-            "inputs that must share a type have different types",
+            "the inputs of {op} must have the same type",
+            "the inputs of a node must have the same type",
         ),
-        why="the model was partly converted to float16, or a constant has another type",
-        fix="insert a `Cast` before one of the inputs, or convert the whole model",
+        why="often the model was partly converted to float16",
+        fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "load-failed"),
     ),
     Entry(
@@ -115,7 +117,7 @@ OPENVINO = (
             r"Conversion is failed for: (?P<op>[^\n]{1,200})",
         ),
         means="OpenVINO cannot convert node {op}: its shapes, types or attributes are inconsistent",
-        fix="find invalid nodes with `onnx.checker.check_model(path, full_check=True)`, and re-export",
+        fix="run `onnx.checker.check_model(path, full_check=True)` to find invalid nodes, and re-export",
         rules=("invalid-model", "load-failed"),
         general=True,
     ),
@@ -208,7 +210,7 @@ REFERENCE_EVALUATOR = (
         name="reference-version-missing",
         patterns=r"No implementation for operator '(?P<op>\w{1,100})' domain '(?P<domain>[^'\n]{0,100})' and version"
         r" (?P<since>\d{1,9})",
-        means="the ONNX reference evaluator does not implement `{op}` version {since}, only newer ones",
+        means="the ONNX reference evaluator implements only versions of `{op}` newer than {since}",
         fix="convert the model to a newer opset, or remove it from this target",
         rules=("load-failed",),
         family="no_kernel",
@@ -232,7 +234,6 @@ ONNXRUNTIME_WEB = (
             "ONNX Runtime Web did not receive the external data `{file}`",
             "ONNX Runtime Web did not receive the external data",
         ),
-        why="a browser has no folder to search",
         fix='create the session with `externalData: [{{ path: "model.onnx.data", data: url }}]`',
         rules=("external-data-missing",),
         family="ext_missing",

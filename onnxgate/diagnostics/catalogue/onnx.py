@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.catalogue import Entry
 
 ENTRIES = (
@@ -15,13 +16,15 @@ ENTRIES = (
         ),
         fix="upgrade `onnx`, or lower the IR version with `onnxgate fix`",
         rules=("ir-version-too-new",),
+        self_explanatory=True,
     ),
     Entry(
         name="checker-opset-missing",
         patterns=r"model with IR version >= 3 must specify opset_import",
         means="the model imports no opset",
-        fix="add an opset import for each domain in use, and save again",
+        fix="add an opset import for each domain in use",
         rules=("invalid-model",),
+        self_explanatory=True,
     ),
     Entry(
         name="checker-field-missing",
@@ -34,21 +37,22 @@ ENTRIES = (
             "a required field of the model is empty",
         ),
         why="the file is empty, or not an ONNX model",
-        fix="check the file's size; if it is a model, set the field and save again",
+        fix="check the file's size; if it is a model, set the field",
         rules=("invalid-model", "not-a-model"),
+        self_explanatory=True,
     ),
     Entry(
         name="checker-name-duplicated",
         patterns=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been"
         r" used",
         means="two nodes produce the value `{name}`",
-        fix="rename one of them, for example with `onnx.compose.add_prefix`",
+        fix="rename one, for example with `onnx.compose.add_prefix`",
         rules=("invalid-model",),
     ),
     Entry(
         name="checker-not-sorted",
         patterns=r"Nodes in a graph must be topologically sorted, however input '(?P<name>[^'\n]{0,300})' of node",
-        means="a node reads `{name}` before any node produces it, or no node does",
+        means="a node reads `{name}`, but no earlier node produces it",
         why="ONNX Runtime sorts nodes itself; other engines do not",
         fix="sort the nodes (`onnx_ir.passes.common.TopologicalSortPass`), or add the missing value",
         rules=("invalid-model",),
@@ -56,7 +60,7 @@ ENTRIES = (
     Entry(
         name="checker-tensor-wrong",
         patterns=r"TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should contain one and only one value field",
-        means="the initializer `{name}` has no values, or has them twice",
+        means="initializer `{name}` must have its values in exactly one field, such as `raw_data`",
         fix="create it with `onnx.numpy_helper.from_array`",
         rules=("invalid-model",),
     ),
@@ -67,7 +71,7 @@ ENTRIES = (
             r"No Adapter (?:To|For) Version \$?(?P<opset>\d{1,9}) for (?P<op>\w{1,100})",
             r"No Previous Version of (?P<op>\w{1,100}) exists",
         ),
-        means="`onnx.version_converter` cannot convert `{op}` across this opset",
+        means="`onnx.version_converter` cannot convert `{op}` to the requested opset",
         why="few operators can be converted to an older opset",
         fix="re-export at the required opset, or upgrade `onnx`",
         rules=("export-opset-ignored",),
@@ -75,15 +79,14 @@ ENTRIES = (
     Entry(
         name="converter-version-unknown",
         patterns=r"invalid version \(must be between (?P<least>\d{1,9}) and (?P<limit>\d{1,9})\)",
-        means="`onnx.version_converter` supports opsets {least} to {limit}; the model's or the requested opset"
-        " is outside this range",
+        means="`onnx.version_converter` supports opsets {least} to {limit}, but the model or the request has another",
         fix="request an opset up to {limit}, or upgrade `onnx`",
         rules=("opset-too-new",),
     ),
     Entry(
         name="converter-input-computed",
         patterns=r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",
-        means="`onnx.version_converter` needs a constant, but the graph computes the value",
+        means="`onnx.version_converter` requires a constant input, but the graph computes it",
         why="the input was an attribute in the older opset",
         fix="re-export at the required opset, or fold constants before converting",
         rules=("export-opset-ignored",),
@@ -107,8 +110,11 @@ ENTRIES = (
             r"Number of values does not match tensor's size\. Expected (?P<expected>\d{1,20}), but it is"
             r" (?P<actual>\d{1,20})",
         ),
-        means="a tensor has {actual} values, but its shape needs {expected}",
-        fix="pass the shape of the values, or flatten them first",
+        means=lambda captured: (
+            f"a tensor has {pluralize(int(captured['actual']), 'value')}, but its shape requires {captured['expected']}"
+        ),
+        fix="pass `dims=array.shape` and `vals=array.flatten()` to `make_tensor`",
+        self_explanatory=True,
     ),
     Entry(
         name="onnx-name-removed",
@@ -117,10 +123,11 @@ ENTRIES = (
             r"cannot import name '(?P<name>\w{1,60})' from 'onnx(?:\.\w{1,40})?'",
             r"module 'onnx\.(?:helper|numpy_helper|utils)' has no attribute '(?P<name>\w{1,60})'",
         ),
-        means="the installed `onnx` has no `{name}`: it was removed, or exists only in newer releases",
-        why="a package was written for another release of `onnx`",
+        means="the installed `onnx` has no `{name}`",
+        why="a package was written for an older or newer `onnx`",
         fix="upgrade that package, or pin `onnx` (1.19 removed `onnx.mapping`, 1.20 `helper.float32_to_bfloat16`)",
         rules=("toolchain-drift",),
+        self_explanatory=True,
     ),
     Entry(
         name="protobuf-too-large",

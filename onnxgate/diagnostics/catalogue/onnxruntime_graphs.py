@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from onnxgate.core.text import pluralize
 from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
 
 
@@ -44,7 +45,23 @@ def _describe_arity(captured: CapturedGroups) -> str:
     number = f"{least} to {most}"
     if most in (least, _UNLIMITED):
         number = least if most == least else f"at least {least}"
-    return f"a node has {actual} {side}{'' if actual == '1' else 's'}; its operator takes {number}"
+    return f"a node has {pluralize(int(actual), side)}; its operator takes {number}"
+
+
+def _describe_missing_input(captured: CapturedGroups) -> str:
+    if "name" in captured:
+        return f"required inputs are missing: {captured['name']}"
+    return f"the model requires {pluralize(int(captured['expected']), 'input')} but received {captured['actual']}"
+
+
+def _describe_channels(captured: CapturedGroups) -> str:
+    channels = pluralize(int(captured["actual"]), "channel")
+    return f"a `Conv` received {channels}; its weights require {captured['expected']} per group"
+
+
+def _describe_rank(captured: CapturedGroups) -> str:
+    axes = pluralize(int(captured["actual"]), "axis", "axes")
+    return f"input `{captured['name']}` has {axes}; the model requires {captured['expected']}"
 
 
 def _describe_output_type(captured: CapturedGroups) -> str:
@@ -59,11 +76,14 @@ LOADING = (
             r"Type Error: Type parameter \((?P<parameter>\w{1,60})\) of Optype \((?P<op>\w{1,100})\) bound to"
             r" different types \((?P<types>[^\n]{1,200}?) in node \((?P<node>.{0,300}?)\)",
             r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): (?P<parameter>\S{1,60}) has"
-            r" inconsistent type (?P<types>\S{1,100})",
+            r" inconsistent type (?P<type>\S{1,100})",
         ),
-        means="inputs of `{op}` that must share a type have different types: {types}",
-        why="the model was partly converted to float16, or a constant has another type",
-        fix="insert a `Cast` before one of the inputs, or convert the whole model",
+        means=(
+            "`{parameter}` of `{op}` must have the type of the other inputs, not {type}",
+            "the inputs of `{op}` must have the same type, not {types}",
+        ),
+        why="often the model was partly converted to float16",
+        fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "invalid-model"),
         family="type",
     ),
@@ -100,7 +120,7 @@ LOADING = (
         name="type-wrong",
         patterns=r"Type Error: (?P<detail>[^\n]{1,300})",
         means="the types of a node do not match its operator",
-        fix="find the node's types with `onnxgate diff --textconv`, and insert a `Cast`",
+        fix="print the types with `onnxgate diff --textconv FILE`, and insert a `Cast`",
         rules=("type-mismatch", "invalid-model"),
         family="type",
         example="Type Error: Data in initializer 'w' has element type tensor(float16) but usage of"
@@ -125,14 +145,16 @@ LOADING = (
         fix="re-export; `onnx.shape_inference.infer_shapes(model, strict_mode=True)` reproduces the error",
         rules=("invalid-model", "attribute-unsupported"),
         family="shape_inference",
+        self_explanatory=True,
     ),
     Entry(
         name="attribute-unknown",
         patterns=r"Unrecognized attribute: (?P<attribute>\S{1,100}) for operator (?P<op>\S{1,100})",
         means="`{op}` has no attribute `{attribute}` at the imported opset",
-        fix="re-export at the opset that the node is written for, or remove the attribute",
+        fix="re-export the model, or remove the attribute",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
+        self_explanatory=True,
     ),
     Entry(
         name="attribute-missing",
@@ -141,6 +163,7 @@ LOADING = (
         fix="set the attribute, or re-export",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
+        self_explanatory=True,
     ),
     Entry(
         name="attribute-type-wrong",
@@ -150,17 +173,18 @@ LOADING = (
             "the attribute `{attribute}` has type {actual}, but the operator requires {expected}",
             "the attribute `{attribute}` has the wrong type",
         ),
-        fix="write the attribute in the type that the operator's schema defines",
+        fix="write the attribute with the required type",
         rules=("attribute-unsupported", "invalid-model"),
         family="attribute",
+        self_explanatory=True,
     ),
     Entry(
         name="arity-wrong",
         patterns=r"has (?P<side>input|output) size (?P<actual>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
         r" max=(?P<most>\d{1,20})\]",
         means=_describe_arity,
-        why="the node is written for another opset, or was edited by hand",
-        fix="re-export at the opset that the node is written for",
+        why="the node was written for another opset, or edited by hand",
+        fix="re-export the model",
         rules=("attribute-unsupported", "invalid-model"),
         family="arity",
     ),
@@ -172,7 +196,7 @@ LOADING = (
         ),
         means="two nodes produce the value `{name}`",
         why="graphs were merged without renaming",
-        fix="rename one of them, for example with `onnx.compose.add_prefix`",
+        fix="rename one, for example with `onnx.compose.add_prefix`",
         rules=("invalid-model",),
         family="structure",
     ),
@@ -180,15 +204,16 @@ LOADING = (
         name="node-name-duplicated",
         patterns=r"two nodes with same node name \((?P<node>.{0,300}?)\)",
         means="two nodes are named `{node}`",
-        fix="rename or remove one; names of nodes are optional",
+        fix="change or delete one of the names, which are optional",
         rules=("invalid-model",),
         family="structure",
+        self_explanatory=True,
     ),
     Entry(
         name="graph-cyclic",
         patterns=r"the graph is not acyclic",
         means="the graph has a cycle: a node depends on its own output",
-        fix="re-export",
+        fix="re-export the model",
         rules=("invalid-model",),
         family="structure",
     ),
@@ -200,18 +225,20 @@ LOADING = (
             r"This is an invalid model\. Error: Node (?P<node>.{0,300}?) input (?P<name>.{0,300}?) does not exist",
         ),
         means="a node reads `{name}`, which is not defined",
-        why="a node or weight was removed while it was still used",
+        why="a node or weight that is still used was removed",
         fix="re-export, or add the value as an input or initializer",
         rules=("invalid-model",),
         family="structure",
+        self_explanatory=True,
     ),
     Entry(
         name="output-undefined",
         patterns=r"Graph output \((?P<name>.{0,300}?)\) does not exist",
         means="the graph declares output `{name}`, which no node produces",
-        fix="declare an output that a node produces, or re-export",
+        fix="correct the name of the output, or re-export",
         rules=("invalid-model",),
         family="structure",
+        self_explanatory=True,
     ),
     Entry(
         name="weight-size-wrong",
@@ -228,7 +255,7 @@ LOADING = (
             "the data of an initializer does not match its shape and type",
         ),
         why="the file was truncated or edited",
-        fix="export again from the source",
+        fix="re-export the model",
         rules=("invalid-model", "external-data-corrupt"),
         family="raw_size",
     ),
@@ -237,23 +264,23 @@ LOADING = (
         patterns=r"Batchwise recurrent operations \(layout == 1\) are not supported",
         means="a GRU, LSTM or RNN has `layout=1`, for which ONNX Runtime has no kernel",
         fix="export with `batch_first=False`, or insert a `Transpose` before and after the node",
-        affected="every onnxruntime up to 1.31.1, on the CPU",
+        affected="all onnxruntime releases up to 1.31.1, on the CPU",
         rules=("attribute-unsupported",),
         family="constructor",
     ),
     Entry(
         name="locale-missing",
         patterns=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
-        means="the model needs the locale `{locale}`, which is not installed on this machine",
+        means="the model needs the locale `{locale}`, which is not installed",
         fix=_suggest_locale,
-        affected="onnxruntime 1.27 and newer report it at load, older releases at run time",
+        affected="every release; 1.27 and newer fail at load, older ones at run time",
         family="locale",
     ),
     Entry(
         name="initialization-failed",
         patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
         means="a kernel could not be created: {detail}",
-        why="it does not support the value of an attribute or weight",
+        why="usually a kernel does not support the value of an attribute or weight",
         fix="export without that value, or find a release that supports it: `onnxgate matrix --verify FILE`",
         rules=("attribute-unsupported", "load-failed"),
         family="constructor",
@@ -261,6 +288,7 @@ LOADING = (
         " linear or cubic.",
         source="PaddlePaddle/Paddle2ONNX#1540",
         general=True,
+        self_explanatory=True,
     ),
 )
 
@@ -283,10 +311,11 @@ RUNNING = (
         name="input-rank-wrong",
         patterns=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<actual>\d{1,9})"
         r" Expected: (?P<expected>\d{1,9})",
-        means="input `{name}` has {actual} axes; the model requires {expected}",
+        means=_describe_rank,
         fix="add or remove an axis; usually the batch axis is missing",
         rules=("input-shape-narrowed",),
         family="run_shape",
+        self_explanatory=True,
     ),
     Entry(
         name="input-type-wrong",
@@ -297,6 +326,7 @@ RUNNING = (
         fix=_suggest_cast,
         rules=("input-type-changed",),
         family="run_dtype",
+        self_explanatory=True,
     ),
     Entry(
         name="input-missing",
@@ -304,23 +334,22 @@ RUNNING = (
             r"Required inputs \((?P<name>[^\n]{1,300}?)\) are missing from input feed",
             r"Model requires (?P<expected>\d{1,9}) inputs\. Input Feed contains (?P<actual>\d{1,9})",
         ),
-        means=(
-            "required inputs are missing: {name}",
-            "the model requires {expected} inputs but received {actual}",
-        ),
+        means=_describe_missing_input,
         why="an export added or renamed an input",
         fix="pass every input in `session.get_inputs()`",
         rules=("input-added", "input-renamed"),
         family="run_feed",
+        self_explanatory=True,
     ),
     Entry(
         name="input-name-unknown",
         patterns=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
-        why="it was renamed, or removed as unused",
+        why="the input was renamed, or removed as unused",
         fix="pass the names in `session.get_inputs()`, or set `input_names` at export",
         rules=("input-removed", "input-renamed"),
         family="run_feed",
+        self_explanatory=True,
     ),
     Entry(
         name="output-name-unknown",
@@ -329,6 +358,7 @@ RUNNING = (
         fix="request the names in `session.get_outputs()`",
         rules=("output-removed", "output-renamed"),
         family="run_feed",
+        self_explanatory=True,
     ),
     Entry(
         name="output-shape-warned",
@@ -339,6 +369,7 @@ RUNNING = (
         rules=("output-shape-wrong", "dynamic-axis-lost"),
         example="Expected shape from model of {1,3} does not match actual shape of {2,3} for output y",
         source="onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
+        self_explanatory=True,
     ),
     Entry(
         name="reshape-failed",
@@ -349,7 +380,7 @@ RUNNING = (
             "a `Reshape` received a different number of elements than its target shape has",
         ),
         why="a size of the example inputs, usually batch 1, became a constant",
-        fix="re-export with -1 or computed sizes, and an example batch of 2 or more",
+        fix="reshape with -1 or a computed size, and re-export with an example batch of 2 or more",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -376,8 +407,8 @@ RUNNING = (
             r"GEMM: Dimension mismatch, W: ?(?P<expected>\{[^}\n]{0,200}\}) K: ?(?P<actual>\d{1,20})",
         ),
         means="the operands of a matrix product have incompatible sizes",
-        why="the number of features depends on the input size, but the weights are fixed",
-        fix="pass the input size that the model was trained for, or pool before the layer",
+        why="the number of features depends on the input size",
+        fix="pass the size that the model was trained for, or pool before the layer",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -389,13 +420,14 @@ RUNNING = (
         fix="pass sizes divisible by the model's strides, or re-export with that axis dynamic",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
+        self_explanatory=True,
     ),
     Entry(
         name="split-failed",
         patterns=r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9}"
         r" Input shape=(?P<shape>\{[^}\n]{0,200}\})"
         r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
-        means="a `Split` into sizes that sum to {sum} received shape {shape}",
+        means="a `Split` with sizes that sum to {sum} received shape {shape}",
         fix="re-export with that axis dynamic (`num_outputs` or computed sizes), or pass size {sum}",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
@@ -404,9 +436,8 @@ RUNNING = (
         name="conv-failed",
         patterns=r"Input channels C is not equal to kernel channels \* group\. C: (?P<actual>\d{1,20}) kernel channels:"
         r" (?P<expected>\d{1,20})",
-        means="a `Conv` received {actual} channels; its weights need {expected} × `group`",
-        why="the axes are in another order (NHWC), or the image has other channels",
-        fix="transpose the input, or convert the image (RGB has 3 channels)",
+        means=_describe_channels,
+        fix="transpose the input (NHWC to NCHW), or convert the image to the required channels",
         rules=("run-failed",),
         family="run_node",
     ),
@@ -424,9 +455,10 @@ RUNNING = (
             "an index is out of bounds",
         ),
         why="a token is not in the vocabulary, or a position exceeds the maximum length",
-        fix="use real inputs (`inputs` in `onnxgate.toml`), and compare tokenizer and model",
+        fix="use real inputs (`inputs` in `onnxgate.toml`) and the model's own tokenizer",
         rules=("inputs-unusable", "run-failed"),
         family="run_node",
+        self_explanatory=True,
     ),
     Entry(
         name="memory-exhausted",
@@ -442,15 +474,17 @@ RUNNING = (
         fix="pass smaller inputs, or raise `memory-mib` in `[limits]`",
         rules=("run-failed", "memory-over-budget"),
         family="run_node",
+        self_explanatory=True,
     ),
     Entry(
         name="node-failed",
         patterns=r"Non-zero status code returned while running (?P<op>\w{1,100}) node\. Name:'(?P<node>.{0,300}?)'"
         r" Status Message: " + _SOURCE_LOCATION + r"(?P<detail>[^\n]{1,300})",
         means="node `{node}` ({op}) failed: {detail}",
-        fix="inspect the node's inputs; `onnxgate check` tests several sizes and names the source line",
+        fix="inspect the node's inputs, or run `onnxgate check FILE`, which tests several sizes",
         rules=("run-failed",),
         family="run_node",
         general=True,
+        self_explanatory=True,
     ),
 )

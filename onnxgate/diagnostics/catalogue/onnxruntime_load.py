@@ -22,14 +22,14 @@ def _newest_release() -> str:
 
 def _describe_before(release: str) -> str:
     """Return the releases before one, or all if there is none."""
-    return f"onnxruntime before {release}" if release else f"every onnxruntime up to {_newest_release()}"
+    return f"onnxruntime before {release}" if release else f"all onnxruntime releases up to {_newest_release()}"
 
 
-def _suggest_upgrade(release: str, alternative: str) -> str:
-    """Suggest an upgrade to the first release that supports the model, or the alternative."""
+def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
+    """Suggest an upgrade to the first release that supports a feature of the model, or the alternative."""
     if release:
         return f"upgrade to onnxruntime {release} or newer, or {alternative}"
-    return f"{alternative}; no release up to onnxruntime {_newest_release()} supports it"
+    return f"{alternative}; no release up to onnxruntime {_newest_release()} supports {feature}"
 
 
 def _first_release_with_ir(captured: CapturedGroups) -> str:
@@ -38,7 +38,7 @@ def _first_release_with_ir(captured: CapturedGroups) -> str:
 
 def _fix_ir(captured: CapturedGroups) -> str:
     lower = f"lower the IR version to {captured['limit']} with `onnxgate fix`"
-    return _suggest_upgrade(_first_release_with_ir(captured), lower)
+    return _suggest_upgrade(_first_release_with_ir(captured), f"IR version {captured['version']}", lower)
 
 
 def _first_release_with_opset(captured: CapturedGroups) -> str:
@@ -47,7 +47,7 @@ def _first_release_with_opset(captured: CapturedGroups) -> str:
 
 def _fix_opset(captured: CapturedGroups) -> str:
     older = f"export at opset {captured['limit']} of `{_captured_domain(captured)}`"
-    return _suggest_upgrade(_first_release_with_opset(captured), older)
+    return _suggest_upgrade(_first_release_with_opset(captured), f"opset {captured['opset']}", older)
 
 
 @functools.cache
@@ -73,7 +73,7 @@ def _describe_kernel(name: str, since: int) -> str:
     kernels, newest = _find_kernels(name, since), _newest_release()
     operator = f"`{name}` version {since}"
     if not kernels:
-        return f"no release up to onnxruntime {newest} has a CPU kernel of {operator}"
+        return f"no release up to onnxruntime {newest} has a CPU kernel for {operator}"
     first, last = next(iter(kernels)), list(kernels)[-1]
     releases = "in every release" if len(kernels) == len(_load_implementations()) else f"since onnxruntime {first}"
     if last != newest:
@@ -146,7 +146,7 @@ def _fix_unregistered(captured: CapturedGroups) -> str:
         if operator := _describe_operator("com.microsoft", captured["op"]):
             return f"use a release with this operator; {operator}"
         if domain:
-            missing = f"no release up to onnxruntime {_newest_release()} has this one"
+            missing = f"no release up to onnxruntime {_newest_release()} has it"
             return f"correct the operator's name, or export with other operators; {missing}"
     if domain == "ai.onnx.contrib":
         return (
@@ -167,13 +167,14 @@ ENTRIES = (
         affected=lambda captured: _describe_before(_first_release_with_ir(captured)),
         rules=("ir-version-too-new",),
         family="ir",
+        self_explanatory=True,
     ),
     Entry(
         name="ir-version-refused",
         patterns=r"Unknown model file format version",
         means="the model's IR version is missing, or newer than this release supports",
-        fix="upgrade ONNX Runtime, or lower the IR version with `onnxgate fix` (1.8 supports up to 7)",
-        affected="onnxruntime 1.8 and older; later releases name the versions",
+        fix="upgrade ONNX Runtime, or lower the IR version with `onnxgate fix` (onnxruntime 1.8 supports up to 7)",
+        affected="onnxruntime 1.8 and older",
         rules=("ir-version-too-new",),
         family="ir",
     ),
@@ -181,10 +182,11 @@ ENTRIES = (
         name="ir-version-missing",
         patterns=r"Missing model IR version",
         means="the model has no IR version",
-        why="often the file is not an ONNX model",
-        fix="set `model.ir_version` and save again",
+        why="the file may not be an ONNX model",
+        fix="set `model.ir_version` and save the model",
         rules=("invalid-model",),
         family="ir",
+        self_explanatory=True,
     ),
     Entry(
         name="opset-too-new",
@@ -201,16 +203,16 @@ ENTRIES = (
         name="opset-missing",
         patterns=r"Missing opset in the model",
         means="the model imports no opset",
-        fix="add an opset import for each domain in use, and save again",
+        fix="add an opset import for each domain in use",
         rules=("invalid-model",),
         family="opset",
+        self_explanatory=True,
     ),
     Entry(
         name="ort-format-version",
         patterns=r"ORT format model version \[(?P<version>[^\]]{0,40})\] is not supported",
         means="the file uses ORT format version {version}, which this build cannot read",
-        why="`.ort` files depend on the release that wrote them",
-        fix="convert the `.onnx` file with the release that loads it, or deploy that file",
+        fix="deploy the `.onnx` file, or convert it with the deployed release",
         affected=_affected_format,
         source="microsoft/onnxruntime#8044, and the corpus of 1.8 to 1.13",
     ),
@@ -221,7 +223,7 @@ ENTRIES = (
             r"Failed to create (?:graph|node|value_info) from ORT format",
         ),
         means="the file in ORT format is incomplete",
-        fix="convert the `.onnx` file again with the release that loads it",
+        fix="convert the `.onnx` file again",
         rules=("not-a-model",),
     ),
     Entry(
@@ -235,7 +237,6 @@ ENTRIES = (
             r" \(node:'(?P<node>.{0,300}?)' ep:'(?P<provider>\w{1,60})')?",
         ),
         means="`{op}` version {since} has no kernel for these types",
-        why="kernels exist per operator version and type",
         fix=_fix_kernel,
         anywhere="cast to a type that every target has a kernel for, or raise the target's version",
         affected=_describe_missing_kernel,
@@ -248,9 +249,8 @@ ENTRIES = (
             r"(?P<domain>org\.pytorch\.aten):(?P<op>ATen)(?:\(-?\d{1,9}\))? is not a registered function/op",
             r"Fatal error: (?:ai\.onnx:)?(?P<op>ATen)(?:\(-?\d{1,9}\))? is not a registered function/op",
         ),
-        means="the model contains `ATen`, a PyTorch fallback that ONNX does not define",
-        why="only training builds of ONNX Runtime run it",
-        fix="export at a newer opset or with `dynamo=True`, or rewrite that part of the model",
+        means="the model contains `ATen`, a PyTorch operator that only training builds of ONNX Runtime support",
+        fix="export at a newer opset or with `dynamo=True`",
         rules=("unknown-domain",),
         family="no_op",
     ),
@@ -264,7 +264,7 @@ ENTRIES = (
             "operator `{op}` of domain `{domain}` is not registered",
             "operator `{op}` is not registered",
         ),
-        why="a custom operator library is not loaded, or this release lacks the operator",
+        why="its custom operator library is not loaded, or this release does not have it",
         fix=_fix_unregistered,
         anywhere="add the library to `extensions` of the target, or export with operators that every runtime supports",
         rules=("unknown-operator", "unknown-domain"),
@@ -273,8 +273,8 @@ ENTRIES = (
     Entry(
         name="operator-unknown",
         patterns=r"No Op registered for (?P<op>\S{1,100}) with domain_version of (?P<opset>\d{1,9})",
-        means="opset {opset}, which the model imports, has no operator `{op}`",
-        why="it is newer than the opset, was renamed, or belongs to another domain",
+        means="the model imports opset {opset}, which has no operator `{op}`",
+        why="the operator is newer, was renamed, or belongs to another domain",
         fix=_fix_operator,
         anywhere="export with operators that every runtime supports, or raise the target's version",
         rules=("unknown-operator",),
@@ -284,7 +284,7 @@ ENTRIES = (
         name="domain-not-imported",
         patterns=r"No opset import for domain '(?P<domain>[^'\n]{0,200})'",
         means="a node uses domain `{domain}`, which the model does not import",
-        fix='run `model.opset_import.append(onnx.helper.make_opsetid("{domain}", 1))` and save again',
+        fix='run `model.opset_import.append(onnx.helper.make_opsetid("{domain}", 1))` and save the model',
         rules=("unknown-domain",),
         family="no_import",
     ),
@@ -293,9 +293,9 @@ ENTRIES = (
         patterns=r"Op registered for (?P<op>\S{1,100}) is deprecated in domain_version of (?P<opset>\d{1,9})",
         means="`{op}` no longer exists at opset {opset}",
         why="the opset was raised without converting the nodes",
-        fix="re-export, or convert the original with `onnx.version_converter` (`Upsample` becomes `Resize`,"
-        " `Scatter` becomes `ScatterElements`)",
+        fix="re-export, or convert the original with `onnx.version_converter`",
         rules=("deprecated-operator",),
         family="deprecated",
+        self_explanatory=True,
     ),
 )

@@ -10,18 +10,13 @@ def _suggest_release(captured: CapturedGroups) -> str:
     """Suggest a release or a Python with a wheel, from the index's list or the known wheels of ONNX Runtime."""
     requirement = captured.get("requirement", "")
     if "conflicting" in captured:
-        return "relax one of the two requirements, or install the packages in separate environments"
+        return "relax one of the two requirements, or use separate environments"
     offered = captured.get("offered", "").split(", ")
     if offered == ["none"]:
-        return (
-            "check the name, and for which Pythons it has wheels: the index has no release for this Python and platform"
-        )
+        return "check the name and its wheels; the index has no release for this Python and platform"
     if offered != [""] and not requirement.startswith("onnxruntime==1."):
         releases = offered[0] if len(offered) == 1 else f"{offered[0]}–{offered[-1]}"
-        return (
-            f"install a release that is available for this Python and platform ({releases}),"
-            " or use a Python with a wheel for the requested one"
-        )
+        return f"install an available release ({releases}), or use a Python with a wheel for the requested one"
     if not requirement.startswith("onnxruntime==1."):
         return "check the wheels of the release on the index, and use a Python or a release with a matching wheel"
     minor = requirement.removeprefix("onnxruntime==1.").partition(".")[0]
@@ -63,7 +58,6 @@ PIP = (
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
         ),
         means="the package index does not respond",
-        why="the network is down, a proxy is required, or the certificate is not trusted",
         fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, install with `--no-index --find-links FOLDER`",
     ),
     Entry(
@@ -75,7 +69,7 @@ PIP = (
             r"No matching distribution found for (?P<requirement>[^\s(]{1,200})",
         ),
         means="no installable release matches `{requirement}`",
-        why="no wheel for this Python or platform, or a wrong name or release",
+        why="it has no wheel for this Python or platform, or its name or release is wrong",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -89,7 +83,7 @@ PIP = (
             r" incompatible",
         ),
         means="packages require conflicting releases of another package",
-        fix="relax the pin that the message names as the cause, or install the packages in separate environments",
+        fix="relax the pin that the message names, or use separate environments",
         rules=("toolchain-drift",),
     ),
     Entry(
@@ -99,9 +93,10 @@ PIP = (
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
         means="a downloaded file does not match its recorded hash",
-        why="the requirements are for another platform or release, or the file was altered",
-        fix="if you trust the index, record the hashes again with `onnxgate lock`",
+        why="the hash is of a file for another platform, or the file was altered",
+        fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
+        self_explanatory=True,
     ),
     Entry(
         name="pip-hash-missing",
@@ -114,6 +109,7 @@ PIP = (
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
         means="the wheel `{name}` is for another Python or platform",
         fix="download the wheel for this Python and platform, or install by name and release",
+        self_explanatory=True,
     ),
     Entry(
         name="pip-build-failed",
@@ -125,8 +121,8 @@ PIP = (
             r"Failed building wheel for (?P<name>\S{1,100})",
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
-        means="pip found no wheel, and building from source failed",
-        why="the release is older than this Python, so it has no wheel",
+        means="pip found no wheel, and the build from source failed",
+        why="often the release is older than this Python",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
@@ -134,6 +130,7 @@ PIP = (
         patterns=r"Invalid requirement: '?(?P<requirement>[^\n']{1,200})",
         means="`{requirement}` is not a valid requirement",
         fix="write `name==release`; separate conditions with commas",
+        self_explanatory=True,
     ),
     Entry(
         name="pip-externally-managed",
@@ -160,7 +157,6 @@ UV = (
             "uv found no compatible set of packages: {requirement}",
             "uv found no compatible set of packages",
         ),
-        why="the sentence that begins with `Because` names the reason",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -168,14 +164,16 @@ UV = (
         name="uv-hash-mismatch",
         patterns=r"Hash mismatch for `?(?P<requirement>[^`\s]{1,200})`?",
         means="the downloaded file of `{requirement}` does not match its recorded hash",
-        fix="if you trust the index, record the hashes again with `onnxgate lock`",
+        fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
+        self_explanatory=True,
     ),
     Entry(
         name="uv-hash-missing",
         patterns=r"In `--require-hashes` mode, all requirements must have a hash",
         means="some requirements have a hash, so every requirement needs one",
         fix="record all hashes: `uv pip compile --generate-hashes`",
+        self_explanatory=True,
     ),
     Entry(
         name="uv-unreachable",
@@ -193,7 +191,7 @@ UV = (
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
         means="the wheel `{name}` cannot be read, or is for another platform",
-        fix="download it again, and check its name for the Python (`cp311`) and the platform",
+        fix="download it again for this Python and platform",
     ),
     Entry(
         name="uv-build-failed",
@@ -202,7 +200,7 @@ UV = (
             r"Build backend failed to (?P<detail>[^\n]{1,120})",
             r"Failed to (?:build|download and build) `(?P<name>[^`\n]{1,200})`",
         ),
-        means="uv found no wheel, and building from source failed",
+        means="uv found no wheel, and the build from source failed",
         fix="install a release that has a wheel: `uv pip install --only-binary :all: PACKAGE`",
     ),
 )
@@ -217,10 +215,9 @@ NUMPY = (
             r"module compiled against (?:API|ABI) version \S{1,20} but this version of numpy is \S{1,20}",
             r"numpy\.dtype size changed, may indicate binary incompatibility",
         ),
-        means="a package built for NumPy 1 runs with NumPy 2",
-        why="wheels of ONNX Runtime before 1.19 do not require NumPy below 2",
+        means="a package built for NumPy 1 was imported with NumPy 2",
         fix="run `pip install 'numpy<2'` or `pip install 'onnxruntime>=1.19.0'`",
-        affected="onnxruntime before 1.19.0 with numpy 2",
+        affected="onnxruntime before 1.19.0",
         rules=("load-failed",),
     ),
     Entry(
@@ -231,9 +228,9 @@ NUMPY = (
             r"`np\.(?P<name>\w{1,40})` was removed in the NumPy 2\.0 release",
         ),
         means="the installed NumPy has no `numpy.{name}`",
-        why="NumPy 1.24 removed aliases of Python types, and 2.0 many more names",
         fix="upgrade the last package in the traceback, or pin `numpy<1.24` (`numpy<2` for names such as `float_`)",
         rules=("toolchain-drift",),
+        self_explanatory=True,
     ),
     Entry(
         name="numpy-pickle-newer",
@@ -255,7 +252,6 @@ PROTOBUF = (
             r"Couldn't build proto file into descriptor pool",
         ),
         means="the installed protobuf does not match the generated code in `onnx` or another package",
-        why="generated code works with its own protobuf major release and the next one",
         fix="run `pip install --upgrade onnx protobuf`, or pin `protobuf<=3.20.3` for an old package",
         rules=("toolchain-drift",),
     ),
@@ -282,7 +278,6 @@ SYSTEM = (
         name="lfs-pointer",
         patterns=r"version https://git-lfs\.github\.com/spec/v1",
         means="a file is a Git LFS pointer (content not fetched)",
-        why="git-lfs is not installed, or `actions/checkout` runs without `lfs: true`",
         fix="run `git lfs install && git lfs pull`, or add `with: lfs: true` to `actions/checkout`",
         rules=("lfs-pointer",),
         example="version https://git-lfs.github.com/spec/v1",
@@ -301,6 +296,7 @@ SYSTEM = (
         rules=("lfs-pointer",),
         example="This repository is configured for Git LFS but 'git-lfs' was not found on your path.",
         source="git-lfs 2 and 3: hooks, filter, smudge and batch messages",
+        self_explanatory=True,
     ),
     Entry(
         name="disk-full",
@@ -309,6 +305,7 @@ SYSTEM = (
         fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU builds",
         example="OSError: [Errno 28] No space left on device",
         source="ENOSPC of any program",
+        self_explanatory=True,
     ),
     Entry(
         name="module-missing",
@@ -323,6 +320,7 @@ SYSTEM = (
         example="ModuleNotFoundError: No module named 'onnxruntime'",
         source="ModuleNotFoundError of Python 3.6 and newer",
         general=True,
+        self_explanatory=True,
     ),
     Entry(
         name="file-missing",
@@ -332,9 +330,10 @@ SYSTEM = (
             r"Could not open requirements file: \[Errno 2\] No such file or directory: '(?P<file>[^'\n]{0,400})'",
         ),
         means="the file `{file}` does not exist",
-        why="the working directory is another one, or the file was not committed or fetched",
+        why="the working directory is wrong, or the file was not committed or fetched",
         fix="pass the full path, and check that git tracks the file: `git ls-files FILE`",
         family="no_file",
         general=True,
+        self_explanatory=True,
     ),
 )

@@ -30,7 +30,7 @@ def render_agreement(report: Report) -> Markup | None:
         "section",
         tag("h2", "Agreement"),
         tag("p", LEAD_TEXT, class_="lead"),
-        tag("p", f"The tables omit the {left_out} values furthest from their limits; see the JSON report.")
+        tag("p", f"The tables omit the {pluralize(left_out, 'value')} furthest from the limit; see the JSON report.")
         if left_out
         else None,
         tag(

@@ -23,6 +23,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.report import Measured
+from onnxgate.core.text import pluralize
 from onnxgate.evidence.policy import Raced
 from onnxgate.gate.request import RunnableModel, StepResult
 from onnxgate.model.facts import ModelFacts
@@ -163,7 +164,8 @@ def _require_result(observation: Observation) -> BenchmarkResult:
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
     """Return the median ratio of the rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
-        raise MissingAtRevisionError(f"a run takes too long to measure: {len(result.model_s)} rounds in {TIME_S:g} s")
+        rounds = pluralize(len(result.model_s), "round")
+        raise MissingAtRevisionError(f"a run takes too long to measure: {rounds} in {TIME_S:g} s")
     ratios = [model / baseline for model, baseline in zip(result.model_s, result.baseline_s, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return MeasuredRatio(ratio, low, high)

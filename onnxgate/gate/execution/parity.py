@@ -30,7 +30,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.report import Measured
-from onnxgate.core.text import first_line
+from onnxgate.core.text import first_line, pluralize
 from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
@@ -335,7 +335,8 @@ def _require_same_interface(quantized: ModelFacts, real: ModelFacts, name: str) 
         raise IncomparableError(f"the float model `{name}` has different inputs: `{differing}`")
     sizes = len(real.outputs), len(quantized.outputs)
     if sizes[0] != sizes[1]:
-        raise IncomparableError(f"the float model `{name}` has {sizes[0]} outputs, the quantized model {sizes[1]}")
+        outputs = pluralize(sizes[0], "output")
+        raise IncomparableError(f"the float model `{name}` has {outputs}, the quantized model {sizes[1]}")
 
 
 def require_run_result(answer: Observation, name: str) -> RunResult:

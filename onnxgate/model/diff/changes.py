@@ -7,6 +7,7 @@ from itertools import combinations, zip_longest
 
 import msgspec
 
+from onnxgate.core.text import pluralize
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
 from onnxgate.model.equality.similarity import decode_weight, measure_distance
@@ -265,7 +266,7 @@ class NodeChangeCollector:
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
         if counts[0] != counts[1]:
-            yield Detail(kind="outputs", text=f"has {counts[1]} outputs, had {counts[0]}")
+            yield Detail(kind="outputs", text=f"has {pluralize(counts[1], 'output')}, had {counts[0]}")
         for name, bodies in after.bodies.items():
             for old, new in zip(before.bodies.get(name, ()), bodies, strict=False):
                 for what in ("input", "output"):

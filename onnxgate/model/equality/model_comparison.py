@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import sha256_of
-from onnxgate.core.text import join_quoted
+from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_graphs
 from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.facts import Dim, ValueInfo, element_name
@@ -179,10 +179,11 @@ def _compare_unused_parts(first: ModelProto, second: ModelProto) -> Iterator[str
     before, after = count_operators(ModelView(first)), count_operators(ModelView(second))
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
-            yield f"{after.get(name, 0)} `{name}` nodes, was {before.get(name, 0)}"
+            nodes = pluralize(after.get(name, 0), f"`{name}` node")
+            yield f"{nodes}, was {before.get(name, 0)}"
     counts = len(first.graph.initializer), len(second.graph.initializer)
     if counts[0] != counts[1]:
-        yield f"{counts[1]} weights, was {counts[0]}"
+        yield f"{pluralize(counts[1], 'weight')}, was {counts[0]}"
 
 
 _Position = tuple[int, ...]
@@ -244,12 +245,12 @@ class GraphComparison:
         for what in ("input", "output"):
             counts = len(getattr(old.holder, what)), len(getattr(new.holder, what))
             if counts[0] != counts[1]:
-                self._report(where, f"{label}{counts[1]} {what}s, was {counts[0]}")
+                self._report(where, f"{label}{pluralize(counts[1], what)}, was {counts[0]}")
 
     def _compare_nodes(self, matching: NodeMatching, before: Node, after: Node, where: _Position, label: str) -> None:
         counts = [len(trim_trailing_empty(node.proto.output)) for node in (before, after)]
         if counts[0] != counts[1]:
-            self._report(where, f"{label} has {counts[1]} outputs, had {counts[0]}")
+            self._report(where, f"{label} has {pluralize(counts[1], 'output')}, had {counts[0]}")
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             if first != second:

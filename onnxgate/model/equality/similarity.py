@@ -121,7 +121,8 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
         largest = max(largest, float(finite.max()) if finite.size else -math.inf)
         squared_distance += float(np.dot(finite, finite))
     if compared < total:
-        raise UnreadableWeightError(f"it has {compared:,} elements, but its shape requires {total:,}")
+        unit = "element" if compared == 1 else "elements"
+        raise UnreadableWeightError(f"it has {compared:,} {unit}, but its shape requires {total:,}")
     if unbounded:
         return WeightDistance(elements, total, unbounded)
     relative = math.sqrt(squared_distance / length) if length > 0 and math.isfinite(squared_distance) else None

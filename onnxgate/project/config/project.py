@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import mmap
 import os
 import shlex
@@ -16,7 +15,7 @@ import msgspec
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
-from onnxgate.core.text import join_quoted, suggest_spelling
+from onnxgate.core.text import find_similar, join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
 from onnxgate.project.git.repository import find_git_root, read_git_output
@@ -289,8 +288,8 @@ def suggest_file(file: Path, shown: str) -> str | None:
         names = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
     except OSError:
         return None
-    near = difflib.get_close_matches(file.name, names, 1)
-    return f"did you mean `{Path(shown).with_name(near[0]).as_posix()}`?" if near else None
+    near = find_similar(file.name, names)
+    return f"did you mean `{Path(shown).with_name(near).as_posix()}`?" if near else None
 
 
 def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:

@@ -33,7 +33,7 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     tensors = sum(value.kind == "tensor" for value in subject.behaviour.returned)
     if subject.behaviour.returned and len(names.outputs_written) < tensors:
         written = pluralize(len(names.outputs_written), "output")
-        text = f"the source returns {tensors} tensors, but the file has {written}"
+        text = f"the source returns {pluralize(tensors, 'tensor')}, but the file has {written}"
         yield _create_hit(subject, text, "return each tensor once, and do not return inputs", "count")
     elif not names.outputs:
         yield from _find_moved(subject)

@@ -14,7 +14,7 @@ from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
-from onnxgate.core.text import join_quoted
+from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
@@ -202,7 +202,7 @@ class _OutputComparer:
                 value=float(abs(count - expected)),
                 bound=0.0,
                 bound_from="type",
-                detail=f"{count} outputs instead of {expected}",
+                detail=f"{pluralize(count, 'output')} instead of {expected}",
             )
             return
         pair: PairKind = "source" if is_onnxruntime(runtime) else "engine"

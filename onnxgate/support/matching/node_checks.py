@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 
 from onnxgate.core.findings import version_sort_key
+from onnxgate.core.text import pluralize
 from onnxgate.model.facts import DEFAULT_DOMAIN
 from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
@@ -45,12 +46,13 @@ def _check_attributes(operation: Operation, schema: Schema, name: str) -> Iterat
 
 def _check_arguments(operation: Operation, schema: Schema, name: str) -> Iterator[Violation]:
     for side, types, low, high in (
-        ("inputs", operation.inputs, schema.inputs_min, schema.inputs_max),
-        ("outputs", operation.outputs, schema.outputs_min, schema.outputs_max),
+        ("input", operation.inputs, schema.inputs_min, schema.inputs_max),
+        ("output", operation.outputs, schema.outputs_min, schema.outputs_max),
     ):
         if not low <= len(types) <= high:
             upper = f"{low} or more" if high >= 2**31 - 1 else f"{low} to {high}"
-            yield f"`{name}` has {len(types)} {side} but takes {low if low == high else upper}", side
+            number = pluralize(len(types), side)
+            yield f"`{name}` has {number} but takes {low if low == high else upper}", f"{side}s"
     for index, value_type in enumerate(operation.inputs):
         formal = find_parameter(schema.inputs, index)
         if value_type is None and formal is not None and formal.option == SINGLE:

@@ -223,7 +223,7 @@ CHANGES = {
         NET.replace("72, 4] m", "72, 5] m"),
         ("weight `m` has shape [72, 5], had [72, 4]",),
     ),
-    "dead node": (NET.replace("r = Relu", "d = Neg (c) r = Relu"), ("1 `Neg` nodes, was 0",)),
+    "dead node": (NET.replace("r = Relu", "d = Neg (c) r = Relu"), ("1 `Neg` node, was 0",)),
     "constant": (NET.replace("{-1, 72}", "{-1, 36}"), ("weight `shape` differs in 1 of 2 elements, by up to 36",)),
 }
 

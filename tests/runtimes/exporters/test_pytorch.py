@@ -627,7 +627,7 @@ def test_other_number_of_inputs(project: Asker) -> None:
     zero = np.zeros((1, 1, 8, 8), np.float32)
     result = project.ask("classifier.py:build", cases=[project.case("two", image=zero, mask=zero)])
 
-    assert result["eager_reason"] == "the source has 1 inputs, but the model has 2"
+    assert result["eager_reason"] == "the source has 1 input, but the model has 2"
     assert result["eager"] == []
     assert result["model"] is not None
 

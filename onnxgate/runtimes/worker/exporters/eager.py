@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 import numpy as np
 
-from .source import Phase, SourceError, Wire, describe_error, describe_type, folders_of, seed_generators
+from .source import Phase, SourceError, Wire, describe_error, describe_type, folders_of, pluralize, seed_generators
 
 Function = Callable[[List[Any]], Sequence[Any]]
 Feed = Tuple[str, Callable[[], List[Any]]]
@@ -38,7 +38,7 @@ def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Opti
     takes = len(call.dtypes)
     counts = [len(case["inputs"]) for case in job["cases"] if len(case["inputs"]) != takes]
     if counts:
-        result["eager_reason"] = f"the source has {takes} inputs, but the model has {counts[0]}"
+        result["eager_reason"] = f"the source has {pluralize(takes, 'input')}, but the model has {counts[0]}"
         return
     result["eager"] = _run_all(job, call, "eager", phase)
     if wide is not None and job["float64"]:

@@ -17,6 +17,7 @@ from .source import (
     Wire,
     check_name_count,
     describe_value,
+    pluralize,
     read_source_result,
     split_source,
     unexpected_return,
@@ -79,7 +80,7 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
         requested = [requested.get(name) for name in names]
     count = len(recipe.args)
     if len(requested) != count or not all(axes is None or isinstance(axes, Mapping) for axes in requested):
-        expected = f"{count} mappings of axis to name"
+        expected = f"{pluralize(count, 'mapping')} of axis to name"
         raise unexpected_return(source, f"invalid `dynamic_shapes`; expected {expected}")
     return [dict(axes or {}) for axes in requested]
 

@@ -20,6 +20,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
+MIN_SIMILARITY = 0.65
+"""Of a name and the suggested spelling, as in `onnxgate.core.text`."""
 
 # Modules imported from the folder of each source: two folders may have different modules with the same name, and a
 # module that registers an operator must not be imported twice in one process.
@@ -53,7 +55,7 @@ def load_callable(source: str) -> Callable[[], Any]:
             names = (
                 [key for key, value in vars(parent).items() if callable(value)] if hasattr(parent, "__dict__") else []
             )
-            near = difflib.get_close_matches(part, names, 1)
+            near = difflib.get_close_matches(part, names, 1, MIN_SIMILARITY)
             hint = f"; did you mean `{name.replace(part, near[0])}`?" if near else ""
             raise SourceError(f"`{os.path.basename(file)}` has no callable `{name}`{hint}")
     if not callable(target):
@@ -310,7 +312,7 @@ def read_source_result(value: Any, source: str, expected: str, keys: Sequence[st
         raise unexpected_return(source, f"{describe_value(value)}; expected {expected}")
     for key in value:
         if key not in ("model", *keys):
-            near = difflib.get_close_matches(str(key), keys, 1)
+            near = difflib.get_close_matches(str(key), keys, 1, MIN_SIMILARITY)
             hint = f"did you mean `{near[0]}`?" if near else "known keys: " + ", ".join(dict.fromkeys(("model", *keys)))
             raise unexpected_return(source, f"a mapping with unknown key `{key}`; {hint}")
     if "model" not in value:
@@ -326,7 +328,12 @@ def read_source_result(value: Any, source: str, expected: str, keys: Sequence[st
 def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
     """Raise `SourceError` if there are names, but not `count` of them."""
     if names is not None and len(names) != count:
-        raise unexpected_return(source, f"{len(names)} names in `{what}`; the model has {count}")
+        raise unexpected_return(source, f"{pluralize(len(names), 'name')} in `{what}`; the model has {count}")
+
+
+def pluralize(number: int, noun: str) -> str:
+    """Return `1 input`, `2 inputs`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def describe_value(value: Any) -> str:

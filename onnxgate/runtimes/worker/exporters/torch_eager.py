@@ -12,7 +12,7 @@ import torch
 from torch.utils import _pytree
 
 from . import eager
-from .source import Phase, Wire, seed_generators
+from .source import Phase, Wire, pluralize, seed_generators
 
 
 class ModuleCall(NamedTuple):
@@ -68,7 +68,7 @@ def mismatch_reason(call: ModuleCall, cases: Sequence[Wire], names: Sequence[str
     takes = len(call.tensors)
     for case in cases:
         if len(case["inputs"]) != takes and not _names_cover(case["inputs"], names, takes):
-            return f"the source has {takes} inputs, but the model has {len(case['inputs'])}"
+            return f"the source has {pluralize(takes, 'input')}, but the model has {len(case['inputs'])}"
     return ""
 
 
