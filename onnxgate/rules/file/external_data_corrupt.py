@@ -37,7 +37,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             fix=f'run `git lfs pull --include "{prefix}{fault.location}"`; '
             "in GitHub Actions, set `lfs: true` for `actions/checkout`",
             level=Level.NOTE if is_locked else None,
-            identity=f"pointer {fault.location}",
+            identity=f"{fault.identity_prefix}pointer {fault.location}",
         )
     for fault in group_external_faults(
         subject.external, "short", "wrong-length", "not-a-file", "bad-range", "no-location"
@@ -47,7 +47,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             _describe_fault(fault),
             model=subject.path,
             fix="export the model again, and commit it together with its data",
-            identity=f"{fault.problem} {fault.location}",
+            identity=f"{fault.identity_prefix}{fault.problem} {fault.location}",
         )
 
 

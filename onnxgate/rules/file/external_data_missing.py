@@ -29,5 +29,5 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
             f"stores weights in `{fault.location}`, which is missing ({describe_tensors(fault)})",
             model=subject.path,
             fix=f"commit `{fault.location}`, or export with `external_data=False`",
-            identity=fault.location,
+            identity=f"{fault.identity_prefix}{fault.location}",
         )
