@@ -44,12 +44,11 @@ def localize_command(command: str) -> str:
     """Return a command that works in the working directory."""
     base = _command_folder.get()
     try:
-        words = shlex.split(command)
-    except ValueError:  # not a complete command
+        words, current = shlex.split(command), Path.cwd().resolve()
+    except (ValueError, OSError):  # not a complete command, or the working directory was removed
         return command
-    if base is None or len(words) < 2:  # noqa: PLR2004
+    if base is None or len(words) < 2:
         return command
-    current = Path.cwd().resolve()
     directory = _relative_folder(base.folder, current)
     match words[0]:
         case "git":
