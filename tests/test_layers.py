@@ -129,6 +129,7 @@ LAZY = {
         "cli/__init__.py",
         "cli/check.py",
         "cli/shared/error_handling.py",
+        "cli/shared/hint_commands.py",
         "core/text.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (

@@ -6,8 +6,8 @@ import os
 import re
 import shlex
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _COMMAND = re.compile(r"`((?:onnxgate|git|ls) [^`]+)`")
 _PROJECT_COMMANDS = frozenset({"check", "export", "fix", "lock", "matrix", "plan"})
@@ -16,8 +16,7 @@ _PLACEHOLDERS = frozenset({"FILE", "MODEL", "PATH"})
 _OWN_FOLDER_OPTIONS = frozenset({"--directory", "--config"})
 
 
-@dataclass(frozen=True, slots=True)
-class CommandFolder:
+class CommandFolder(NamedTuple):
     """The folder for which commands are written, and the config in it; None without a project."""
 
     folder: Path
