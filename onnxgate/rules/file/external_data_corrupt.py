@@ -17,7 +17,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     Runtimes reject data that is too short. If a Git LFS pointer is long enough for small tensors, ONNX Runtime computes
-    with garbage.
+    with garbage. It does not read data that no node uses, so without a config, faults of such data are warnings.
 
     If the pointer refers to the locked content, this is a note, and the model is not run.
 

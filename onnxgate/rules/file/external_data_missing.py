@@ -17,7 +17,8 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default; the file is easily forgotten,
-    ignored by git or left behind by a rename.
+    ignored by git or left behind by a rename. Data that no node uses is not read: without a config, it is a warning if
+    such data is missing.
 
     ## What to do
     - Commit the data file under the name that the model refers to, or
