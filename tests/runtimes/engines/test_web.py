@@ -310,7 +310,7 @@ def fail_as_npm(folder: Path, text: str) -> None:
         ),
         (
             "npm error code ENOSPC\\nnpm error syscall write\\nnpm error ENOSPC: no space left on device, write",
-            "the environment cannot be created: cannot write to `CACHE`: no space left on device",
+            "the environment cannot be created: cannot write to `CACHE/environments`: no space left on device",
         ),
         ("npm error code ENOTCACHED", "packages are not in npm's cache and cannot be downloaded with `--offline`"),
     ],
