@@ -24,6 +24,7 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
+from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
@@ -64,6 +65,11 @@ def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool, target: s
     undone = (*unchecked.undone, *pointers.values(), *_find_undecided_models(models, outcome, target))
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
+    unused = {(it.rule, it.hit.model, it.hit.message) for it in outcome.gathered.judged if _is_unused_data(it)}
+    findings = [
+        msgspec.structs.replace(it, level="warning") if (it.rule, it.model, it.message) in unused else it
+        for it in findings
+    ]
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
@@ -171,13 +177,19 @@ def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], Incomplet
     return {
         (it.rule, it.hit.model, it.hit.fix): IncompleteCheck(Stage.FILE, it.hit.model, "", it.hit.message, it.hit.fix)
         for it in outcome.gathered.judged
-        if it.level is Level.ERROR and _is_pointer(it)
+        if it.level is Level.ERROR and is_pointer(it)
     }
 
 
-def _is_pointer(rule_hit: RuleHit) -> bool:
+def is_pointer(rule_hit: RuleHit) -> bool:
+    """Return whether a finding is about a Git LFS pointer, the model's or that of its data."""
     is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
     return rule_hit.rule == "lfs-pointer" or is_data
+
+
+def _is_unused_data(rule_hit: RuleHit) -> bool:
+    """Return whether a finding is about data of initializers that no node uses, so that the model loads without it."""
+    return rule_hit.stage is Stage.FILE and rule_hit.hit.identity.startswith(UNUSED_PREFIX)
 
 
 def _find_undecided_models(
@@ -284,9 +296,9 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
 def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
-    errors = [rule_hit for rule_hit in hits if rule_hit.stage is Stage.FILE and rule_hit.level is Level.ERROR]
+    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR and not _is_unused_data(it)]
     refused = _select_reasons(
-        [it for it in errors if it.rule in REFUSING_RULES and not _is_pointer(it)],  # a pointer may be long enough
+        [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,
     )
     doubtful = (

@@ -367,7 +367,8 @@ def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Te
     yield paper.ink(title, "heading")
     for gap in wording.merge_gaps(items):
         yield from paper.wrapped(gap.about(report), 2)
-        yield from paper.wrapped(gap.reason, 4)
-        if gap.hint:
-            yield from paper.wrapped(gap.hint, 4, "hint: ")
+        reason, hint = gap.explain(report)
+        yield from paper.wrapped(reason, 4)
+        if hint:
+            yield from paper.wrapped(hint, 4, "hint: ")
     yield ""

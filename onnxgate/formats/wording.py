@@ -130,6 +130,13 @@ class Gap(msgspec.Struct, frozen=True):
         stages = ", ".join(self.stages)
         return f"{stages}: {subject}" if subject else stages
 
+    def explain(self, report: Report) -> tuple[str, str]:
+        """Return reason and hint, or a reference to the finding above that has them: the hint is part of its fix."""
+        for finding in list_active_findings(report):
+            if self.hint and self.models == (finding.model,) and finding.fix.startswith(self.hint):
+                return f"see `{finding.rule}` above", ""
+        return self.reason, self.hint
+
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
     """Merge entries that have the same reason, stages and runtimes."""

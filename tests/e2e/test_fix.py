@@ -10,8 +10,9 @@ import onnx
 import pytest
 
 from tests.conftest import ROOT
-from tests.harness.models import parse, write
+from tests.harness.models import make_external, parse, write
 from tests.harness.repositories.user_repository import Repository
+from tests.model.reading.test_file_format import POINTER
 
 PROVEN = """\
   verified: 2 input cases on 4 runtimes
@@ -54,6 +55,20 @@ def test_remaining(name: str, target: str, summary: str, files: Repository) -> N
 
     assert ended.out.endswith(f"\n{summary}\n")
     assert (path.read_bytes() == before) == summary.startswith("1 model not repaired")
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "w.bin"])
+def test_a_pointer(name: str, files: Repository) -> None:
+    """A model that is a Git LFS pointer, or whose data is one, is undecided, with the words and the hint of `check`."""
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Mul(x, w) }")
+    make_external(model, "w.bin")
+    write(files.folder / "model.onnx", model)
+    files.write(name, POINTER)
+    (undecided,) = files.report("model.onnx", status=3)["undecided"]
+    out = files.run("fix", "model.onnx", "--target", "onnxruntime>=1.18", status=3).out
+
+    assert out.startswith(f"model.onnx\n  not written: {undecided['reason']}\n    hint: {undecided['hint']}\n\n")
+    assert out.endswith("\n1 model that could not be read\n")
 
 
 @pytest.mark.index

@@ -252,6 +252,66 @@ def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Pat
     assert small.at(other).run("check", "--static", "models/small.onnx").status == 0
 
 
+@pytest.fixture(params=["path from above", "directory", "below", "outside"])
+def nested(small: Repository, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Repository, tuple[str, ...]]:
+    """Return a project that is not in the root of its repository, and PATHS and options that select it from elsewhere.
+
+    The command runs in the folder of the returned repository.
+    """
+    folder = tmp_path / "outer" / "a project"
+    shutil.copytree(small.folder, folder, ignore=shutil.ignore_patterns(".git"))
+    (tmp_path / "elsewhere").mkdir()
+    commit(tmp_path / "outer")
+    return {
+        "path from above": (small.at(tmp_path / "outer"), ("a project/models/small.onnx",)),
+        "directory": (small.at(tmp_path / "outer"), ("--directory", "a project")),
+        "below": (small.at(folder / "models"), ()),
+        "outside": (small.at(tmp_path / "elsewhere"), ("--directory", str(folder))),
+    }[request.param]
+
+
+def test_a_damaged_lock_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
+    """Both commands of the hint work in the working directory, wherever it is."""
+    repository, arguments = nested
+    lock = tmp_path / "outer" / "a project" / "onnxgate.lock"
+    lock.write_text("garbage [", encoding="utf-8")
+    restore, create = hinted_commands(fails(repository, "check", "--static", *arguments))
+    follow(repository, restore)
+    assert repository.run("check", "--static", *arguments).status == 0
+    follow(repository, f"{create} --offline")
+
+    assert repository.run("check", "--static", *arguments).status == 0
+
+
+def test_a_fix_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
+    """The command in the fix of a finding works in the working directory; the JSON report is independent of it."""
+    repository, arguments = nested
+    model = tmp_path / "outer" / "a project" / "models" / "small.onnx"
+    write(model, "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
+    shown = repository.run("check", "--static", *arguments, status=1).out
+    (command,) = re.findall(r"fix: run `(onnxgate lock [^`]+)`", shown)
+    (finding,) = repository.report("--static", *arguments, status=1)["findings"]
+    assert "run `onnxgate lock models/small.onnx` and" in finding["fix"]
+    follow(repository, command)
+
+    assert repository.run("check", "--static", *arguments).status == 0
+
+
+def test_an_untracked_model_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
+    """The `git add` command works in the working directory."""
+    repository, arguments = nested
+    folder = tmp_path / "outer" / "a project"
+    config = (folder / "onnxgate.toml").read_text(encoding="utf-8")
+    (folder / "onnxgate.toml").write_text(config.replace(NO_GLOB, ""), encoding="utf-8")
+    write(folder / "models" / "new.onnx")
+    options = tuple(it for it in arguments if not it.endswith(".onnx"))
+    path = str(folder / "models" / "new.onnx")
+    (add,) = hinted_commands(fails(repository, "check", "--static", *options, path))
+    follow(repository, add)
+
+    assert run_any(repository, "check", "--static", *options, path) != USAGE_ERROR
+
+
 def test_a_missing_lock_of_a_nested_project(small: Repository, tmp_path: Path) -> None:
     """The hint names the folder of the project, which is below the working directory."""
     nested = tmp_path / "outer" / "nested"

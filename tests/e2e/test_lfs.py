@@ -34,7 +34,11 @@ def test_it_cannot_be_run(pointers: Repository) -> None:
     """The other stages are undecided, and the hint fetches the model."""
     report = pointers.report(status=3)
 
+    out = pointers.run("check", status=3).out
+
     assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
+    assert out.count("git lfs pull") == 1
+    assert f"undecided\n  export, parity, runtime: {MODEL}\n    see `lfs-pointer` above\n" in out
     assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
 
 

@@ -200,6 +200,7 @@ def test_the_order_of_reasons(files: Repository) -> None:
     onnx.save(model, files.folder / "versions.onnx")
     twins = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {TWINS}')
     weight = twins.graph.initializer.add(name="w", data_type=1, dims=[4], data_location=1)
+    twins.graph.node.add(op_type="Neg", input=["w"], output=["negative"])
     weight.external_data.add(key="location", value="weights.bin")
     onnx.save(twins, files.folder / "data.onnx")
     files.write("weights.bin", POINTER)

@@ -93,6 +93,7 @@ def test_the_command_of_an_export_is_shown(made: Repository) -> None:
     lines = made.run("check", "--stage", "export", "-v", "--no-cache").err.splitlines()
     commands = [line for line in lines if line.startswith("command: ")]
 
+    assert {"toolchain", "second export"} <= {line.partition(":")[0] for line in lines}
     assert [line for line in commands if " make.py " in line]
     assert len(set(commands)) == len(commands)
 

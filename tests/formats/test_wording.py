@@ -61,6 +61,24 @@ def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
 
 
 @pytest.mark.parametrize(
+    ("changed", "explained"),
+    [
+        ({}, ("see `a-rule` above", "")),
+        ({"model": "b"}, ("reason", "run `git lfs pull`")),
+        ({"fix": "export again"}, ("reason", "run `git lfs pull`")),
+        ({"ignored": "accepted"}, ("reason", "run `git lfs pull`")),
+    ],
+)
+def test_a_reason_is_shown_once(changed: dict[str, str], explained: tuple[str, str]) -> None:
+    """A gap refers to the finding above that has the same fix, unless the finding is hidden or of another model."""
+    (undone,) = not_done(["a"], reason="reason", hint="run `git lfs pull`")
+    shown = finding(**{"rule": "a-rule", "model": "a", "fix": "run `git lfs pull`; in CI, set `lfs: true`", **changed})
+    (gap,) = wording.merge_gaps([undone])
+
+    assert gap.explain(report(findings=(shown,))) == explained
+
+
+@pytest.mark.parametrize(
     ("values", "nearest"),
     [
         ([(1e-7, 1e-5), (1e-6, 1e-5)], 1),

@@ -479,7 +479,7 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
 
 def test_jobs_that_need_more_than_there_is_run_one_by_one(tmp_path: Path) -> None:
     """Jobs that need more than the available memory run one at a time and complete."""
-    toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "toolchain again")]
+    toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "second export")]
     command = Command(argv=(sys.executable, "-c", "pass"), folder=str(tmp_path))
     jobs = [command, Probe(exporters=("json",)), Probe(), command]
     with WorkerPool(Environments(tmp_path, offline=True), 4, measure_memory=lambda: 2**20) as host:

@@ -234,4 +234,6 @@ def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     (folder / "model.onnx").write_text(pointer)
     found = repaired(request, tmp_path / "s")
 
-    assert (found.state, found.hint) == ("unreadable", 'run `git lfs pull --include "model.onnx"`')
+    assert (found.state, found.remaining) == ("unreadable", ())
+    assert found.reason.startswith("is a Git LFS pointer")
+    assert found.hint.startswith('run `git lfs pull --include "model.onnx"`')

@@ -276,7 +276,7 @@ def test_a_lock_without_integrity(tmp_path: Path) -> None:
 def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline, only npm's cache is used; the message reports a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
-    with pytest.raises(UnavailableError, match=r"is not in npm's cache and cannot be downloaded with `--offline`"):
+    with pytest.raises(UnavailableError, match=r"packages are not in npm's cache and cannot be downloaded"):
         prepare(tmp_path / "cache", offline=True)
 
     assert leftovers(tmp_path / "cache") == []
@@ -292,6 +292,49 @@ def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         UnavailableError, match=r"cannot be downloaded: the npm registry is unreachable \(.*ECONNREFUSED"
     ):
         prepare(tmp_path / "cache")
+
+
+def fail_as_npm(folder: Path, text: str) -> None:
+    """Put an `npm` into the folder that fails with this error."""
+    (folder / "npm").write_text(f"#!/bin/sh\nprintf '{text}' >&2\nexit 1\n")
+    (folder / "npm").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "`npm` was not found on PATH"),
+        (
+            "npm error code ECONNREFUSED\\nnpm error request to http://r/PACKAGE failed, reason: connect ECONNREFUSED",
+            "packages cannot be downloaded: the npm registry is unreachable (connect ECONNREFUSED)",
+        ),
+        (
+            "npm error code ENOSPC\\nnpm error syscall write\\nnpm error ENOSPC: no space left on device, write",
+            "the environment cannot be created: cannot write to `CACHE/environments`: no space left on device",
+        ),
+        ("npm error code ENOTCACHED", "packages are not in npm's cache and cannot be downloaded with `--offline`"),
+    ],
+)
+def test_a_fault_of_several_releases_has_one_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str | None, reason: str
+) -> None:
+    """Reports merge entries with the same reason, so it names neither the release nor its files."""
+    programs, cache = tmp_path / "programs", tmp_path / "cache"
+    programs.mkdir()
+    (programs / "node").symlink_to(need("node"))
+    monkeypatch.setenv("PATH", f"{programs}:/nowhere")
+    environments = Environments(cache, offline=error is not None and "ENOTCACHED" in error)
+    found = set()
+    for release in ("1.29.0", RELEASE):
+        if error is not None:
+            fail_as_npm(programs, error.replace("PACKAGE", release))
+        packages = tuple(msgspec.structs.replace(package, version=release) for package in NPM)
+        pins = tuple(f"{package.name}=={release}" for package in packages)
+        with pytest.raises(UnavailableError) as caught:
+            environments.prepare(LockedRuntime(engine=ENGINE, release=release, packages=pins), packages)
+        found.add(caught.value.message)
+
+    assert found == {reason.replace("CACHE", str(cache))}
 
 
 @pytest.mark.parametrize(
