@@ -50,8 +50,10 @@ def command(
     MODELS are files or folders; hidden folders in them are skipped. A config is not read. The result is predicted from
     support data of each release; nothing is installed or run without `--verify`.
 
-    Exit status: 0 if each model loads on at least one release, or with `--target` on all that match; 1 if a model does
-    not; 3 if this is unknown or could not be verified.
+    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release, or with
+    `--target` not on all that match, or if it has another error, which the table does not show.
+
+    Exit status: 0 pass; 1 fail; 2 invalid usage; 3 undecided, if something could not be checked or verified.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     request = make_request(models, target, options.start, options.jobs, select)
