@@ -132,7 +132,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[MatrixModel, ...]
     findings: tuple[Finding, ...] = ()  # errors and warnings
     undecided: tuple[NotDone, ...] = ()  # checks that could not be done
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()  # other information, such as parts of a check that were skipped
 
     @property
     def entries(self) -> Iterator[Entry]:
