@@ -56,8 +56,10 @@ The output of `onnxgate runtimes list --output json`, with its {download}`JSON S
 REPORT_TYPES = frozenset({"Finding", "NotDone", "ReportedPlace"})
 """Types of the report in the schema of the matrix."""
 MATRIX = """
-The output of `onnxgate matrix --output json`, with its {download}`JSON Schema <matrix.schema.json>`. The verdict is that
-of `onnxgate check` without a config. The keys of `findings` and `undecided` are those of the [report](report.md#finding).
+The output of `onnxgate matrix --output json`, with its {download}`JSON Schema <matrix.schema.json>`.
+
+The verdict is that of `onnxgate check` without a config. The [report](report.md#finding) describes the keys of `findings`
+and `undecided`.
 """
 LOG = """
 The output of `onnxgate explain --log FILE --output json`, with its {download}`JSON Schema <log.schema.json>`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -67,10 +67,11 @@ def check_files(
     it loads on no release and the newest one refuses it.
     """
     outcome = pipeline.run(request)
-    models = predict_matrix(outcome)
-    if verify is not None:
-        models = verify(models)
-    pointers = _find_pointers(outcome)
+    models, pointers = predict_matrix(outcome), _find_pointers(outcome)
+    if verify is not None:  # a runtime refuses a pointer, but perhaps not the model
+        not_fetched = {path for _, path, _ in pointers}
+        loaded = {model.path: model for model in verify(models) if model.path not in not_fetched}
+        models = tuple(loaded.get(model.path, model) for model in models)
     unchecked = outcome.gathered.unchecked
     undone = (
         *unchecked.undone,
@@ -80,7 +81,7 @@ def check_files(
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
-    findings = [*_drop_contradicted(findings, models), *_list_load_failures(models, pointers)]
+    findings = [*_drop_contradicted(findings, models), *(it for model in models for it in list_load_failures(model))]
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
@@ -245,16 +246,6 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
         releases = {(finding.model, finding.rule, runtime) for runtime in finding.runtimes}
         if (finding.model, finding.rule) not in rules or not releases <= loading:
             yield finding
-
-
-def _list_load_failures(
-    models: Sequence[MatrixModel], pointers: Mapping[tuple[str, str, str], IncompleteCheck]
-) -> Iterator[Finding]:
-    """Yield the observed failures of models whose content is here."""
-    not_fetched = {path for _, path, _ in pointers}
-    for model in models:
-        if model.path not in not_fetched:
-            yield from list_load_failures(model)
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:

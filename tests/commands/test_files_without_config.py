@@ -85,3 +85,4 @@ def test_a_pointer_stays_undecided(tmp_path: Path) -> None:
     matrix = verified(tmp_path, "onnxruntime==1.18.1", v1_18_1="refused").matrix
 
     assert (matrix.verdict, matrix.findings) == ("undecided", ())
+    assert matrix.models[0].on("unknown") == ("onnxruntime 1.18.1",)
