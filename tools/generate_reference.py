@@ -58,8 +58,8 @@ REPORT_TYPES = frozenset({"Finding", "NotDone", "ReportedPlace"})
 MATRIX = """
 The output of `onnxgate matrix --output json`, with its {download}`JSON Schema <matrix.schema.json>`.
 
-The verdict is that of `onnxgate check` without a config. The [report](report.md#finding) describes the keys of `findings`
-and `undecided`.
+The verdict is that of `onnxgate check` without a config. The [report](report.md#finding) describes the keys of
+`findings` and `undecided`.
 """
 LOG = """
 The output of `onnxgate explain --log FILE --output json`, with its {download}`JSON Schema <log.schema.json>`.
