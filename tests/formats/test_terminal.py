@@ -49,3 +49,12 @@ def test_only_a_line_that_is_not_indented_can_be_taken_for_the_title_of_changes(
     (line,) = Terminal().wrapped(said, indent)
 
     assert (line == " " * indent + said) == (indent > 0)
+
+
+def test_code_with_punctuation_fits() -> None:
+    """A command stays on one line only if the punctuation after it also fits."""
+    command = f"`{'x ' * 14}x`"  # 31 columns, with the comma 32
+    wide, narrow = (list(Terminal(width=width).wrapped(f"run {command}, or not", 0)) for width in (35, 34))
+
+    assert f"   {command}," in wide
+    assert [len(line) for line in narrow if len(line) > 34] == []

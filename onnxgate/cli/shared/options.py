@@ -123,7 +123,11 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
     "no_ignores": click.option("--no-ignores", is_flag=True, help="Also report findings that the config ignores."),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line."),
     "verbosity": click.option(
-        "-v", "--verbose", "verbosity", count=True, help="Print more details; `-vv` prints everything."
+        "-v",
+        "--verbose",
+        "verbosity",
+        count=True,
+        help="Print more details; `-vv` adds the duration of each job and the figures of comparisons.",
     ),
 }
 

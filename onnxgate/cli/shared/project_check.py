@@ -11,7 +11,6 @@ from typing import Any
 import click
 import msgspec
 
-from onnxgate import __version__
 from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
@@ -175,8 +174,7 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     """Check models without a config. Return the report, and the function that renders it as text."""
     from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
     from onnxgate.core.findings import STATIC_STAGES
-    from onnxgate.core.matrix import build_matrix
-    from onnxgate.formats.support_matrix import format_check
+    from onnxgate.formats.support_matrix import format_text
 
     is_static = request.stages == frozenset(STATIC_STAGES)  # the same as `--static`, which needs no config
     for option, is_given in (
@@ -196,11 +194,10 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
     required = request.target is not None
-    matrix = build_matrix(checked.models, __version__, required=required)
 
-    def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
+    def render_text(_: Report, *, verbosity: int = 0, **options: Any) -> str:
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
-        return format_check(matrix, report, required=required, verbose=verbosity > 0, **shown)
+        return format_text(checked.matrix, has_table=False, required=required, verbose=verbosity > 0, **shown)
 
     return checked.report, render_text
 
