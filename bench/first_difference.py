@@ -101,10 +101,10 @@ def main() -> None:
     """Print one row per size."""
     interpreter, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]] or [4, 12, 24]
     with tempfile.TemporaryDirectory() as folder, WorkerPool(Environments(Path(folder), offline=True), 1) as host:
-        seat = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)
-        host.submit(seat, Probe()).result()
+        worker_spec = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)
+        host.submit(worker_spec, Probe()).result()
         for layers in sizes:
-            print(timed(host, seat, Path(folder) / str(layers), layers))
+            print(timed(host, worker_spec, Path(folder) / str(layers), layers))
 
 
 if __name__ == "__main__":

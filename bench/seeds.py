@@ -118,9 +118,9 @@ def _run(
     scratch: Path,
     host: WorkerPool,
 ) -> Iterator[ObservedRun]:
-    seat = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
+    worker_spec = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
     for job in runtime_stage.prepare_runs(model.absolute, cases, planned, scratch / planned.name):
-        yield ObservedRun(planned.name, job, host.submit(seat, job).result())
+        yield ObservedRun(planned.name, job, host.submit(worker_spec, job).result())
 
 
 def _subject(model: SelectedModel, reading: ParsedModel, lock: Lock) -> ParityModel:

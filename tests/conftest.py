@@ -94,10 +94,10 @@ def _uv(*arguments: str) -> None:
 @pytest.fixture(scope="session")
 def toolchain() -> Path:
     """Return an interpreter with the torch release of the quickstart project; skip the test if it is missing."""
-    found = _toolchain()
-    if found is None:
+    actual = _toolchain()
+    if actual is None:
         pytest.skip(f"no Python with torch {TOOLCHAIN}* here; ONNXGATE_TEST_TOOLCHAIN may name one")
-    return found
+    return actual
 
 
 @functools.cache
@@ -116,25 +116,25 @@ def index_trouble() -> str:
     """Return the reason why no Python package index can be used, or ""."""
     command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--no-cache", "--no-header", "-"]
     environment = {**os.environ, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "0"}
-    asked = subprocess.run(
+    result = subprocess.run(
         command, input="onnxruntime==1.18.1", text=True, capture_output=True, check=False, env=environment
     )
-    return "" if asked.returncode == 0 else f"no Python package index: {' '.join(asked.stderr.split())}"
+    return "" if result.returncode == 0 else f"no Python package index: {' '.join(result.stderr.split())}"
 
 
 def tool(name: str) -> Path | None:
     """Return the program from the folder of the running Python, or from PATH."""
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    return Path(found) if found else None
+    actual = str(beside) if beside.exists() else shutil.which(name)
+    return Path(actual) if actual else None
 
 
 def need(name: str) -> Path:
     """Return the path of a program; skip the test if it is not installed."""
-    found = tool(name)
-    if found is None:
+    actual = tool(name)
+    if actual is None:
         pytest.skip(f"`{name}` is not installed")
-    return found
+    return actual
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -63,10 +63,10 @@ def run_command(command: str, checkout: Path) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_", "CI"))}
     variables = {"PATH": f"{programs}{os.pathsep}{kept['PATH']}", "PYTHONPATH": str(checkout), "NO_COLOR": "1"}
     variables["ONNXGATE_CACHE_DIR"] = str(checkout.parent / "cache")
-    ended = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", command], cwd=checkout, env={**kept, **variables}, capture_output=True, text=True, check=False
     )
-    return ended.returncode, ended.stdout + ended.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the commands are for a POSIX shell")

@@ -206,9 +206,9 @@ def started(command: Repository, root: Path, scratch: Path, seed: int) -> Walk:
 def says(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
     """Return the exit status and the output, without the elapsed time and the count of reused results."""
     with repository.start(*arguments) as process:
-        ended = wait(process)
-    out = re.sub(r" \([\d.]+ s\)$", "", ended.out, flags=re.MULTILINE)
-    return ended.status, out, re.sub(r"^static results: .*\n", "", ended.err, flags=re.MULTILINE)
+        result = wait(process)
+    out = re.sub(r" \([\d.]+ s\)$", "", result.out, flags=re.MULTILINE)
+    return result.status, out, re.sub(r"^static results: .*\n", "", result.err, flags=re.MULTILINE)
 
 
 def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:

@@ -49,8 +49,8 @@ def schemas(record: Path) -> None:
     """Write every operator schema of the release."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    found = [described(schema) for schema in state.get_all_operator_schema()]
-    record.write_text(json.dumps(found, sort_keys=True), encoding="utf-8")
+    actual = [described(schema) for schema in state.get_all_operator_schema()]
+    record.write_text(json.dumps(actual, sort_keys=True), encoding="utf-8")
 
 
 def described(schema: Any) -> dict[str, object]:

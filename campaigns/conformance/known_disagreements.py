@@ -95,10 +95,10 @@ def unexplained(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
 
 def idle(comparisons: Sequence[Comparison]) -> list[Explanation]:
     """Return the explanations that are unused on these releases."""
-    found = [explanation(each) for comparison in comparisons for each in comparison.disagreements]
+    actual = [explanation(each) for comparison in comparisons for each in comparison.disagreements]
     return [
         each
         for each in EXPLANATIONS
-        if each not in found
+        if each not in actual
         and any(each.concerns(made.corpus, made.optimization, made.release) for made in comparisons)
     ]

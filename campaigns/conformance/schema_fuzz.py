@@ -86,26 +86,26 @@ def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
     """Yield each type of each parameter, once with default types and once with similar types for the others."""
     active = _active(schema, given)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
-    found = {tuple(usual.items()): None}
+    actual = {tuple(usual.items()): None}
     for parameter, types in active.items():
         for type_ in types:
-            found[tuple({**usual, parameter: type_}.items())] = None
+            actual[tuple({**usual, parameter: type_}.items())] = None
             alike = {name: _alike(type_, allowed) or usual[name] for name, allowed in active.items()}
-            found[tuple({**alike, parameter: type_}.items())] = None
-    return list(found)
+            actual[tuple({**alike, parameter: type_}.items())] = None
+    return list(actual)
 
 
 def pairs(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
     """Yield every other pair of types of two parameters, with default types for the others."""
     active = _active(schema, given)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
-    found = {
+    actual = {
         tuple({**usual, first: one, second: other}.items()): None
         for first, second in itertools.combinations(active, 2)
         for one, other in itertools.product(active[first], active[second])
     }
     known = set(bindings(schema, given))
-    return [binding for binding in found if binding not in known]
+    return [binding for binding in actual if binding not in known]
 
 
 def _active(schema: Schema, given: Given) -> dict[str, tuple[str, ...]]:

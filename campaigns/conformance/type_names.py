@@ -36,12 +36,12 @@ def _size_bytes(number: int) -> int:
 
 def type_proto(name: str) -> TypeProto:
     """Return the type of a spelling such as `seq(tensor(float))`, without shapes."""
-    if found := _MAP.fullmatch(name):
-        return helper.make_map_type_proto(element(found.group(1)), type_proto(found.group(2)))
-    found = _WRAPPED.fullmatch(name)
-    if found is None:
+    if actual := _MAP.fullmatch(name):
+        return helper.make_map_type_proto(element(actual.group(1)), type_proto(actual.group(2)))
+    actual = _WRAPPED.fullmatch(name)
+    if actual is None:
         return helper.make_tensor_type_proto(element(name), None)
-    kind, held = found.groups()
+    kind, held = actual.groups()
     match kind:
         case "seq":
             return helper.make_sequence_type_proto(type_proto(held))

@@ -122,8 +122,8 @@ def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
     """As after a system upgrade, the interpreter no longer finds its packages."""
 
     def exchange(slot: Path) -> None:
-        found = sorted(attempt(slot).glob("lib/python*"))[0]
-        found.rename(found.with_name("python3.99"))
+        actual = sorted(attempt(slot).glob("lib/python*"))[0]
+        actual.rename(actual.with_name("python3.99"))
 
     yield from harmed(ground, exchange, expected=(0, 3))
 

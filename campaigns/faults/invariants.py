@@ -114,8 +114,8 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
         return
     named = "  hint: " in seen.out  # for a command that reports each model on standard output
     reported = (seen.report or {}).get("undecided")
-    said = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
-    if seen.status not in SILENT and not said:
+    output = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
+    if seen.status not in SILENT and not output:
         yield f"status {seen.status} without a word: {both[-400:]!r}"
     if any(len(line) > 400 for line in errors):
         yield "an error of more than 400 characters"

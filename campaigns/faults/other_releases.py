@@ -47,8 +47,8 @@ def version_with_more_fields(ground: Ground) -> Iterator[Seen]:
     """Unknown fields are ignored, and the environments stay."""
     folder = ground.own_environments(copied="onnxruntime-1.18")
     slot = next(folder.glob("onnxruntime-1.18*"))
-    said = json.loads((slot / "ready.json").read_bytes())
-    (slot / "ready.json").write_text(json.dumps({**said, "made-by": "onnxgate 9"}))
+    decoded = json.loads((slot / "ready.json").read_bytes())
+    (slot / "ready.json").write_text(json.dumps({**decoded, "made-by": "onnxgate 9"}))
     yield ground.check(expected=(0,))
 
 

@@ -266,10 +266,10 @@ def broken_text(data: bytes, random: Random) -> bytes:
     from campaigns.fuzz.byte_mutations import spots
     from onnxgate.model.reading.file_format import LENGTH
 
-    found = [spot for spot in spots(data) if spot.wire == LENGTH and spot.end > spot.start]
-    if not found:
+    actual = [spot for spot in spots(data) if spot.wire == LENGTH and spot.end > spot.start]
+    if not actual:
         return data
-    spot = random.choice(found)
+    spot = random.choice(actual)
     wrong = random.choice((b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\x80", b"\xf5\x80\x80\x80", b"\x00"))
     size = spot.end - spot.start
     return data[: spot.start] + (wrong * size)[:size] + data[spot.end :]

@@ -151,26 +151,26 @@ def _checkable(subject: Subject) -> object:
 
 def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
-    found = [node_context.find_node(subject.view, name) for name in names]
-    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
+    actual = [node_context.find_node(subject.view, name) for name in names]
+    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in actual if node]
     passed = find_passthroughs(subject.proto)
     return placed, passed, validity.find_leaked_paths(subject.view), validity.explain_unchecked(subject.view)
 
 
 def _quantization(subject: Subject) -> object:
-    found = quantization_parameters.find_quantization_faults(subject.view, subject.path)
-    return [*found], quantization_parameters.find_output_steps(subject.view, subject.path)
+    quantization_faults = quantization_parameters.find_quantization_faults(subject.view, subject.path)
+    return [*quantization_faults], quantization_parameters.find_output_steps(subject.view, subject.path)
 
 
 def _prediction(subject: Subject) -> object:
     prepared = infer_model_types(subject.view)
     known = operators.list_known_releases()
-    found = []
+    actual = []
     for name in (known[0], known[len(known) // 2], known[-1]):
         limits = get_limits(name)
         assert limits is not None
-        found.append(predict(prepared, operators.get_implementation(name), limits))
-    return found
+        actual.append(predict(prepared, operators.get_implementation(name), limits))
+    return actual
 
 
 @functools.cache

@@ -203,8 +203,8 @@ class _Lane:
         crashed = (
             what != "hangs" and "/onnx/" in where
         )  # a hang there counts as a failure of onnxgate, which need not call it
-        found = self._result.foreign if crashed else self._result.found
-        found.append(Found(index, kind, Find(name, what, where)))
+        actual = self._result.foreign if crashed else self._result.found
+        actual.append(Found(index, kind, Find(name, what, where)))
         self._next = index + self._run.jobs
 
     def _gather(self) -> None:

@@ -111,26 +111,26 @@ def test_a_process_with_its_children(tmp_path: Path) -> None:
     child = "b = bytearray(80_000_000); s = sum(range(3_000_000))"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print('a'); print('b')"
 
-    found = run((sys.executable, "-c", script), tmp_path, {}, 60)
+    actual = run((sys.executable, "-c", script), tmp_path, {}, 60)
 
-    assert not found.failed
-    assert 2 == found.lines
+    assert not actual.failed
+    assert 2 == actual.lines
     own_mib = (
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     )  # memory of a forked process before it executes a program
-    assert 76 < found.peak_mib < 400 + 2 * own_mib
-    assert 0.02 < found.cpu_s
+    assert 76 < actual.peak_mib < 400 + 2 * own_mib
+    assert 0.02 < actual.cpu_s
 
 
 def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
     """The time limit kills the whole session, so that no process outlives it."""
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
 
-    found = run((sys.executable, "-c", script), tmp_path, {}, 0.5)
+    actual = run((sys.executable, "-c", script), tmp_path, {}, 0.5)
 
-    assert found.exit is None
-    assert found.failed
-    assert found.wall_s < 30
+    assert actual.exit is None
+    assert actual.failed
+    assert actual.wall_s < 30
 
 
 def test_a_contestant_that_failed_is_not_run_again(tmp_path: Path) -> None:

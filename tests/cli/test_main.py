@@ -67,17 +67,17 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
 
 def test_the_installed_command_says_its_version(installed: Path) -> None:
     """The wheel installs the command."""
-    said = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+    result = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
 
-    assert said.stdout == "onnxgate 0.1.0\n"
+    assert result.stdout == "onnxgate 0.1.0\n"
 
 
 def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:
     """The error suggests the nearest command, and the status is 2."""
-    said = subprocess.run([installed, "chek"], capture_output=True, text=True, check=False)
+    result = subprocess.run([installed, "chek"], capture_output=True, text=True, check=False)
 
-    assert said.returncode == 2
-    assert "No such command 'chek'. Did you mean 'check'?" in said.stderr
+    assert result.returncode == 2
+    assert "No such command 'chek'. Did you mean 'check'?" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_our_own_bug_is_written_down(
     with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise ZeroDivisionError("by zero")
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     (report,) = (tmp_path / "bugs").iterdir()
 
     assert end.value.code == 3
-    assert said.startswith("error: this is a bug in onnxgate: ZeroDivisionError: by zero\n")
-    assert str(report) in said
+    assert output.startswith("error: this is a bug in onnxgate: ZeroDivisionError: by zero\n")
+    assert str(report) in output
     assert 'raise ZeroDivisionError("by zero")' in report.read_text(encoding="utf-8")
 
 
@@ -141,10 +141,10 @@ def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> 
     for error in (OnnxgateError(attack, hint=attack), ConfigError("m", problems=(attack,)), click.UsageError(attack)):
         with pytest.raises(SystemExit), error_handling.report_errors():
             raise error
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
 
-    assert list(workflow_commands.commands(said)) == []
-    assert said.replace("\n", "").isprintable()
+    assert list(workflow_commands.commands(output)) == []
+    assert output.replace("\n", "").isprintable()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
@@ -155,9 +155,9 @@ def test_a_closed_pipe_is_no_verdict() -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        said = process.stderr.read()
+        output = process.stderr.read()
 
-    assert (process.returncode, said) == (141, b"")
+    assert (process.returncode, output) == (141, b"")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
@@ -184,6 +184,6 @@ def test_what_the_terminal_cannot_show_is_an_escape() -> None:
     """A character outside the terminal's encoding does not end the command."""
     imports = "from onnxgate.cli.shared.error_handling import report_errors, print_error"
     code = f"{imports}\nwith report_errors(): print('模'); print_error('模')"
-    said = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    actual = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
-    assert (said.returncode, said.stdout) == (0, "\\u6a21\n")
+    assert (actual.returncode, actual.stdout) == (0, "\\u6a21\n")

@@ -67,13 +67,13 @@ def test_what_was_prepared_is_ready(
     """A prepared environment is listed as ready, with its folder and size."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(shared_folder / "a cache"))
     status, said = run(capsys, "prepare", "newest", "--directory", project)
-    found = states(capsys, project)["onnxruntime 1.31.1"]
+    actual = states(capsys, project)["onnxruntime 1.31.1"]
 
     assert (status, said) == (0, "1 of 1 environment ready\n")
-    assert (found["state"], found["targets"]) == ("ready", ["newest"])
-    assert found["size_bytes"] >= found["freed_bytes"]
-    assert found["size_bytes"] > 2**20
-    assert Path(found["folder"]).is_dir()
+    assert (actual["state"], actual["targets"]) == ("ready", ["newest"])
+    assert actual["size_bytes"] >= actual["freed_bytes"]
+    assert actual["size_bytes"] > 2**20
+    assert Path(actual["folder"]).is_dir()
 
 
 def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
@@ -83,16 +83,16 @@ def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: 
     lock = project / "onnxgate.lock"
     text = lock.read_text()
     lock.write_text(text.replace("manylinux", "otherlinux").replace("macosx", "othersx").replace("win_", "other_"))
-    found = states(capsys, project)
+    actual = states(capsys, project)
 
-    assert {each["state"] for each in found.values()} == {"unavailable"}
-    assert "has no wheel for" in found["onnxruntime 1.18.1"]["reason"]
+    assert {each["state"] for each in actual.values()} == {"unavailable"}
+    assert "has no wheel for" in actual["onnxruntime 1.18.1"]["reason"]
 
     lock.write_text(text)
-    found = states(capsys, project)
+    actual = states(capsys, project)
 
-    assert found.pop("onnxruntime 1.18.1")["state"] == "broken"
-    assert {(each["state"], each["hint"]) for each in found.values()} == {
+    assert actual.pop("onnxruntime 1.18.1")["state"] == "broken"
+    assert {(each["state"], each["hint"]) for each in actual.values()} == {
         ("not-prepared", "run `onnxgate runtimes prepare`")
     }
 
@@ -171,10 +171,10 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
         pass
     os.utime(environment_leases.lease_folder(used), (LONG_AGO, LONG_AGO))
     before = sorted(own_cache.rglob("*"))
-    said = run(capsys, "prune", "--dry-run", "--directory", project)
+    completed = run(capsys, "prune", "--dry-run", "--directory", project)
 
-    assert said[0] == 0
-    assert said[1].splitlines()[:3] == [
+    assert completed[0] == 0
+    assert completed[1].splitlines()[:3] == [
         "would remove old-1",
         "would remove 1 files in results/",
         "kept used-1 (in use)",

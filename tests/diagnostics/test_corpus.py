@@ -43,9 +43,12 @@ def test_every_text_is_found_in_a_log(path: Path) -> None:
 
     for case, each in load_cases(path).items():
         log = "\n".join(f"2026-01-01T00:00:00.1234567Z \x1b[31m{line}\x1b[0m" for line in each["text"].split("\n"))
-        found = explain_log(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
+        explanations = explain_log(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
 
-        assert each["entry"] in {error.name for error in found.errors}, (case, [e.name for e in found.errors])
+        assert each["entry"] in {error.name for error in explanations.errors}, (
+            case,
+            [e.name for e in explanations.errors],
+        )
 
 
 def test_every_entry_has_a_text_that_matches() -> None:
@@ -82,9 +85,9 @@ def test_the_corpus_is_small_and_contains_no_local_paths() -> None:
 def test_ordinary_lines_match_no_entry() -> None:
     """Output of other programs counts neither as a known nor as an unknown error."""
     with ORDINARY.open("rb") as stream:
-        found = explain_log(stream, "0")
+        explanations = explain_log(stream, "0")
 
-    assert (found.errors, found.first_unknown) == ((), ())
+    assert (explanations.errors, explanations.first_unknown) == ((), ())
     assert [line for line in ORDINARY.read_text(encoding="utf-8").splitlines() if classify(line)] == []
 
 

@@ -130,7 +130,7 @@ def test_what_messages_lead_to_is_there() -> None:
     """Links to this repository in the code, the action and the examples work."""
     places = [*ROOT.glob("onnxgate/**/*.py"), *ROOT.glob("*.yml"), *ROOT.glob("*/*.yml")]
     named = [found for path in places for found in OWN.finditer(path.read_text(encoding="utf-8"))]
-    said = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]
+    actual = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]
 
-    assert said
-    assert {} == {link.target: link.wrong for link in said if link.wrong}
+    assert actual
+    assert {} == {link.target: link.wrong for link in actual if link.wrong}

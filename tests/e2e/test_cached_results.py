@@ -140,7 +140,7 @@ def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository)
     """No environment, worker or child process is started, and neither onnx nor numpy is imported."""
     faulty.report(status=1)
     python = faulty.program.with_name("python")
-    ended = subprocess.run(
+    result = subprocess.run(
         [str(python), "-c", IDLE],
         cwd=faulty.folder,
         env=faulty.environment,
@@ -149,7 +149,7 @@ def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository)
         check=False,
     )
 
-    assert (1, "[]") == (ended.returncode, ended.stdout.strip().splitlines()[-1]), ended.stderr
+    assert (1, "[]") == (result.returncode, result.stdout.strip().splitlines()[-1]), result.stderr
 
 
 def test_change_of_one_model_runs_that_one(faulty: Repository, tmp_path: Path) -> None:

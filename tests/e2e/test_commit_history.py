@@ -227,8 +227,8 @@ def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path
     folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
     repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})
     text = repository.run("check", "--static").out
-    asked = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
+    result = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
 
     assert "no baseline: the previous commit is unknown; set `--against REF`" in text
-    assert "`--against HEAD^1`: the commit is `" in asked.err
-    assert "`fetch-depth: 2` for `HEAD^1`" in asked.err
+    assert "`--against HEAD^1`: the commit is `" in result.err
+    assert "`fetch-depth: 2` for `HEAD^1`" in result.err

@@ -49,8 +49,8 @@ def repository(command: Repository, tmp_path: Any) -> Repository:
 
 def accused(report: dict[str, Any], model: str, *levels: str) -> set[tuple[str, str]]:
     """Return the rules with findings on a model, each with a runtime."""
-    found = [each for each in report["findings"] if each["model"] == model and each["level"] in levels]
-    return {(each["rule"], runtime) for each in found for runtime in each["runtimes"]}
+    findings = [each for each in report["findings"] if each["model"] == model and each["level"] in levels]
+    return {(each["rule"], runtime) for each in findings for runtime in each["runtimes"]}
 
 
 def test_custom_operators(repository: Repository) -> None:

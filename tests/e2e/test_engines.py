@@ -62,11 +62,11 @@ g (float[N, 4] x) => (float[N, 4] y) {
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
     """Return a repository with four engines, locked without an index, and without models."""
-    found = command.at(tmp_path / "engines")
-    (found.folder / "models").mkdir(parents=True)
-    found.write("onnxgate.toml", CONFIG)
-    shutil.copy(ROOT / "fixtures" / "locks" / "engines.lock", found.folder / "onnxgate.lock")
-    return found
+    actual = command.at(tmp_path / "engines")
+    (actual.folder / "models").mkdir(parents=True)
+    actual.write("onnxgate.toml", CONFIG)
+    shutil.copy(ROOT / "fixtures" / "locks" / "engines.lock", actual.folder / "onnxgate.lock")
+    return actual
 
 
 def check(repository: Repository, status: int) -> dict[str, Any]:
@@ -121,13 +121,13 @@ def test_unsupported_operators(repository: Repository) -> None:
     """OpenVINO lists all unsupported operators: each is a finding at the first node that uses it."""
     write(repository.folder / "models" / "custom.onnx", parse(CUSTOM, head=""))
     report = check(repository, status=1)
-    found = [
+    findings = [
         (each["node"], each["message"].partition(";")[0])
         for each in report["findings"]
         if "openvino 2026.4.1" in each["runtimes"] and each["rule"] == "load-failed"
     ]
 
-    assert found == [
+    assert findings == [
         ("second", "does not load: `my.domain.Bend` is not supported (node `second`)"),
         ("first", "does not load: `my.domain.Twist` is not supported (node `first`, and 1 more)"),
     ]

@@ -37,8 +37,8 @@ def test_closed_before_undecided(broken: Repository) -> None:
 
 def test_undecided(broken: Repository) -> None:
     """A failing model that was not selected does not affect the status; the last line counts it."""
-    ended = broken.run("check", "--offline", "models/small.onnx", status=3)
-    last = ended.out.splitlines()[-1]
+    result = broken.run("check", "--offline", "models/small.onnx", status=3)
+    last = result.out.splitlines()[-1]
 
     assert last.startswith("undecided: 1 model on 2 runtimes")
     assert "1 model not selected" in last
@@ -59,10 +59,10 @@ def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str
     text = broken.read(name)
     assert old in text
     broken.write(name, text.replace(old, new, 1))
-    ended = broken.run("check", status=2)
+    result = broken.run("check", status=2)
 
-    assert said in ended.err
-    assert ended.out == ""
+    assert said in result.err
+    assert result.out == ""
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str
 )
 def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) -> None:
     """An invalid command line ends with status 2 and is not reported as a bug."""
-    ended = broken.run("check", *arguments, status=2)
+    result = broken.run("check", *arguments, status=2)
 
-    assert ended.out == ""
-    assert ended.err.startswith("error: ")
-    assert "bug" not in ended.err
+    assert result.out == ""
+    assert result.err.startswith("error: ")
+    assert "bug" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -144,13 +144,13 @@ def test_not_required(elsewhere: Repository) -> None:
     """For a target that is not required, the release is reported as skipped and the check passes."""
     elsewhere.edit("onnxgate.toml", NEWEST, f"{NEWEST}required = false\n")
     report = elsewhere.report()
-    said = elsewhere.run("check").out
+    output = elsewhere.run("check").out
 
     assert (report["verdict"], report["undecided"]) == ("pass", [])
     assert {each["runtime"] for each in report["skipped"]} == {NOWHERE}
     assert [cell["state"] for cell in report["cells"] if cell["runtime"] == NOWHERE] == ["skipped"]
-    assert "`onnxruntime 1.31.1` has no wheel for " in said
-    assert "1 skipped" in said.splitlines()[-1]
+    assert "`onnxruntime 1.31.1` has no wheel for " in output
+    assert "1 skipped" in output.splitlines()[-1]
 
 
 def test_a_finding_on_what_is_not_required(small: Repository) -> None:

@@ -27,13 +27,13 @@ def last_line(output: str) -> str:
 def test_loads_on_all(files: Repository) -> None:
     """The line names the releases that load the model and the releases without kernel data."""
     stamped(files, "model.onnx", 7, 13)
-    ended = files.run("check", "model.onnx")
+    result = files.run("check", "model.onnx")
 
-    assert ended.out.splitlines()[:-1] == [
+    assert result.out.splitlines()[:-1] == [
         f"ok    model.onnx: loads on onnxruntime 1.16.0–{RELEASES[-1]}; 1.8–1.15 unknown: no kernel data",
         "",
     ]
-    assert last_line(ended.out) == f"pass: 1 model on {len(RELEASES)} runtimes; {NOT_RUN}"
+    assert last_line(result.out) == f"pass: 1 model on {len(RELEASES)} runtimes; {NOT_RUN}"
 
 
 def test_one_block_for_many_models(files: Repository) -> None:
@@ -110,10 +110,10 @@ def test_no_cache_replaces_cached_answers(files: Repository) -> None:
     content = cached.read_bytes()
     cached.write_bytes(content.replace(b"IR version 10", b"IR version 12"))
     wrong = files.report("model.onnx")
-    anew = files.report("model.onnx", "--no-cache")
+    rerun = files.report("model.onnx", "--no-cache")
 
     assert wrong["findings"] != first["findings"]
-    assert anew == first
+    assert rerun == first
     assert files.report("model.onnx") == first
 
 
@@ -235,14 +235,14 @@ def test_a_pointer_is_undecided(files: Repository) -> None:
     (files.folder / "models").mkdir()
     files.write("models/pointer.onnx", POINTER)
     report = files.report("models", status=3)
-    ended = files.run("check", "models", status=3)
+    result = files.run("check", "models", status=3)
 
     assert report["verdict"] == "undecided"
     assert [each["rule"] for each in report["findings"]] == []
     assert [each["model"] for each in report["undecided"]] == ["models/pointer.onnx"]
-    assert ended.out.startswith("?     models/pointer.onnx: is a Git LFS pointer")
-    assert '\n      hint: run `git lfs pull --include "models/pointer.onnx"`' in ended.out
-    assert last_line(ended.out) == f"undecided: 1 model on {len(RELEASES)} runtimes: 1 undecided; {NOT_RUN}"
+    assert result.out.startswith("?     models/pointer.onnx: is a Git LFS pointer")
+    assert '\n      hint: run `git lfs pull --include "models/pointer.onnx"`' in result.out
+    assert last_line(result.out) == f"undecided: 1 model on {len(RELEASES)} runtimes: 1 undecided; {NOT_RUN}"
 
 
 @pytest.mark.parametrize(
@@ -317,10 +317,10 @@ def test_a_config_without_a_lock(files: Repository) -> None:
     """The hint names the command that creates the lock."""
     files.write("onnxgate.toml", '[targets.server]\nruntime = "onnxruntime>=1.18"\n')
     stamped(files, "model.onnx", 7, 13)
-    ended = files.run("check", status=2)
+    result = files.run("check", status=2)
 
-    assert "hint: run `onnxgate lock`" in ended.err
-    assert ended.out == ""
+    assert "hint: run `onnxgate lock`" in result.err
+    assert result.out == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text on other systems")
@@ -332,6 +332,6 @@ def test_a_name_that_is_no_text(files: Repository, configured: bool) -> None:
     if configured:
         files.write("onnxgate.toml", '[targets.server]\nruntime = "onnxruntime>=1.18"\n')
         files.write("onnxgate.lock", "version = 1\nrevision = 0\n")
-    ended = files.run("check", "--static", *([] if configured else [name]), status=2)
+    result = files.run("check", "--static", *([] if configured else [name]), status=2)
 
-    assert "name `b\\udcff.onnx` is not UTF-8\nhint: rename " in ended.err.replace("name of", "name")
+    assert "name `b\\udcff.onnx` is not UTF-8\nhint: rename " in result.err.replace("name of", "name")

@@ -43,7 +43,7 @@ def test_gate(small: Repository) -> None:
     write(small.folder / "models" / "pool.onnx", parse(POOL, head=""))
     small.run("lock", "--offline")
     failed = small.report(status=1)
-    found = [(each["rule"], each["model"], each["node"]) for each in failed["findings"]]
+    findings = [(each["rule"], each["model"], each["node"]) for each in failed["findings"]]
     states = {(each["model"].removeprefix("models/"), each["runtime"]): each["state"] for each in failed["cells"]}
 
     assert (passed["verdict"], passed["findings"], passed["undecided"]) == ("pass", [], [])
@@ -51,7 +51,7 @@ def test_gate(small: Repository) -> None:
     assert [
         ("missing-kernel", "models/determinant.onnx", "det"),
         ("runtime-mismatch", "models/pool.onnx", "pool"),
-    ] == found
+    ] == findings
     assert {
         **dict.fromkeys((("determinant.onnx", OLD), ("determinant.onnx", NEW), ("pool.onnx", OLD)), "fail"),
         **dict.fromkeys((("pool.onnx", NEW), ("small.onnx", OLD), ("small.onnx", NEW)), "pass"),

@@ -31,11 +31,11 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, ow
     assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
     assert expected == lacking.report("--static", status=1)
     (kept,) = (own_cache / "support").iterdir()
-    found = harvest.decode_harvest(kept.read_bytes())
-    assert found is not None
+    actual = harvest.decode_harvest(kept.read_bytes())
+    assert actual is not None
     assert (harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
-        found.table,
-        found.limits,
+        actual.table,
+        actual.limits,
     )
 
 

@@ -269,6 +269,6 @@ def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str
     files.write("model.onnx", pointer)
     (files.folder / "below").mkdir()
     git(files.folder, "init", "-q")
-    ended = files.at(files.folder / "below").run("check", path, status=3)
+    result = files.at(files.folder / "below").run("check", path, status=3)
 
-    assert 'git lfs pull --include "model.onnx"' in ended.out
+    assert 'git lfs pull --include "model.onnx"' in result.out

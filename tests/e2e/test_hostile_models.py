@@ -53,9 +53,9 @@ def check(repository: Repository, folder: Path) -> dict[str, str]:
     """Run a failing check and return its output in every format; the files are written to `folder`."""
     files = [f"{name}={folder / file}" for name, file in FILES.items()]
     outputs = [word for output in ("text", *files) for word in ("--output", output)]
-    ended = repository.run("check", "--verbose", *outputs, status=1)
+    result = repository.run("check", "--verbose", *outputs, status=1)
     written = {file: (folder / file).read_bytes().decode() for file in FILES.values()}
-    return {"stdout": ended.out, "stderr": ended.err, **written}
+    return {"stdout": result.out, "stderr": result.err, **written}
 
 
 def hidden(text: str) -> list[str]:
@@ -123,14 +123,14 @@ def speaking(small: Repository) -> Repository:
 def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> None:
     """Names of nodes and outputs are shown in every format but have no effect in any."""
     speaking.run("lock", "--offline")
-    said = check(speaking, tmp_path)
-    (finding,) = json.loads(said["report.json"])["findings"]
-    outputs = {each["output"] for each in json.loads(said["report.json"])["measured"]}
+    actual = check(speaking, tmp_path)
+    (finding,) = json.loads(actual["report.json"])["findings"]
+    outputs = {each["output"] for each in json.loads(actual["report.json"])["measured"]}
 
     assert finding["node"].startswith("::error::obeyed ")
     assert outputs == {"y", SPEECH}
-    assert [name for name, text in said.items() if hidden(text)] == []
-    assert [command.name for text in said.values() for command in commands(text)] == ["error"]
+    assert [name for name, text in actual.items() if hidden(text)] == []
+    assert [command.name for text in actual.values() for command in commands(text)] == ["error"]
 
 
 @pytest.mark.parametrize(

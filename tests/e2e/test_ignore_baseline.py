@@ -59,8 +59,8 @@ def counted(report: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 def entries(repository: Repository) -> list[Entry]:
     """Return the `[[ignore]]` entries of the config."""
-    found: list[Entry] = loads(repository.read("onnxgate.toml")).get("ignore", [])
-    return found
+    actual: list[Entry] = loads(repository.read("onnxgate.toml")).get("ignore", [])
+    return actual
 
 
 @pytest.fixture
@@ -86,16 +86,16 @@ def adopted(old: Repository) -> Repository:
 def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> None:
     """The command appends entries for all findings, including hidden ones; a second run changes nothing."""
     before = old.read("onnxgate.toml")
-    found = counted(old.report("--static", status=1))
-    said = old.run(*STATIC, "--write-ignores").out
+    actual = counted(old.report("--static", status=1))
+    output = old.run(*STATIC, "--write-ignores").out
     after = old.read("onnxgate.toml")
     report = old.report("--static")
 
-    assert sorted(found) == sorted((*each, f"models/m{n:02}.onnx") for n in range(MODELS) for each in OF_EACH)
-    assert len(found) == 200
+    assert sorted(actual) == sorted((*each, f"models/m{n:02}.onnx") for n in range(MODELS) for each in OF_EACH)
+    assert len(actual) == 200
     assert after.startswith(before)
-    assert "ignores in `onnxgate.toml`: added 240 findings" in said
-    assert said.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
+    assert "ignores in `onnxgate.toml`: added 240 findings" in output
+    assert output.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
     assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
     assert sum(len(each["fingerprints"]) for each in entries(old)) == 240
     assert {each["reason"] for each in entries(old)} == {"present when the gate was adopted"}
@@ -179,10 +179,10 @@ def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
     """A finding whose `until` date has passed fails the check and is not accepted a second time."""
     text = adopted.read("onnxgate.toml")
     adopted.write("onnxgate.toml", text.replace('adopted"\n', 'adopted"\nuntil = 2026-01-01\n', 1))
-    ended = adopted.run(*STATIC, "--write-ignores", status=1)
+    result = adopted.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`ignore-expired` cannot be ignored" in ended.out
-    assert "1 finding not ignored again: the `until` date has passed" in ended.out
+    assert "`ignore-expired` cannot be ignored" in result.out
+    assert "1 finding not ignored again: the `until` date has passed" in result.out
     assert adopted.read("onnxgate.toml").count("until") == 1
 
 
@@ -225,12 +225,12 @@ def test_a_snippet_accepts_its_finding(old: Repository) -> None:
     """The printed snippet is valid TOML, requires a reason and accepts only its finding."""
     old.run("check", "--static", "models/m00.onnx", status=1)
     out = old.run("check", "--static", "--show-ignores", "models/m00.onnx", status=1).out
-    found = re.search(r" +\[\[ignore\]\]\n +rule = \"unknown-operator\"\n(?: +\S.*\n)+? +reason = .*\n", out)
-    assert found is not None
+    match = re.search(r" +\[\[ignore\]\]\n +rule = \"unknown-operator\"\n(?: +\S.*\n)+? +reason = .*\n", out)
+    assert match is not None
     text = old.read("onnxgate.toml")
-    old.write("onnxgate.toml", text + found[0])
+    old.write("onnxgate.toml", text + match[0])
     assert "expected a reason" in old.run(*STATIC, status=2).err
-    old.write("onnxgate.toml", text + found[0].replace('""', '"known"'))
+    old.write("onnxgate.toml", text + match[0].replace('""', '"known"'))
     report = old.report("--static", "models/m00.onnx", status=1)
 
     assert [each["rule"] for each in report["findings"] if each["ignored"]] == ["unknown-operator"]
@@ -288,8 +288,8 @@ def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
 def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) -> None:
     """A stale lock is still an error with a hint, and nothing is written without a lock."""
     old.edit("onnxgate.toml", ">=1.18,<1.20", ">=1.18,<1.19")
-    ended = old.run(*STATIC, "--write-ignores", status=1)
-    assert "`lock-stale` cannot be ignored" in ended.out
+    result = old.run(*STATIC, "--write-ignores", status=1)
+    assert "`lock-stale` cannot be ignored" in result.out
     assert "lock-stale" not in old.read("onnxgate.toml")
     (old.folder / "onnxgate.lock").unlink()
     written = old.read("onnxgate.toml")
@@ -303,10 +303,10 @@ def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
     old.write("models/m00.onnx", pointer)
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
-    ended = old.run(*STATIC, "--write-ignores", status=1)
+    result = old.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in ended.out
-    assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in ended.out
+    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in result.out
+    assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in result.out
     assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
     assert "models/m02.onnx" in {each["model"] for each in entries(old)}
 

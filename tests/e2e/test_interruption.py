@@ -33,9 +33,9 @@ def test_while_a_model_runs(endless: Repository, mark: str) -> None:
     endless.write("models/page.onnx", PAGE)
     process = endless.given(**{MARK: mark}).start("check")
     until(lambda: busiest_s(mark) > 2, running=process)
-    ended = interrupt(process)
+    result = interrupt(process)
 
-    assert (ended.status, ended.out, ended.err) == (130, "", "interrupted\n")
+    assert (result.status, result.out, result.err) == (130, "", "interrupted\n")
     assert marked(mark) == []
 
 
@@ -57,10 +57,10 @@ def test_while_an_environment_is_built(small: Repository, silent_index: SilentIn
     cache = Path(str(variables["ONNXGATE_CACHE_DIR"]))
     until(lambda: silent_index.taken != [], running=process)
     half_built = list(cache.glob("environments/*/attempts/*"))
-    ended = interrupt(process)
+    result = interrupt(process)
 
     assert half_built
-    assert (ended.status, ended.err) == (130, "interrupted\n")
+    assert (result.status, result.err) == (130, "interrupted\n")
     assert marked(mark) == []
     assert list(cache.glob("environments/*/attempts/*")) == []
 
@@ -72,7 +72,7 @@ def test_while_a_command_exports(small: Repository, mark: str) -> None:
     small.write("onnxgate.toml", small.read("onnxgate.toml") + python + command)
     process = small.given(**{MARK: mark}).start("check", "--stage", "export")
     until((small.folder / "started").exists, running=process)
-    ended = interrupt(process)
+    result = interrupt(process)
 
-    assert (ended.status, ended.err) == (130, "interrupted\n")
+    assert (result.status, result.err) == (130, "interrupted\n")
     assert marked(mark) == []

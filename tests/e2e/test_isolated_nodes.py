@@ -28,8 +28,8 @@ MISSES = (
 
 def said(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
     """Return the rule, node, runtimes and confirmation of each finding."""
-    found = [(each["rule"], each["node"], each["runtimes"], each["confirmed"]) for each in report["findings"]]
-    return sorted(found)
+    findings = [(each["rule"], each["node"], each["runtimes"], each["confirmed"]) for each in report["findings"]]
+    return sorted(findings)
 
 
 def given(small: Repository, text: str | ModelProto, package: Path | None = None) -> Repository:
@@ -98,10 +98,10 @@ def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> N
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.run("lock")
     report = given(small, MISSES).report(status=1)
-    found = [each for each in said(report) if each[0] == "load-failed"]
+    actual = [each for each in said(report) if each[0] == "load-failed"]
 
     old = ["onnxruntime 1.15.1"]
-    assert [("load-failed", node, old, False) for node in ("", "conv", "mul")] == found
+    assert [("load-failed", node, old, False) for node in ("", "conv", "mul")] == actual
     assert {"load-failed", "no-support-data"} == {rule for rule, _, _, _ in said(report)}
 
 

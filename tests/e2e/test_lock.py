@@ -107,10 +107,10 @@ def test_offline(small: Repository, cold: Variables, arguments: tuple[str, ...])
     before = read_lock(small)
     write(small.folder / "models" / "new.onnx", RELU.replace("Relu", "Tanh"))
     (small.folder / "models" / "small.onnx").unlink()
-    said = small.given(**cold).run("lock", *arguments).out
+    output = small.given(**cold).run("lock", *arguments).out
     after = read_lock(small)
 
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "added `models/new.onnx`",
         "removed `models/small.onnx`",
         "wrote `onnxgate.lock`: 1 model, 2 runtimes (2 unchanged)",
@@ -172,7 +172,7 @@ def test_check(small: Repository, cold: Variables, done: Callable[[Repository], 
     """Differences are reported with status 1, without writing the lock or querying the index."""
     done(small)
     before = small.read("onnxgate.lock")
-    ended = small.given(**cold).run("lock", "--check", status=1)
+    result = small.given(**cold).run("lock", "--check", status=1)
 
-    assert ended.out.startswith(said)
+    assert result.out.startswith(said)
     assert small.read("onnxgate.lock") == before

@@ -28,10 +28,10 @@ TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] 
 
 def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str, Any]:
     """Return the JSON output, validated against the published schema."""
-    said: dict[str, Any] = json.loads(repository.run("matrix", "--output", "json", *arguments, status=status).out)
-    jsonschema.Draft202012Validator(build_schema(Matrix, "")).validate(said)
-    assert said["exit"] == status
-    return said
+    decoded: dict[str, Any] = json.loads(repository.run("matrix", "--output", "json", *arguments, status=status).out)
+    jsonschema.Draft202012Validator(build_schema(Matrix, "")).validate(decoded)
+    assert decoded["exit"] == status
+    return decoded
 
 
 def by_release(model: dict[str, Any], field: str = "predicted") -> dict[str, str]:
@@ -124,11 +124,11 @@ def test_the_verdict(files: Repository, arguments: tuple[str, ...], verdict: str
 def test_a_required_release_without_kernel_data(files: Repository, target: str) -> None:
     """A required release without kernel data is undecided."""
     stamped(files, "model.onnx", 7, 13)
-    ended = files.run("matrix", "model.onnx", "--target", target, status=3)
+    result = files.run("matrix", "model.onnx", "--target", target, status=3)
 
-    assert "\n?     model.onnx: " in ended.out
-    assert f"\n      hint: run `onnxgate matrix --verify --target '{target}' model.onnx`" in ended.out
-    assert ended.out.splitlines()[-1].startswith("undecided: 1 model on ")
+    assert "\n?     model.onnx: " in result.out
+    assert f"\n      hint: run `onnxgate matrix --verify --target '{target}' model.onnx`" in result.out
+    assert result.out.splitlines()[-1].startswith("undecided: 1 model on ")
 
 
 def test_the_lines_are_those_of_check(files: Repository) -> None:
@@ -155,9 +155,9 @@ def test_the_lines_are_those_of_check(files: Repository) -> None:
 def test_select(files: Repository, select: str, releases: list[str]) -> None:
     """`--select` has the same values as `select` in a config."""
     stamped(files, "model.onnx", 7, 13)
-    said = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16,<1.19", "--select", select)
+    output = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16,<1.19", "--select", select)
 
-    assert list(by_release(said["models"][0])) == releases
+    assert list(by_release(output["models"][0])) == releases
 
 
 def test_a_file_that_is_not_a_model(files: Repository) -> None:
@@ -275,13 +275,13 @@ def test_no_config_is_read(files: Repository) -> None:
 def test_outputs(files: Repository) -> None:
     """Formats may be written to files; text is still printed."""
     stamped(files, "model.onnx", 10, 21)
-    ended = files.run("matrix", "model.onnx", "--output", "json=out/m.json", "--output", "markdown=out/m.md")
+    result = files.run("matrix", "model.onnx", "--output", "json=out/m.json", "--output", "markdown=out/m.md")
 
     assert json.loads(files.read("out/m.json"))["verdict"] == "pass"
     assert "| onnxruntime | 1.8–1.17 | 1.18–1.31 |\n" in files.read("out/m.md")
     assert (
         "ok    model.onnx: loads on onnxruntime 1.18.0–1.31.1; "
-        "1.8–1.17 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18\n" in ended.out
+        "1.8–1.17 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18\n" in result.out
     )
 
 
@@ -308,10 +308,10 @@ def test_verification_that_cannot_be_done(files: Repository) -> None:
     """Without a package index the prediction remains, and the verdict is undecided."""
     stamped(files, "model.onnx", 8, 18)
     arguments = ("model.onnx", "--verify", "--target", "onnxruntime>=1.18,<1.20", "--select", "minors")
-    said = matrix(files, *arguments, status=3)
-    [model] = said["models"]
+    output = matrix(files, *arguments, status=3)
+    [model] = output["models"]
 
-    assert said["verdict"] == "undecided"
+    assert output["verdict"] == "undecided"
     assert set(by_release(model).values()) == {"loads"}
     assert set(by_release(model, "observed").values()) == {"unavailable"}
     assert all("cannot query the package index" in error for error in by_release(model, "error").values())
@@ -325,14 +325,14 @@ def test_verified(command: Repository, tmp_path: Path) -> None:
     stamped(files, "new.onnx", 10, 21)
     files.write("broken.onnx", "<html></html>")
     names = ("broken.onnx", "new.onnx", "quantized.onnx")
-    said = matrix(files, *names, "--verify", "--target", "onnxruntime>=1.16.1,<1.19,!=1.16.2", status=1)
-    seen = [by_release(model, "observed") for model in said["models"]]
+    output = matrix(files, *names, "--verify", "--target", "onnxruntime>=1.16.1,<1.19,!=1.16.2", status=1)
+    seen = [by_release(model, "observed") for model in output["models"]]
 
-    assert [by_release(model) for model in said["models"]] == seen
+    assert [by_release(model) for model in output["models"]] == seen
     assert set(seen[0].values()) == {"refused"}
     assert {release for release, what in seen[1].items() if what == "loads"} == {"1.18.0", "1.18.1"}
     assert {release for release, what in seen[2].items() if what == "refused"} == {"1.16.1"}
-    assert "MatMulNBits" in by_release(said["models"][2], "error")["1.16.1"]
+    assert "MatMulNBits" in by_release(output["models"][2], "error")["1.16.1"]
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(names)
 
 
@@ -341,7 +341,7 @@ def test_verified_where_it_was_not_known(command: Repository, tmp_path: Path) ->
     """Loading the model decides the result for a release without kernel data."""
     files = command.at(tmp_path)
     stamped(files, "model.onnx", 8, 18)
-    ended = files.run("matrix", "model.onnx", "--verify", "--target", "onnxruntime==1.15.1")
+    result = files.run("matrix", "model.onnx", "--verify", "--target", "onnxruntime==1.15.1")
 
-    assert "loads on onnxruntime 1.15.1\n" in ended.out
-    assert ended.out.splitlines()[-1].startswith("pass: 1 model on 1 runtime; 1 load verified (")
+    assert "loads on onnxruntime 1.15.1\n" in result.out
+    assert result.out.splitlines()[-1].startswith("pass: 1 model on 1 runtime; 1 load verified (")

@@ -70,9 +70,9 @@ def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> No
     """A new target cannot be locked without an index; the status is 3, and the lock is unchanged."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
     before = small.read("onnxgate.lock")
-    ended = small.given(**cold).run("lock", status=3)
+    result = small.given(**cold).run("lock", status=3)
 
-    assert "cannot query the package index" in ended.err
+    assert "cannot query the package index" in result.err
     assert small.read("onnxgate.lock") == before
 
 
@@ -89,6 +89,6 @@ def test_a_lock_at_an_index_that_never_answers(small: Repository, silent_index: 
     """Resolving also stops after the time limit."""
     (small.folder / "onnxgate.lock").unlink()
     patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1")
-    ended = patient.run("lock", status=3)
+    result = patient.run("lock", status=3)
 
-    assert "cannot query the package index" in ended.err
+    assert "cannot query the package index" in result.err

@@ -55,14 +55,14 @@ def drifting(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
     """The finding covers every release and names the layer that was calibrated badly; the other models pass."""
     report = repository.report(status=1)
-    found = drifting(report)
+    actual = drifting(report)
     states = {(Path(each["model"]).stem, each["state"]) for each in report["cells"]}
 
-    assert sorted(found) == ["bad", "spoiled"]
-    assert [each["runtimes"] for each in found.values()] == [RELEASES, RELEASES]
-    assert "largest loss at the input `pixels` of `Conv` node `conv1`" in found["bad"]["message"]
-    assert "largest loss at the output of `Relu` node `relu2`" in found["spoiled"]["message"]
-    assert (found["bad"]["node"], found["spoiled"]["node"]) == ("conv1", "relu2")
+    assert sorted(actual) == ["bad", "spoiled"]
+    assert [each["runtimes"] for each in actual.values()] == [RELEASES, RELEASES]
+    assert "largest loss at the input `pixels` of `Conv` node `conv1`" in actual["bad"]["message"]
+    assert "largest loss at the output of `Relu` node `relu2`" in actual["spoiled"]["message"]
+    assert (actual["bad"]["node"], actual["spoiled"]["node"]) == ("conv1", "relu2")
     assert states == {*((name, "pass") for name in FINE), ("bad", "fail"), ("spoiled", "fail")}
     assert (report["undecided"], report["skipped"]) == ([], [])
 
@@ -79,7 +79,7 @@ def test_every_figure_has_its_bound(repository: Repository) -> None:
 
 def test_recorded_figures_are_held(repository: Repository) -> None:
     """Values recorded by `lock --measure` are the bounds, also for a model that was quantized again."""
-    said = repository.run("lock", "--measure").out
+    output = repository.run("lock", "--measure").out
     recorded = repository.report(status=0)
     lock = repository.folder / "onnxgate.lock"
     better, count = re.subn(
@@ -89,9 +89,9 @@ def test_recorded_figures_are_held(repository: Repository) -> None:
     with (repository.folder / "models" / "good.onnx").open("ab") as model:
         model.write(onnx.ModelProto(doc_string="quantized again").SerializeToString())
     repository.run("lock", "models/good.onnx")
-    found = drifting(repository.report(status=1))
+    report = drifting(repository.report(status=1))
 
-    assert said.count("these values are now recorded and accepted") == 2
+    assert output.count("these values are now recorded and accepted") == 2
     assert recorded["findings"] == []
-    assert (count, list(found)) == (1, ["good"])
-    assert "required: 56.9 dB, recorded in the lock" in found["good"]["message"]
+    assert (count, list(report)) == (1, ["good"])
+    assert "required: 56.9 dB, recorded in the lock" in report["good"]["message"]

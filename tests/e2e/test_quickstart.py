@@ -33,8 +33,8 @@ def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, M
     def make(folder: Path) -> None:
         repository = command.at(copy_tree(QUICKSTART, folder / "project"))
         commit(repository.folder)
-        ended = repository.given(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
-        (folder / "report.json").write_text(ended.out, encoding="utf-8")
+        result = repository.given(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
+        (folder / "report.json").write_text(result.out, encoding="utf-8")
 
     folder = made_once("quickstart", make)
     return command.at(folder / "project").given(VIRTUAL_ENV=toolchain.parent.parent)
@@ -43,8 +43,8 @@ def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, M
 @pytest.fixture(scope="session")
 def report(quickstart: Repository) -> dict[str, Any]:
     """Return the report of the first check."""
-    said: dict[str, Any] = msgspec.json.decode((quickstart.folder.parent / "report.json").read_bytes())
-    return said
+    decoded: dict[str, Any] = msgspec.json.decode((quickstart.folder.parent / "report.json").read_bytes())
+    return decoded
 
 
 @pytest.fixture(scope="session")
@@ -56,9 +56,9 @@ def locked() -> list[str]:
 
 def test_passes(report: dict[str, Any]) -> None:
     """The check passes without findings, skipped parts or undecided results."""
-    said = {key: report[key] for key in ("verdict", "scope", "findings", "undecided", "skipped")}
+    actual = {key: report[key] for key in ("verdict", "scope", "findings", "undecided", "skipped")}
 
-    assert said == {"verdict": "pass", "scope": "", "findings": [], "undecided": [], "skipped": []}
+    assert actual == {"verdict": "pass", "scope": "", "findings": [], "undecided": [], "skipped": []}
     assert report["stages"] == ["file", "lock", "support", "runtime", "parity", "export"]
 
 
@@ -97,7 +97,7 @@ def test_warm(quickstart: Repository, cache: Path, cold: Variables) -> None:
     """A second check needs no index, builds no environment, and prints exactly the same report."""
     ready = {path: path.stat().st_mtime_ns for path in cache.glob("environments/*/ready.json")}
     warm = quickstart.given(**{**cold, "ONNXGATE_CACHE_DIR": cache})
-    ended = warm.run("check", "--offline", "--no-cache", "--output", "json")
+    result = warm.run("check", "--offline", "--no-cache", "--output", "json")
 
-    assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == ended.out
+    assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == result.out
     assert {path: path.stat().st_mtime_ns for path in ready} == ready

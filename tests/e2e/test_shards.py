@@ -46,10 +46,10 @@ def many(small: Repository) -> Repository:
 
 def planned(repository: Repository, *arguments: str) -> list[dict[str, Any]]:
     """Return the matrix entries of a plan, which is saved next to the repository."""
-    said = repository.run("plan", *arguments).out
-    assert said.count("\n") == 1
-    plan_of(repository).write_text(said, encoding="utf-8")
-    include: list[dict[str, Any]] = json.loads(said)["include"]
+    output = repository.run("plan", *arguments).out
+    assert output.count("\n") == 1
+    plan_of(repository).write_text(output, encoding="utf-8")
+    include: list[dict[str, Any]] = json.loads(output)["include"]
     return include
 
 
@@ -97,14 +97,14 @@ def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
     plan = planned(many, "--shards", "3")
     list(judge(many, plan, tmp_path / "out", "--static"))
     (tmp_path / "out" / "2.json").write_text("")
-    ended = many.run("merge", str(tmp_path / "out"), "--output", f"json={tmp_path}/out/merged.json", status=3)
+    result = many.run("merge", str(tmp_path / "out"), "--output", f"json={tmp_path}/out/merged.json", status=3)
     report = json.loads((tmp_path / "out" / "merged.json").read_text())
     named = {each["model"] for each in report["undecided"]} - {""}
 
     assert plan[1]["models"] == len(named)
-    assert "the report of shard 2/3 is missing" in ended.out
-    assert "2.json` was not merged: it is empty, because its job did not complete" in ended.out
-    assert ended.out.splitlines()[-1].startswith("undecided: ")
+    assert "the report of shard 2/3 is missing" in result.out
+    assert "2.json` was not merged: it is empty, because its job did not complete" in result.out
+    assert result.out.splitlines()[-1].startswith("undecided: ")
 
 
 def test_a_known_error_before_what_is_missing(many: Repository, tmp_path: Path) -> None:
@@ -145,10 +145,10 @@ def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
     """An empty or missing report folder is undecided, and each model is named."""
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nowhere"):
-        ended = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
+        result = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
         report = json.loads((tmp_path / "report.json").read_text())
 
-        assert ended.out.splitlines()[-1].startswith("undecided: ")
+        assert result.out.splitlines()[-1].startswith("undecided: ")
         assert 5 == len({each["model"] for each in report["undecided"]} - {""})
 
 
@@ -185,10 +185,10 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
 
 def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     """The plan can be printed as text."""
-    said = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
+    output = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
 
-    assert said.startswith("shard 1/2: 3 models, about ")
-    assert said.endswith("5 models in 2 shards, by estimated costs\n")
+    assert output.startswith("shard 1/2: 3 models, about ")
+    assert output.endswith("5 models in 2 shards, by estimated costs\n")
 
 
 @pytest.mark.parametrize(
@@ -219,10 +219,10 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
     broken.edit("onnxgate.toml", "sizes = { batch = [1, 3] }", "sizes = { batch = [1, 3], nowhere = [1] }")
     whole = broken.run("check", "--static", "--output", "json", status=1).out
     list(judge(broken, planned(broken, "--shards", "3"), tmp_path / "reports", "--static"))
-    said = json.loads(whole)
+    decoded = json.loads(whole)
 
-    assert said["drawings"]
-    assert "lock-stale" in {each["rule"] for each in said["findings"]}
+    assert decoded["drawings"]
+    assert "lock-stale" in {each["rule"] for each in decoded["findings"]}
     assert whole == broken.run("merge", str(tmp_path / "reports"), "--output", "json", status=1).out
 
 

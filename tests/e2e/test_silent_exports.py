@@ -102,9 +102,9 @@ def test_runs(by_hand: Repository) -> None:
     by_hand.run("lock")
     paths = [f"models/{name}.onnx" for name in RUN]
     report = by_hand.report("--stage", "runtime,parity", *paths, status=1)
-    found = {path: {each["rule"] for each in report["findings"] if each["model"] == path} for path in paths}
+    findings = {path: {each["rule"] for each in report["findings"] if each["model"] == path} for path in paths}
 
-    assert found == {f"models/{name}.onnx": rules for name, rules in RUN.items()}
+    assert findings == {f"models/{name}.onnx": rules for name, rules in RUN.items()}
     assert "depend on random operators (`RandomNormalLike`)" in str(report["skipped"])
 
 
@@ -128,13 +128,13 @@ def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path
 
 def said(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Said]]:
     """Return the findings of each model."""
-    found: dict[str, set[Said]] = {each["path"]: set() for each in report["models"]}
+    actual: dict[str, set[Said]] = {each["path"]: set() for each in report["models"]}
     for each in report["findings"]:
         if each["rule"] != without:
             lines = repository.read(each["place"]["path"]).splitlines()
             line = lines[each["place"]["line"] - 1].strip()
-            found[each["model"]].add((each["level"], each["rule"], line))
-    return found
+            actual[each["model"]].add((each["level"], each["rule"], line))
+    return actual
 
 
 def _names(repository: Repository) -> list[str]:

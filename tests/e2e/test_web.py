@@ -78,19 +78,19 @@ def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
     """The finding contains the error message of the runtime."""
     (web.folder / "models" / "refused.onnx").write_bytes(onnx.parser.parse_model(REFUSED).SerializeToString())
     web.run("lock", "--offline")
-    found = [each for each in web.report("models/refused.onnx", status=1)["findings"] if WEB in each["runtimes"]]
+    findings = [each for each in web.report("models/refused.onnx", status=1)["findings"] if WEB in each["runtimes"]]
 
-    assert any(each["level"] == "error" and "MyOp" in each["message"] for each in found)
+    assert any(each["level"] == "error" and "MyOp" in each["message"] for each in findings)
 
 
 def test_without_node(web: Repository, tmp_path: Path) -> None:
     """Without Node.js, the check is undecided with a reason; a target that is not required is skipped."""
     bare = web.given(PATH=str(tmp_path))
-    said = bare.report(status=3)["undecided"]
+    output = bare.report(status=3)["undecided"]
     web.edit("onnxgate.toml", '<1.31"', '<1.31"\nrequired = false')
     skipped = bare.report()["skipped"]
 
-    assert {("`node` was not found on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in said}
+    assert {("`node` was not found on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in output}
     assert WEB in {each["runtime"] for each in skipped}
 
 

@@ -70,8 +70,8 @@ def in_report(judged: Report) -> Tally:
 
 def in_json(judged: Report) -> Tally:
     """Count the findings in the JSON report."""
-    found = standard_json.loads(report_json.format(judged))["findings"]
-    return Counter(each["level"] for each in found if not each["ignored"])
+    findings = standard_json.loads(report_json.format(judged))["findings"]
+    return Counter(each["level"] for each in findings if not each["ignored"])
 
 
 def in_text(judged: Report) -> Tally:
@@ -81,8 +81,8 @@ def in_text(judged: Report) -> Tally:
 
 def in_last_line(judged: Report) -> Tally:
     """Count the findings in the last line of the text report."""
-    said = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
-    return Counter({level: int(number) for number, level in said})
+    output = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
+    return Counter({level: int(number) for number, level in output})
 
 
 def in_annotations(judged: Report) -> Tally:
@@ -92,8 +92,8 @@ def in_annotations(judged: Report) -> Tally:
         level = "note" if each.name == "notice" else each.name
         more = re.match(r"(\d+) more ", each.data)
         tally[level] += int(more[1]) if more else 1
-    undone = "error" if judged.exit == 3 else "warning"
-    tally[undone] -= len(wording.merge_gaps(judged.undecided))
+    incomplete = "error" if judged.exit == 3 else "warning"
+    tally[incomplete] -= len(wording.merge_gaps(judged.undecided))
     return tally
 
 
@@ -221,9 +221,9 @@ SAYING: dict[str, Callable[[Report], str]] = {
 @pytest.mark.parametrize("name", SAYING)
 def test_a_remark_is_said(name: str) -> None:
     """A remark is in every format, because it can limit the meaning of a pass."""
-    said = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
+    actual = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
 
-    assert REMARK.replace("`", "") in said
+    assert REMARK.replace("`", "") in actual
 
 
 def test_the_sample() -> None:

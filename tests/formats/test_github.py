@@ -83,6 +83,6 @@ def test_ignored_findings_are_not_annotated() -> None:
 
 def test_the_last_line_is_the_verdict() -> None:
     """The verdict is the last line of the log."""
-    said = github.format(report(skipped=not_done(), findings=(msgspec.structs.replace(finding(), level="note"),)))
+    output = github.format(report(skipped=not_done(), findings=(msgspec.structs.replace(finding(), level="note"),)))
 
-    assert said.splitlines()[-1] == "pass: 1 model on 5 runtimes: 1 note, 1 skipped"
+    assert output.splitlines()[-1] == "pass: 1 model on 5 runtimes: 1 note, 1 skipped"

@@ -39,9 +39,9 @@ slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max
 @given(report=REPORTS)
 def test_no_workflow_command(report: Report) -> None:
     """The runner finds no commands in any line of these formats."""
-    found = {name: list(workflow_commands.commands(render(report))) for name, render in PLAIN_FORMATS.items()}
+    actual = {name: list(workflow_commands.commands(render(report))) for name, render in PLAIN_FORMATS.items()}
 
-    assert {name: [] for name in PLAIN_FORMATS} == found
+    assert {name: [] for name in PLAIN_FORMATS} == actual
 
 
 @slow

@@ -123,7 +123,7 @@ def test_every_finding_is_whole() -> None:
 
     assert len(spoken) == len(cards)
     for each, card in zip(spoken, cards, strict=True):
-        said = Page(card).text
+        actual = Page(card).text
         parts = (
             each.rule,
             each.level,
@@ -133,9 +133,9 @@ def test_every_finding_is_whole() -> None:
             each.node,
             each.fingerprint,
         )
-        assert [] == [part for part in parts if part.replace("`", "") not in said]
-        assert wording.describe_runtimes(each.runtimes, sample()) in said
-        assert f"works since{each.works_since}" in said or not each.works_since
+        assert [] == [part for part in parts if part.replace("`", "") not in actual]
+        assert wording.describe_runtimes(each.runtimes, sample()) in actual
+        assert f"works since{each.works_since}" in actual or not each.works_since
     (accepted,) = wording.list_ignored_findings(sample())
     assert accepted.message.replace("`", "") in Page(page).text
     assert accepted.ignored in Page(page).text
@@ -179,12 +179,12 @@ def test_what_was_not_asked_for_is_said() -> None:
 def test_a_cell_leads_to_what_is_wrong_there() -> None:
     """A failed cell links to the first finding of its runtime, and an undecided one to the reasons."""
     names = [f"onnxruntime {version}" for version in MINORS]
-    found = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
+    actual = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
     states = ("fail", "fail", "undecided", "skipped", "pass")
     cells = tuple(Cell(model="m.onnx", runtime=n, state=s) for n, s in zip(names, states, strict=True))
     gap = not_done()
 
-    page = html_page.format(report(findings=found, cells=cells, undecided=gap, skipped=gap))
+    page = html_page.format(report(findings=actual, cells=cells, undecided=gap, skipped=gap))
     row = page[page.index('<th scope="row">') : page.index("</table>")]
 
     links = [
@@ -328,9 +328,9 @@ ARROWS = st.builds(DrawnEdge, source=st.integers(-1, 3), target=st.integers(-1, 
 def reports(draw: st.DrawFn) -> Report:
     """Generate a report with a diagram for its first finding."""
     whole = draw(hostile_reports.REPORTS)
-    found = whole.findings[:1]
+    findings = whole.findings[:1]
     drawings = (
-        Drawing(model=each.model, node=each.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS))) for each in found
+        Drawing(model=each.model, node=each.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS))) for each in findings
     )
     return replace(whole, drawings=tuple(drawings), changes=draw(few(CHANGES)), against=sample().against)
 
@@ -376,12 +376,12 @@ def _check_policy(text: str, page: Page) -> None:
 )
 def test_each_attack_is_shown_as_it_is(attack: str) -> None:
     """Attack strings are shown in visible form, in messages, paths, nodes, runtimes and diagrams."""
-    found = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
+    actual = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
     drawn = Drawing(
         model=f"{attack}.onnx", node=f"n{attack}", nodes=(DrawnNode(name=attack, kind="failing"),), edges=()
     )
 
-    page = Page(html_page.format(report(findings=(found,), drawings=(drawn,))))
+    page = Page(html_page.format(report(findings=(actual,), drawings=(drawn,))))
 
     assert f"{escape_unprintable(attack)}.onnx" in page.text
     assert f"n{escape_unprintable(attack)}" in page.text
@@ -403,9 +403,9 @@ def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
 def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
     """A stage with undecided or skipped parts is incomplete; if a shard crashed, no stage is shown as checked."""
     stages = ("file", "runtime", "parity")
-    undone = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
+    incomplete = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
     lost = report(stages=stages, undecided=not_done(stage="gate"))
 
-    said = Page(html_page.format(undone)).text
-    assert all(each in said for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
+    output = Page(html_page.format(incomplete)).text
+    assert all(each in output for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
     assert "checked" not in Page(html_page.format(lost)).text

@@ -149,9 +149,9 @@ def test_a_prediction_says_that_nothing_was_run() -> None:
 
 def test_what_is_undecided_on_a_runtime_that_passed_is_no_pass() -> None:
     """An undecided check on a passing runtime, such as a missing comparison, is an error."""
-    undone = not_done(stage="parity", runtime=FIRST)
+    incomplete = not_done(stage="parity", runtime=FIRST)
 
-    assert one("pass", undecided=undone)[0] == "error"
+    assert one("pass", undecided=incomplete)[0] == "error"
 
 
 def test_a_failure_hides_nothing_else() -> None:

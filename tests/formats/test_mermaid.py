@@ -106,16 +106,16 @@ def test_no_label_is_empty() -> None:
     """Mermaid rejects empty labels, so an empty or blank name is shown as `unnamed`."""
     nodes = tuple(DrawnNode(name=name) for name in ("", " ", "  "))
 
-    said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    output = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
-    assert said.count('["unnamed"]') == 3
+    assert output.count('["unnamed"]') == 3
 
 
 def test_of_too_many_boxes_the_failing_one_is_kept() -> None:
     """A diagram with too many nodes is truncated, but always contains the failing node."""
     nodes = (*(DrawnNode(name=f"node{index}") for index in range(80)), DrawnNode(name="bad", kind="failing"))
 
-    said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    output = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
-    assert said.count('["') == markdown.MAX_BOXES
-    assert 'n80["bad"]' in said
+    assert output.count('["') == markdown.MAX_BOXES
+    assert 'n80["bad"]' in output

@@ -85,13 +85,13 @@ def test_long_lists_are_cut() -> None:
 )
 def test_headlines(verdict: Verdict, expected: str) -> None:
     """The headline names what is identical, and what differs without an effect."""
-    found = msgspec.structs.replace(
+    actual = msgspec.structs.replace(
         sample(), verdict=verdict, beside=("node names",), functions=(), files=(), weights=()
     )
     unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
-    found = msgspec.structs.replace(found, weights=unread if verdict == "undecided" else ())
+    actual = msgspec.structs.replace(actual, weights=unread if verdict == "undecided" else ())
 
-    assert render_headline(found).startswith(expected)
+    assert render_headline(actual).startswith(expected)
 
 
 def hostile(text: str) -> Difference:
@@ -114,11 +114,11 @@ def hostile(text: str) -> Difference:
 @pytest.mark.parametrize("text", ATTACKS)
 def test_hostile_strings(text: str) -> None:
     """No output contains workflow commands, escape sequences, or injected markup."""
-    found = hostile(text)
-    for written in (model_diff.format_text(found), model_diff.format_markdown(found), encode_json(found)):
+    actual = hostile(text)
+    for written in (model_diff.format_text(actual), model_diff.format_markdown(actual), encode_json(actual)):
         assert not re.search(r"(?m)^\s*::|##\[", written)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", written)
-    html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(found))
+    html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(actual))
 
     assert not re.search(r"<(a|img|script|table|h[1-6])\b", html)
 
@@ -156,6 +156,6 @@ def test_weights_without_a_distance_come_first() -> None:
         for n in range(40)
     ]
     broken = WeightChange(change="changed", name="broken", elements=1, total=9, text="1 element is, or was, NaN")
-    said = model_diff.format_text(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
+    output = model_diff.format_text(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
 
-    assert "`broken`" in said.splitlines()[1]
+    assert "`broken`" in output.splitlines()[1]

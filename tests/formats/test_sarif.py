@@ -75,12 +75,12 @@ def test_no_finding_is_lost(judged: Report) -> None:
     got = run(judged)
     notes = {each["message"]["text"] for each in got["invocations"][0]["toolExecutionNotifications"]}
     for one in judged.findings:
-        said = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
+        output = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
         if one.ignored:
-            assert any(said in note for note in notes)
+            assert any(output in note for note in notes)
         else:
             assert any(
-                said in each["message"]["text"]
+                output in each["message"]["text"]
                 and (each["ruleId"], each["level"]) == (sarif.rule_identifier(one.rule), one.level)
                 for each in got["results"]
             )
@@ -198,8 +198,8 @@ def test_what_is_ignored_opens_no_alert() -> None:
 @pytest.mark.parametrize(("status", "level", "success"), [(3, "error", False), (1, "warning", True)])
 def test_what_could_not_be_done(status: int, level: str, success: bool) -> None:
     """An incomplete check is an error notification if it makes the verdict undecided."""
-    undone = not_done(hint="install one")
-    (invocation,) = run(report(verdict="undecided", exit=status, undecided=undone))["invocations"]
+    incomplete = not_done(hint="install one")
+    (invocation,) = run(report(verdict="undecided", exit=status, undecided=incomplete))["invocations"]
     (said,) = invocation["toolExecutionNotifications"]
 
     assert (invocation["executionSuccessful"], invocation["exitCode"], said["level"]) == (success, status, level)

@@ -34,10 +34,10 @@ def test_a_huge_report_stays_below_the_limit() -> None:
         skipped=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
     )
 
-    said = markdown.format_summary(huge)
+    output = markdown.format_summary(huge)
 
-    assert len(said.encode()) < 1024 * 1024
-    assert len(re.findall(r"… and \d+ more in the full report", said)) == 4
+    assert len(output.encode()) < 1024 * 1024
+    assert len(re.findall(r"… and \d+ more in the full report", output)) == 4
 
 
 def test_the_legend_explains_the_words_that_occur() -> None:

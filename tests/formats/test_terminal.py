@@ -45,7 +45,7 @@ def test_names_of_groups_stand_over_their_columns() -> None:
 @pytest.mark.parametrize("indent", [0, 11])
 def test_only_a_line_that_is_not_indented_can_be_taken_for_the_title_of_changes(indent: int) -> None:
     """Only an unindented line is the heading of the changes; indented messages may start with the same words."""
-    said = "changed since it was locked: imports opset 16 instead of 17"
-    (line,) = Terminal().wrapped(said, indent)
+    actual = "changed since it was locked: imports opset 16 instead of 17"
+    (line,) = Terminal().wrapped(actual, indent)
 
-    assert (line == " " * indent + said) == (indent > 0)
+    assert (line == " " * indent + actual) == (indent > 0)

@@ -55,9 +55,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return run(self, calls, **named)  # type: ignore[arg-type]
 
     def since() -> list[str]:
-        found = asked.copy()
+        actual = asked.copy()
         asked.clear()
-        return found
+        return actual
 
     monkeypatch.setattr(process_pool.ProcessPool, "run", recorded)
     return since
@@ -177,10 +177,10 @@ def test_what_a_comparison_depends_on(
             repository.move("b.onnx", "deep/b.onnx")
             repository.move("w.bin", "deep/w.bin")
 
-    found = compare(repository)
+    comparison = compare(repository)
 
     assert calls() == expected
-    assert found == repository.since()
+    assert comparison == repository.since()
 
 
 @pytest.mark.parametrize("what", ["missing", "short"])
@@ -285,13 +285,13 @@ def test_a_crash_leaves_one_model_undecided(repository: Repository, monkeypatch:
 
     monkeypatch.setattr(file_comparison, what, crashing)
     for _ in range(2):  # a crash is not cached
-        found = compare(repository, jobs=1)
+        comparison = compare(repository, jobs=1)
 
-        (undone,) = found.undone
+        (undone,) = comparison.undone
         assert (undone.model, undone.stage) == ("models/a.onnx", "lock")
         assert "crashed (SIGSEGV)" in undone.reason
-        assert found.remarks == []
-        assert [change.after.path for change in found.subjects] == [
+        assert comparison.remarks == []
+        assert [change.after.path for change in comparison.subjects] == [
             *(["models/a.onnx"] if what == "infer_model_types" else []),
             "models/b.onnx",
         ]

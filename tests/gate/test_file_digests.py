@@ -57,9 +57,9 @@ def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
     """The index proves the content of an unmodified LFS file without running a filter."""
     (checkout.parent / "ran").unlink()
 
-    found = find_lfs_contents(checkout, [checkout / "a.bin"])
+    lfs_contents = find_lfs_contents(checkout, [checkout / "a.bin"])
 
-    assert found == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
+    assert lfs_contents == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
     assert not (checkout.parent / "ran").exists()
 
 

@@ -82,11 +82,11 @@ def test_the_same_is_taken_over(machine: Machine) -> None:
     """Reused outputs are written to the output folder of the new job."""
     machine.kept_once()
     job = machine.job()
-    found = machine.store().find(seat(), job)
+    actual = machine.store().find(seat(), job)
 
-    assert isinstance(found, Completed)
-    assert isinstance(found.result, RunResult)
-    first, second = found.result.cases[0].outputs
+    assert isinstance(actual, Completed)
+    assert isinstance(actual.result, RunResult)
+    first, second = actual.result.cases[0].outputs
     assert second is None
     assert str(Path(job.output, "0", "0.npy")) == first
     assert [0.0, 1.0, 2.0, 3.0] == np.load(str(first)).tolist()

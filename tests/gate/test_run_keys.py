@@ -137,8 +137,8 @@ def test_half_a_name_is_no_proof(bench: Bench) -> None:
     """An entry contains the full key of its run, so one stored under another run's name is not used."""
     (entry,) = (bench.folder / "kept").iterdir()
     text = (entry / "entry.json").read_text(encoding="utf-8")
-    said = json.loads(text)["run"]
-    (entry / "entry.json").write_text(text.replace(said, said[:-1] + ("0" if said[-1] != "0" else "1")))
+    decoded = json.loads(text)["run"]
+    (entry / "entry.json").write_text(text.replace(decoded, decoded[:-1] + ("0" if decoded[-1] != "0" else "1")))
 
     assert bench.found() is None
 

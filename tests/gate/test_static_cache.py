@@ -127,10 +127,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
         return gather(model, *rest)  # type: ignore[arg-type]
 
     def since() -> tuple[list[str], list[str]]:
-        found = sorted(read), sorted(predicted)
+        actual = sorted(read), sorted(predicted)
         read.clear()
         predicted.clear()
-        return found
+        return actual
 
     monkeypatch.setattr(file_stage, "inspect_file", looked)
     monkeypatch.setattr(support_stage, "collect_model_evidence", gathered)
@@ -188,10 +188,10 @@ def test_a_fresh_analysis(request_: GateRequest, counted: Counted) -> None:
     pipeline.run(request_)
     counted()
     pipeline.run(replace(request_, static=replace(request_.static, fresh=True)))
-    anew = counted()
+    rerun = counted()
     pipeline.run(request_)
 
-    assert anew == (paths(request_), paths(request_))
+    assert rerun == (paths(request_), paths(request_))
     assert counted() == ([], [])
 
 
@@ -418,9 +418,9 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
 
     outcome = pipeline.run(with_jobs(request_, 2))
 
-    undone = [each for each in outcome.gathered.undone if each.model == victim]
+    incomplete = [each for each in outcome.gathered.undone if each.model == victim]
     assert {each.model for each in outcome.gathered.undone} == {victim}
-    assert (undone[0].stage, "SIGSEGV" in undone[0].reason) == (stage, True)
+    assert (incomplete[0].stage, "SIGSEGV" in incomplete[0].reason) == (stage, True)
     assert (victim in outcome.gathered.facts) == (stage == "support")
     assert {path for path, _ in outcome.gathered.support.verdicts} == set(paths(request_)) - {victim}
 

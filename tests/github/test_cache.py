@@ -62,14 +62,14 @@ def environment(workspace: Path, **inputs: str) -> dict[str, str]:
 
 def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
     """The key contains the system, Python release and lock; an older cache of the same system is the fallback."""
-    found = select_cache(environment(workspace))
-    system, _, rest = found.key.partition("-py3.")
+    cache = select_cache(environment(workspace))
+    system, _, rest = cache.key.partition("-py3.")
 
     assert "onnxgate-Linux-X64" == system
     assert rest
-    assert [True, True] == [found.key.startswith(start) for start in found.restore_keys.splitlines()]
-    assert str(workspace / "temp" / "onnxgate-kept") == found.folder
-    assert [f"{found.folder}/wheels", f"{found.folder}/npm"] == found.path.splitlines()
+    assert [True, True] == [cache.key.startswith(start) for start in cache.restore_keys.splitlines()]
+    assert str(workspace / "temp" / "onnxgate-kept") == cache.folder
+    assert [f"{cache.folder}/wheels", f"{cache.folder}/npm"] == cache.path.splitlines()
 
 
 def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> None:
@@ -87,9 +87,9 @@ def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> Non
 def test_a_key_is_one_that_github_takes(workspace: Path, inputs: dict[str, str]) -> None:
     """The key is valid for GitHub whatever the runner's name is."""
     named = {"RUNNER_OS": "a,b\nkey=x", "RUNNER_ARCH": "é" * 600}
-    found = select_cache({**environment(workspace, **inputs), **named})
+    actual = select_cache({**environment(workspace, **inputs), **named})
 
-    for key in (found.key, found.results_key + "0" * 40):
+    for key in (actual.key, actual.results_key + "0" * 40):
         assert len(key) <= cache.MAX_KEY_LENGTH
         assert not set(key) & set(",\n= ")
 

@@ -49,8 +49,8 @@ def ask(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
         (scratch / "actions.json").write_text(json.dumps(metadata()), encoding="utf-8")
         command = [node, "check.mjs", scratch / "texts.json", scratch / "actions.json"]
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
-        said: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
-        return said
+        decoded: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+        return decoded
 
     return ask
 
@@ -78,10 +78,10 @@ def test_actions_workflows_and_pages_are_githubs(ask: Ask) -> None:
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
     texts = {name.replace("examples/", ".github/workflows/example-"): text for name, text in texts.items()}
     shown = [snippets(page) for page in PAGES]
-    said = ask({**texts, **{name: text for each in shown for name, text in each.items()}})
+    actual = ask({**texts, **{name: text for each in shown for name, text in each.items()}})
 
     assert shown[0]
-    assert {} == {name: problems for name, problems in said.items() if problems}
+    assert {} == {name: problems for name, problems in actual.items() if problems}
 
 
 def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
@@ -89,7 +89,7 @@ def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
     steps = ["- uses: onnxgate/onnxgate@v0.1.0", "  with: {path: x}", "- run: echo ${{ steps.none.outputs.x }}"]
     wrong = textwrap.indent("\n".join(["steps:", *steps]), "    ")
     action = (ROOT / "action.yml").read_text(encoding="utf-8")
-    said = ask(
+    actual = ask(
         {
             ".github/workflows/wrong.yml": JOB + wrong,
             "key/action.yml": action.replace("      shell: bash\n", "      shel: bash\n", 1),
@@ -97,5 +97,5 @@ def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
         }
     )
 
-    assert ["key/action.yml", "context/action.yml"] == [name for name in said if said[name] and "action" in name]
-    assert 2 == len(said[".github/workflows/wrong.yml"])
+    assert ["key/action.yml", "context/action.yml"] == [name for name in actual if actual[name] and "action" in name]
+    assert 2 == len(actual[".github/workflows/wrong.yml"])

@@ -18,16 +18,16 @@ MASK = _value("mask", "batch", "time", type="tensor(bool)")
 
 def test_sizes_of_the_config_are_taken_side_by_side() -> None:
     """Two values for each axis result in two cases, not four."""
-    found = list_size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
+    size_settings = list_size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
 
-    assert found == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
+    assert size_settings == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
 
 
 def test_shorter_rows_start_again() -> None:
     """Shorter lists are repeated, so that every value is used at least once."""
-    found = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
+    size_settings = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
 
-    assert [(each["batch"], each["time"]) for each in found] == [(1, 16), (2, 50), (3, 16)]
+    assert [(each["batch"], each["time"]) for each in size_settings] == [(1, 16), (2, 50), (3, 16)]
 
 
 def test_without_a_dynamic_axis_there_is_one_setting() -> None:
@@ -42,16 +42,16 @@ def test_one_size_for_every_axis_is_one_case() -> None:
 
 def test_each_case_changes_one_kind_of_axis() -> None:
     """Each case varies one axis (batch 1 and 3, length 8 and 12), so that a failure identifies the axis."""
-    found = list_size_settings([IDS, MASK], {})
+    size_settings = list_size_settings([IDS, MASK], {})
 
-    assert found == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
+    assert size_settings == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
 
 
 def test_defaults_beside_sizes_of_the_config() -> None:
     """Configured sizes vary first; then the other axes vary with the first configured sizes."""
-    found = list_size_settings([IDS, MASK], {"batch": [2, 5]})
+    size_settings = list_size_settings([IDS, MASK], {"batch": [2, 5]})
 
-    assert found == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
+    assert size_settings == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
 
 
 def test_axes_without_a_name_agree_by_position() -> None:

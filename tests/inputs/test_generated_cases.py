@@ -46,9 +46,9 @@ def test_cases_tell_what_was_guessed(tmp_path: Path) -> None:
     sizes: list[dict[str, list[int]]] = [{}, {"batch": [1]}, {"batch": [1], "time": [8]}]
     for folder in folders.values():
         folder.mkdir()
-    found = [_cases(folder, ENCODER, given)[0] for folder, given in zip(folders.values(), sizes, strict=True)]
+    actual = [_cases(folder, ENCODER, given)[0] for folder, given in zip(folders.values(), sizes, strict=True)]
 
-    assert [(case.guessed, case.leading) for case in found] == [
+    assert [(case.guessed, case.leading) for case in actual] == [
         (("batch", "time"), ("batch",)),
         (("time",), ()),
         ((), ()),

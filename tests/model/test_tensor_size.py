@@ -35,8 +35,8 @@ def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
     graph = helper.make_graph([node], "g", [], [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     write(path, model)
-    found = find_fault(read_view(path, large_bytes=large_bytes, small_bytes=4), path)
-    return found.message if found else ""
+    fault = find_fault(read_view(path, large_bytes=large_bytes, small_bytes=4), path)
+    return fault.message if fault else ""
 
 
 def tensor_of(kind: int, entries: int, number: int = 1) -> TensorProto:

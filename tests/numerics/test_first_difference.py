@@ -29,17 +29,17 @@ CHAIN = (SearchNode(0, ("x",), ("a",)), SearchNode(1, ("a",), ("b",)), SearchNod
 
 def test_distance_is_relative_to_the_largest_value() -> None:
     """The distance is relative to the largest value."""
-    found = measure_distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
+    distance = measure_distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
 
-    assert (found.largest, found.relative) == (1.0, 0.25)
+    assert (distance.largest, distance.relative) == (1.0, 0.25)
 
 
 def test_filled_masks_are_no_magnitude() -> None:
     """The lowest float32, which fills masks, does not reduce the relative distance of other elements."""
     lowest = np.finfo(np.float32).min
-    found = measure_distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
+    distance = measure_distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
 
-    assert found.relative == 0.5
+    assert distance.relative == 0.5
 
 
 @pytest.mark.parametrize(
@@ -68,29 +68,29 @@ def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> Non
     """The worst element and the largest value may be in different chunks."""
     monkeypatch.setattr("onnxgate.numerics.streams.CHUNK_ELEMENTS", 2)
     reference = np.array([[1, 2], [3, 8]], np.float32)
-    found = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
+    distance = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
 
-    assert (found.largest, found.relative) == (2.0, 0.25)
+    assert (distance.largest, distance.relative) == (2.0, 0.25)
 
 
 def test_suspects_are_where_the_distance_grows() -> None:
     """A node is suspected if the distance grows much more than by rounding."""
-    found = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
+    suspects = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
 
-    assert [each.output for each in found] == ["a", "b"]
+    assert [each.output for each in suspects] == ["a", "b"]
 
 
 def test_what_is_not_known_is_as_bad_as_what_went_into_it() -> None:
     """A value that is missing on the other side does not make the following node a suspect."""
-    found = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
+    suspects = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
 
-    assert [each.output for each in found] == ["a"]
+    assert [each.output for each in suspects] == ["a"]
 
 
 def blamed(own: dict[str, Distance], *, exact: bool = False) -> str | None:
     """Return the output of the node that is found, with all nodes as suspects."""
-    found = [Suspect(step, step.outputs[0], NO_DISTANCE, far(1.0)) for step in CHAIN]
-    first = find_first_difference(found, own, exact=exact)
+    actual = [Suspect(step, step.outputs[0], NO_DISTANCE, far(1.0)) for step in CHAIN]
+    first = find_first_difference(actual, own, exact=exact)
     return first.output if first else None
 
 

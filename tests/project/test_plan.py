@@ -95,12 +95,12 @@ def test_extensions(tmp_path: Path) -> None:
 
 def test_seat_of_ones_own(tmp_path: Path) -> None:
     """A user environment is relative to the config's folder and has no pinned packages."""
-    seat = next(
+    worker_spec = next(
         WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in planned(tmp_path) if each.targets == ("own",)
     )
 
-    assert (seat.name, seat.interpreter) == ("onnxruntime@.venv 1.19.2", tmp_path / ".venv")
-    assert seat.packages == ()
+    assert (worker_spec.name, worker_spec.interpreter) == ("onnxruntime@.venv 1.19.2", tmp_path / ".venv")
+    assert worker_spec.packages == ()
 
 
 def test_what_was_not_there(tmp_path: Path) -> None:

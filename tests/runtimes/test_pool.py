@@ -223,8 +223,8 @@ def test_children_of_a_worker_end_with_it(
 
 def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
     """Two jobs that wait for each other complete on different workers."""
-    seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
-    jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+    worker_specs = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
+    jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in worker_specs]
 
     assert [job.result(60) for job in jobs] == [GOOD, GOOD]
 
@@ -236,8 +236,8 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
     with WorkerPool(
         Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker, limited=False
     ) as host:
-        seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
-        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+        worker_specs = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
+        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in worker_specs]
         first, second = (job.result(60) for job in jobs)
 
     assert {TimedOut, Completed} == {type(first), type(second)}
@@ -249,8 +249,8 @@ def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path)
     with WorkerPool(
         Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False
     ) as host:
-        seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable), turn="one") for name in ("a", "b")]
-        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+        worker_specs = [WorkerSpec(name, "fake", interpreter=Path(sys.executable), turn="one") for name in ("a", "b")]
+        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in worker_specs]
         first, second = (job.result(60) for job in jobs)
 
     assert {TimedOut, Completed} == {type(first), type(second)}
@@ -302,8 +302,8 @@ def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: Wo
 def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The specification's variables are added, and variables that change a runtime's behavior are removed."""
     monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-    seat = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
-    observation = fake_host.submit(seat, Probe()).result(60)
+    worker_spec = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
+    observation = fake_host.submit(worker_spec, Probe()).result(60)
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
@@ -314,8 +314,10 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, mon
 def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers with the same hash seed agree; `sys.path` contains the user's folders, but not the worker's."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
-    seat = WorkerSpec("toolchain", interpreter=Path(sys.executable), environment=(("PYTHONHASHSEED", "7"),))
-    seen = [_export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
+    worker_spec = WorkerSpec("toolchain", interpreter=Path(sys.executable), environment=(("PYTHONHASHSEED", "7"),))
+    seen = [
+        _export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), worker_spec) for _ in range(2)
+    ]
 
     assert seen[0] == seen[1]
     assert seen[0]["path"].count(str(tmp_path / "theirs")) == 1

@@ -135,16 +135,16 @@ def test_each_attempt_succeeds_where_nothing_is_limited(
 
 def impossible() -> set[str]:
     """Return the attempts that this system forbids for every process."""
-    found = set()
+    actual = set()
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
-        found.add("dump_core")
+        actual.add("dump_core")
     restricted = Path("/proc/sys/kernel/yama/ptrace_scope")
     if restricted.exists() and restricted.read_text().strip() != "0":
-        found.add("read_the_gate_s_memory")
+        actual.add("read_the_gate_s_memory")
     for setting in ("apparmor_restrict_unprivileged_userns", "unprivileged_userns_clone"):
         if Path("/proc/sys/kernel", setting).exists():
-            found.add("enter_a_namespace")
-    return found
+            actual.add("enter_a_namespace")
+    return actual
 
 
 @held
@@ -268,8 +268,8 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
         module.write("\ndef landlock_version():\n    return 0\n")
         module.write("def restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
     with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
-        seat = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
-        assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)
+        worker_spec = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
+        assert isinstance(host.submit(worker_spec, Load(model=den.model("read_the_model"))).result(60), Completed)
 
         assert host.notes == (
             "x: files could not be restricted: Landlock is not available",
@@ -281,8 +281,8 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
 def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Path, tmp_path: Path) -> None:
     """The engine runs without the sandbox, and a note reports it."""
     with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
-        seat = WorkerSpec("shy 1.0", "shy", interpreter=Path(sys.executable))
-        observation = host.submit(seat, Load(model=str(tmp_path / "x.onnx"))).result(60)
+        worker_spec = WorkerSpec("shy 1.0", "shy", interpreter=Path(sys.executable))
+        observation = host.submit(worker_spec, Load(model=str(tmp_path / "x.onnx"))).result(60)
 
         assert observation == Completed(result=LoadResult(providers=("Shy",)))
         assert host.notes == (f"shy 1.0: {UNSANDBOXED_NOTE}",)

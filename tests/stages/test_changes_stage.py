@@ -156,8 +156,8 @@ def test_nothing_changed(repository: Repository) -> None:
 def test_what_it_was(repository: Repository) -> None:
     """The change has the facts of both versions, the weight changes, the minimum release and the lost releases."""
     repository.write("a.onnx", TWO.replace("4}", "5}"), OPSET_21)
-    found = repository.since()
-    change = only(found)
+    actual = repository.since()
+    change = only(actual)
 
     assert (change.baseline, change.from_lock, change.before.path) == ("at `HEAD`", False, "models/a.onnx")
     assert ([each.name for each in change.before.inputs], [each.name for each in change.after.inputs]) == (
@@ -166,7 +166,7 @@ def test_what_it_was(repository: Repository) -> None:
     )
     assert change.weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
     assert change.minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3"))
-    assert found.changes == [
+    assert actual.changes == [
         Change(
             model="models/a.onnx",
             kind="changed",
@@ -212,10 +212,10 @@ def test_releases_that_nobody_can_predict(repository: Repository) -> None:
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
     repository.commit()
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 21, "my.domain" : 1]>\n')
-    found = repository.since()
+    actual = repository.since()
 
-    assert [change.minimum for change in found.subjects] == [None]
-    assert (found.undone, found.remarks) == (
+    assert [change.minimum for change in actual.subjects] == [None]
+    assert (actual.undone, actual.remarks) == (
         [],
         ["models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; there is no prediction for the version at `HEAD`"],
     )
@@ -239,10 +239,10 @@ def test_each_target_has_its_own_providers(repository: Repository) -> None:
     """A target with a GPU provider does not affect the predictions for a CPU target."""
     repository.config = CONFIG.replace("<1.32", "<1.19") + GPU_TOO
     repository.write("a.onnx", INT8)
-    found = repository.since()
+    actual = repository.since()
 
     lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
-    assert only(found).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
+    assert only(actual).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
 
 
 def test_each_target_has_its_own_extensions(repository: Repository) -> None:
@@ -253,11 +253,11 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
     )
     own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
-    found = repository.since()
-    (change,) = found.subjects
+    actual = repository.since()
+    (change,) = actual.subjects
 
     assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
-    (remark,) = found.remarks
+    (remark,) = actual.remarks
     assert remark.startswith("models/a.onnx: the version at `HEAD` loads on onnxruntime 1.17.3–1.")
     assert remark.endswith("; there is no prediction for the current version")
 
@@ -266,9 +266,9 @@ def test_lost_where_others_are_open(repository: Repository) -> None:
     """A release without a prediction does not prevent others from being lost."""
     then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
     now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
-    found = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
+    minimum_release = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
 
-    assert found == MinimumRelease(before="", after="", lost=("1.17.0",))
+    assert minimum_release == MinimumRelease(before="", after="", lost=("1.17.0",))
 
 
 @pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
@@ -312,23 +312,23 @@ def test_new_and_gone(repository: Repository) -> None:
     repository.write("c.onnx", TWO)
     (repository.folder / "models" / "b.onnx").unlink()
     repository.config = CONFIG.replace("[targets", 'exclude = ["models/a.onnx"]\n[targets', 1)
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [
+    assert said(actual) == [
         ("removed", "models/a.onnx", ""),
         ("removed", "models/b.onnx", ""),
         ("added", "models/c.onnx", ""),
     ]
-    assert (found.subjects, found.undone, found.remarks) == ([], [], [])
+    assert (actual.subjects, actual.undone, actual.remarks) == ([], [], [])
 
 
 def test_moved(repository: Repository) -> None:
     """A model with equal content under another name is renamed."""
     repository.move("a.onnx", "deep/er/name.onnx")
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
-    assert found.subjects == []
+    assert said(actual) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
+    assert actual.subjects == []
 
 
 def test_behind_a_link_to_a_folder(repository: Repository) -> None:
@@ -341,10 +341,10 @@ def test_behind_a_link_to_a_folder(repository: Repository) -> None:
     repository.commit(locked=False)
     link.unlink()
     link.symlink_to("../all/v2")
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("changed", "models/current/c.onnx", "")]
-    assert [each.name for each in only(found).after.inputs] == ["x", "z"]
+    assert said(actual) == [("changed", "models/current/c.onnx", "")]
+    assert [each.name for each in only(actual).after.inputs] == ["x", "z"]
 
 
 def test_copied(repository: Repository) -> None:
@@ -358,10 +358,10 @@ def test_moved_and_changed(repository: Repository) -> None:
     """A changed model with the same file name and interface in another folder is renamed."""
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", NET.replace("4}", "5}"))
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
-    assert only(found).before.path == "models/a.onnx"
+    assert said(actual) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
+    assert only(actual).before.path == "models/a.onnx"
 
 
 @pytest.mark.parametrize(
@@ -374,10 +374,10 @@ def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", text)
 
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
-    assert found.remarks == [
+    assert said(actual) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
+    assert actual.remarks == [
         "models/deep/a.onnx: not compared with `models/a.onnx` at `HEAD`, which may be its earlier version: their "
         "inputs or outputs differ too much"
     ]
@@ -410,10 +410,10 @@ def test_like_another(repository: Repository) -> None:
     repository.move("large.onnx", "renamed.onnx")
     repository.write("renamed.onnx", _large(2).replace("x) =>", "x, float[N] more) =>"))
     git(repository.root, "add", "--all")
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
-    assert [each.name for each in only(found).after.inputs] == ["x", "more"]
+    assert said(actual) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
+    assert [each.name for each in only(actual).after.inputs] == ["x", "more"]
 
 
 def test_all_pointers_are_alike(repository: Repository) -> None:
@@ -427,10 +427,10 @@ def test_all_pointers_are_alike(repository: Repository) -> None:
     repository.lock()
     point(repository.folder / "models" / "renamed.onnx")
     git(repository.root, "add", "--all")
-    found = repository.since()
+    actual = repository.since()
 
     assert "models/large.onnx" in lock.models
-    assert said(found) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
+    assert said(actual) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
 
 
 def test_broken_then(repository: Repository) -> None:
@@ -438,13 +438,13 @@ def test_broken_then(repository: Repository) -> None:
     (repository.folder / "models" / "a.onnx").write_bytes(b"<html>not found</html>")
     repository.commit(locked=False)
     repository.write("a.onnx")
-    found = repository.since()
+    actual = repository.since()
 
-    assert (found.subjects, found.undone) == ([], [])
-    assert found.remarks == [
+    assert (actual.subjects, actual.undone) == ([], [])
+    assert actual.remarks == [
         "models/a.onnx: not compared with the baseline: the file at `HEAD` is not a readable model: an HTML page"
     ]
-    assert said(found) == [("changed", "models/a.onnx", "")]
+    assert said(actual) == [("changed", "models/a.onnx", "")]
 
 
 def test_data_that_were_not_there(repository: Repository) -> None:
@@ -453,11 +453,11 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     (repository.folder / "models" / "w.bin").unlink()
     repository.commit(locked=False)
     repository.write_external("a.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
-    assert [change.weights for change in found.subjects] == [None]
-    assert found.remarks == [
+    assert [[each.name for each in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert [change.weights for change in actual.subjects] == [None]
+    assert actual.remarks == [
         "models/a.onnx: weights and supported releases were not fully compared with the version at `HEAD`: "
         "`models/w.bin` does not exist at `HEAD`"
     ]
@@ -469,10 +469,10 @@ def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
     point(repository.folder / "models" / "a.onnx")
     commit(repository.root)
     repository.write("a.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
-    assert (found.undone, len(found.remarks)) == ([], 1)
+    assert [[each.name for each in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert (actual.undone, len(actual.remarks)) == ([], 1)
 
 
 def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
@@ -550,10 +550,10 @@ def test_config_in_a_folder(tmp_path: Path) -> None:
     repository.write_external("a.onnx")
     repository.commit()
     repository.write_external("a.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("changed", "models/a.onnx", "")]
-    assert only(found).before.path == "models/a.onnx"
+    assert said(actual) == [("changed", "models/a.onnx", "")]
+    assert only(actual).before.path == "models/a.onnx"
 
 
 def test_config_that_moved(tmp_path: Path) -> None:
@@ -569,13 +569,13 @@ def test_config_that_moved(tmp_path: Path) -> None:
         (repository.folder / each).rename(moved.folder / each)
     shutil.rmtree(repository.folder)
     moved.write("b.onnx", NET.replace("Add", "Div"))
-    found = moved.since()
+    actual = moved.since()
 
-    assert said(found) == [
+    assert said(actual) == [
         ("renamed", "models/a.onnx", "../../old/models/a.onnx"),
         ("renamed", "models/b.onnx", "../../old/models/b.onnx"),
     ]
-    assert [change.before.operators for change in found.subjects] == [{"Mul": 1}]
+    assert [change.before.operators for change in actual.subjects] == [{"Mul": 1}]
 
 
 def test_models_that_git_does_not_have(repository: Repository) -> None:
@@ -585,11 +585,11 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     repository.commit()
     repository.write("a.onnx", TWO)
     repository.write("c.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
-    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
-    assert found.remarks == [
+    assert said(actual) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
+    assert [[each.name for each in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert actual.remarks == [
         "models/a.onnx: weights, inputs with a default value and supported releases were not fully compared with the "
         "version at `HEAD`: the file is not tracked by git; only its lock entry is available"
     ]
@@ -601,9 +601,9 @@ def test_entry_without_a_file(repository: Repository) -> None:
     repository.commit(locked=False)
     repository.write("a.onnx", TWO)
     git(repository.root, "add", "--all")
-    found = repository.since()
+    actual = repository.since()
 
-    assert (said(found), found.subjects) == ([("added", "models/a.onnx", "")], [])
+    assert (said(actual), actual.subjects) == ([("added", "models/a.onnx", "")], [])
 
 
 def test_links(repository: Repository) -> None:
@@ -614,10 +614,10 @@ def test_links(repository: Repository) -> None:
     for name in ("link.onnx", "out.onnx"):
         (repository.folder / "models" / name).unlink()
         repository.write(name, TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert [change.after.path for change in found.subjects] == ["models/link.onnx"]
-    assert [(each.model, each.reason) for each in found.undone] == [
+    assert [change.after.path for change in actual.subjects] == ["models/link.onnx"]
+    assert [(each.model, each.reason) for each in actual.undone] == [
         (
             "models/out.onnx",
             "the model could not be compared with its version at `HEAD`: `models/out.onnx` is a symbolic link to a "
@@ -636,11 +636,11 @@ def test_submodule(repository: Repository, tmp_path: Path) -> None:
     repository.commit()
     same = repository.since()
     write(repository.folder / "models" / "sub" / "s.onnx", parse(TWO))
-    found = repository.since()
+    actual = repository.since()
 
     assert same == DetectedChanges()
-    assert said(found) == [("changed", "models/sub/s.onnx", "")]
-    assert [each.name for each in only(found).before.inputs] == ["x"]
+    assert said(actual) == [("changed", "models/sub/s.onnx", "")]
+    assert [each.name for each in only(actual).before.inputs] == ["x"]
 
 
 def test_worktree(repository: Repository, tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ def unpredicted(*runtimes: PlannedRuntime) -> list[tuple[str, str]]:
 def test_predictions_are_handed_on(tmp_path: Path) -> None:
     """Each runtime with known kernels has a prediction, even if it loads the model."""
     write(tmp_path / "m.onnx")
-    found = gather(tmp_path, planned("1.16.3"), planned("1.31.1"), planned("1.15.1"))
+    evidence = gather(tmp_path, planned("1.16.3"), planned("1.31.1"), planned("1.15.1"))
 
-    assert {name: each.verdict for name, each in found.predictions.items()} == {
+    assert {name: each.verdict for name, each in evidence.predictions.items()} == {
         "onnxruntime 1.16.3": "loads",
         "onnxruntime 1.31.1": "loads",
     }
@@ -122,18 +122,18 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
     """A kernel that is missing on CPU is not a refusal if another provider with unknown kernels is configured."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
-    found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
+    evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
-    assert said(found, RefusedOperation) == []
-    assert [each.verdict for each in found.predictions.values()] == ["unknown"]
+    assert said(evidence, RefusedOperation) == []
+    assert [each.verdict for each in evidence.predictions.values()] == ["unknown"]
 
 
 def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
     """An invalid attribute is refused regardless of the provider."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Relu <alpha = 1.0> (x) }")
-    found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
+    evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
-    assert [each.verdict for each in found.predictions.values()] == ["refused"]
+    assert [each.verdict for each in evidence.predictions.values()] == ["refused"]
 
 
 def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
@@ -162,18 +162,18 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
 def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
     """A runtime without data has a note instead of a prediction."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
-    found = gather(tmp_path, runtime)
+    evidence = gather(tmp_path, runtime)
 
     assert unpredicted(runtime) == ([(runtime.name, what)] if what else [])
-    assert bool(found.predictions) == (what is None)
+    assert bool(evidence.predictions) == (what is None)
 
 
 def test_stamps_alone_are_a_prediction_where_they_are_refused(tmp_path: Path) -> None:
     """If kernels are unknown, version fields can predict a refusal, but never a load."""
     write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
-    found = gather(tmp_path, planned("1.15.1"))
+    evidence = gather(tmp_path, planned("1.15.1"))
 
-    assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.15.1": "refused"}
+    assert {name: each.verdict for name, each in evidence.predictions.items()} == {"onnxruntime 1.15.1": "refused"}
 
 
 def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
@@ -182,10 +182,12 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     facts = read_facts(path, "m.onnx")
     path.unlink()
     model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, tmp_path, tmp_path)
-    found = collect_model_evidence(model, facts, None, [planned("1.16.3"), planned("1.31.1")])
-    (unread,) = said(found, PredictionGap)
+    model_evidence = collect_model_evidence(model, facts, None, [planned("1.16.3"), planned("1.31.1")])
+    (unread,) = said(model_evidence, PredictionGap)
 
-    assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}
+    assert {name: each.verdict for name, each in model_evidence.predictions.items()} == {
+        "onnxruntime 1.16.3": "refused"
+    }
     assert isinstance(unread, PredictionGap)
     assert (unread.what, unread.follows_from) == (
         "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)",
@@ -199,9 +201,9 @@ def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
         <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
     (tmp_path / "w.bin").write_bytes(bytes(8))
     write(tmp_path / "models" / "m.onnx", text)
-    found = said(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
+    actual = said(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
 
-    assert found == [
+    assert actual == [
         ExternalDataOnRuntime("m.onnx", PLACE, "onnxruntime 1.24.1", "../w.bin", "outside", 1, "", "1.23.2")
     ]
 
@@ -240,9 +242,9 @@ def test_what_was_harvested_counts(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     unknown = planned("1.99.0")
     kept = {unknown.name: harvested(())}
-    found = gather(tmp_path, unknown, kept=kept)
+    evidence = gather(tmp_path, unknown, kept=kept)
 
-    assert [each.verdict for each in found.predictions.values()] == ["refused"]
+    assert [each.verdict for each in evidence.predictions.values()] == ["refused"]
     assert list(collect_prediction_gaps([unknown], PLACE, kept)) == []
 
 

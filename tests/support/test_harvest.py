@@ -123,9 +123,9 @@ def _kernel_said(each: DumpedKernel) -> object:
 
 def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
     """Return the content of an implementation in the same form."""
-    found = build_implementations(table, {})[release]
+    actual = build_implementations(table, {})[release]
     pairs = [(domain, name) for domain, each in table.operators.items() for name in each]
-    operators = [operator for pair in pairs if (operator := found.operator(*pair))]
+    operators = [operator for pair in pairs if (operator := actual.operator(*pair))]
     return (
         {row for each in operators for row in _schemas_read(each)},
         {row for each in operators for row in _kernels_read(each)},
@@ -238,20 +238,20 @@ def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
 def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
     """Limits and rows are encoded reproducibly."""
     kept = harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.31.1")))
-    found = harvest.decode_harvest(kept)
+    actual = harvest.decode_harvest(kept)
 
-    assert found is not None
-    assert found.table is not None
-    assert (LIMITS, as_said(dump)) == (found.limits, as_read(found.table, "1.31.1"))
-    assert kept == harvest.encode_harvest(found)
+    assert actual is not None
+    assert actual.table is not None
+    assert (LIMITS, as_said(dump)) == (actual.limits, as_read(actual.table, "1.31.1"))
+    assert kept == harvest.encode_harvest(actual)
 
 
 def test_a_build_without_a_registry_has_limits_alone() -> None:
     """A build without a registry is not treated as one without operators."""
     dump = BuildDump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
-    found = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
+    actual = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
 
-    assert found == harvest.HarvestRecord(limits=LIMITS, table=None)
+    assert actual == harvest.HarvestRecord(limits=LIMITS, table=None)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])

@@ -88,9 +88,9 @@ def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) 
 )
 def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
     """An inconsistent harvest is ignored; otherwise every check would fail until the cache is cleared."""
-    said = msgspec.json.decode(msgspec.json.encode(harvested()))
-    change(said["table"])
-    wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.HarvestRecord)
+    decoded = msgspec.json.decode(msgspec.json.encode(harvested()))
+    change(decoded["table"])
+    wrong = msgspec.json.decode(msgspec.json.encode(decoded), type=harvest.HarvestRecord)
     (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(wrong))
 
     assert HarvestCache(tmp_path).get(KEY) is None

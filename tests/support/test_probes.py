@@ -84,7 +84,7 @@ def test_probes_are_stamped_as_they_are_called() -> None:
 def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
     """Each layout leads to two ones, except the one without data."""
     paths = probes.write_probes(tmp_path)
-    found = {}
+    actual = {}
     for layout in probes.DATA_LAYOUTS:
         model = paths[f"external/{layout}"]
         (tensor,) = onnx.load(model, load_external_data=False).graph.initializer
@@ -92,7 +92,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
         data = model.parent / location
         content = data.read_bytes() if data.exists() else b""
         outside = not data.resolve().is_relative_to(model.parent)
-        found[layout] = (
+        actual[layout] = (
             content == probes.PROBE_WEIGHTS,
             location.is_absolute(),
             outside,
@@ -107,7 +107,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
         "link": (True, False, True, False, True),
         "linked-model": (True, False, True, True, True),
         "absolute": (True, True, False, False, False),
-    } == found
+    } == actual
 
 
 def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

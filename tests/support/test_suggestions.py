@@ -50,15 +50,15 @@ def asked(names: tuple[str, ...]) -> list[RequiredRelease]:
 
 
 def _implementation(name: str) -> operators.Implementation:
-    found = operators.get_implementation(name)
-    assert found is not None
-    return found
+    implementation = operators.get_implementation(name)
+    assert implementation is not None
+    return implementation
 
 
 def _limits(name: str) -> limits.Limits:
-    found = limits.get_limits(name)
-    assert found is not None
-    return found
+    actual = limits.get_limits(name)
+    assert actual is not None
+    return actual
 
 
 def predictions(model: ModelProto, names: tuple[str, ...]) -> dict[str, Prediction]:

@@ -37,9 +37,9 @@ def test_what_is_stale_is_named(tmp_path: Path) -> None:
     (tmp_path / "rules" / "model-changed.md").unlink()
     (tmp_path / "rules" / "no-more.md").touch()
 
-    said = run(f"print(tool.stale({folder})); tool.write({folder}); print(tool.stale({folder}))")
+    result = run(f"print(tool.stale({folder})); tool.write({folder}); print(tool.stale({folder}))")
 
-    assert said.stdout == "['reference/report.schema.json', 'rules/model-changed.md', 'rules/no-more.md']\n[]\n"
+    assert result.stdout == "['reference/report.schema.json', 'rules/model-changed.md', 'rules/no-more.md']\n[]\n"
 
 
 @pytest.mark.parametrize("project", ["quickstart", "broken"])

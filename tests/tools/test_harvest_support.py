@@ -156,14 +156,14 @@ def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None
         "another tool": msgspec.structs.replace(record, recipe=""),
         "another wheel": msgspec.structs.replace(record, source=msgspec.structs.replace(source, sha256="1" * 64)),
     }
-    found = {}
+    actual = {}
     for name, each in {**others, "the same": record}.items():
         (tmp_path / "1.0.0.json").write_bytes(msgspec.json.encode(each))
-        found[name] = measuring.recorded(tmp_path, installable) is not None
+        actual[name] = measuring.recorded(tmp_path, installable) is not None
     (tmp_path / "1.0.0.json").write_bytes(msgspec.json.encode(record)[:-1])
-    found["killed"] = measuring.recorded(tmp_path, installable) is not None
+    actual["killed"] = measuring.recorded(tmp_path, installable) is not None
 
-    assert {"another tool": False, "another wheel": False, "the same": True, "killed": False} == found
+    assert {"another tool": False, "another wheel": False, "the same": True, "killed": False} == actual
 
 
 def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

@@ -24,9 +24,9 @@ ADD = "ai.onnx/Add(14)@26 T=tensor(float) least"
 )
 def test_what_a_release_refuses_counts(text: str) -> None:
     """A refusal counts if the runtime causes it or its text is unknown."""
-    found = real(FUZZ, f"{ADD} typed", text)
+    actual = real(FUZZ, f"{ADD} typed", text)
 
-    assert ("refused", "") == (found.outcome, found.reason)
+    assert ("refused", "") == (actual.outcome, actual.reason)
 
 
 @pytest.mark.parametrize(

@@ -44,10 +44,10 @@ def test_what_ends_a_child_costs_one_model(tmp_path: Path) -> None:
     """A crash or timeout of a child process affects only the model that caused it."""
     corpus = _corpus(tmp_path, a="", b="crash", c="crash", d="refused", e="hang", f="")
 
-    found = observed(Path(sys.executable), corpus, tmp_path / "found.json")
+    actual = observed(Path(sys.executable), corpus, tmp_path / "found.json")
 
     crashed = "crashed: exit status 7"
-    assert {"a": "", "b": crashed, "c": crashed, "d": "refused", "e": "timed out after 1 s", "f": ""} == found
+    assert {"a": "", "b": crashed, "c": crashed, "d": "refused", "e": "timed out after 1 s", "f": ""} == actual
 
 
 def test_results_are_kept_for_these_models_and_this_loader_alone(tmp_path: Path, child: Path) -> None:

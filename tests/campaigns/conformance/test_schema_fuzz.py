@@ -40,9 +40,9 @@ def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
         for since, deprecated in ((14, False), (1, False), (6, False), (13, True))
     ]
 
-    found = [(schema.since, last) for schema, last in in_force(made, {"ai.onnx": 26})]
+    actual = [(schema.since, last) for schema, last in in_force(made, {"ai.onnx": 26})]
 
-    assert [(1, 5), (6, 12), (14, 26)] == found
+    assert [(1, 5), (6, 12), (14, 26)] == actual
 
 
 def test_every_type_of_every_parameter_is_bound() -> None:
@@ -54,13 +54,13 @@ def test_every_type_of_every_parameter_is_bound() -> None:
         {"S": ("seq(tensor(double))", "seq(tensor(float))"), "T": FLOATS},
     )
 
-    found = [dict(each) for each in bindings(schema, [*schema.inputs, *schema.outputs])]
+    actual = [dict(each) for each in bindings(schema, [*schema.inputs, *schema.outputs])]
 
     assert {name: set(types) for name, types in schema.constraints.items()} == {
-        name: {each[name] for each in found} for name in ("S", "T")
+        name: {each[name] for each in actual} for name in ("S", "T")
     }
-    assert all({"S": f"seq({one})", "T": one} in found for one in FLOATS)
-    assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in found
+    assert all({"S": f"seq({one})", "T": one} in actual for one in FLOATS)
+    assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in actual
 
 
 def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
@@ -93,7 +93,7 @@ def test_optional_arguments_are_left_out_and_given() -> None:
 
 def _real_schemas() -> list[Schema]:
     """Return all versions of some schemas of the installed onnx."""
-    found = []
+    actual = []
     for each in onnx.defs.get_all_schemas_with_history():
         if each.domain == "" and each.name in {"Add", "Cast", "If", "Loop", "Scan", "SequenceMap", "Split", "Clip"}:
             inputs, outputs = (
@@ -105,8 +105,8 @@ def _real_schemas() -> list[Schema]:
             required = tuple(name for name, one in each.attributes.items() if one.required)
             least = (each.min_input, each.min_output)
             of_node = (inputs, outputs, constraints, attributes, required)
-            found.append(Schema("ai.onnx", each.name, each.since_version, each.deprecated, *of_node, *least))
-    return found
+            actual.append(Schema("ai.onnx", each.name, each.since_version, each.deprecated, *of_node, *least))
+    return actual
 
 
 def test_cases_have_names_of_their_own() -> None:
@@ -143,13 +143,13 @@ def _fault(case: Case) -> str:
 )
 def test_types_are_made_as_they_are_spelled(name: str) -> None:
     """A type is converted to a `TypeProto` with the same meaning."""
-    made = type_proto(name)
+    proto = type_proto(name)
     kinds = []
-    while made.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
-        kinds.append(made.WhichOneof("value"))
-        made = getattr(made, kinds[-1]).elem_type
-    kind = made.WhichOneof("value")
-    element = onnx.TensorProto.DataType.Name(getattr(made, kind).elem_type).lower()
+    while proto.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
+        kinds.append(proto.WhichOneof("value"))
+        proto = getattr(proto, kinds[-1]).elem_type
+    kind = proto.WhichOneof("value")
+    element = onnx.TensorProto.DataType.Name(getattr(proto, kind).elem_type).lower()
     spelled = f"{kind.removesuffix('_type')}({element})"
     for wrapper in reversed(kinds):
         spelled = f"{'seq' if wrapper == 'sequence_type' else 'optional'}({spelled})"

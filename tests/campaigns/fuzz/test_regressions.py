@@ -62,11 +62,13 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     furnish(folder)
     words = [sys.executable, "-m", "onnxgate", "check", "--static", "--output", "json", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(folder / ".cache")}
-    ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert "Traceback" not in ended.stderr
-    assert ended.returncode == 1, ended.stderr
-    said: dict[str, object] = json.loads(ended.stdout)
-    return said
+    result = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "Traceback" not in result.stderr
+    assert result.returncode == 1, result.stderr
+    decoded: dict[str, object] = json.loads(result.stdout)
+    return decoded
 
 
 def said_of(report: dict[str, object], name: str) -> list[str]:
@@ -108,9 +110,9 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
 )
 def test_what_is_said(report: dict[str, object], name: str, said: str) -> None:
     """Each message describes the problem instead of quoting an exception."""
-    found = [each for each in said_of(report, name) if each.startswith(said)]
+    actual = [each for each in said_of(report, name) if each.startswith(said)]
 
-    assert found, said_of(report, name)
+    assert actual, said_of(report, name)
 
 
 @pytest.mark.parametrize("name", ["functions-that-double", "functions-that-double-differently", "functions-100-deep"])

@@ -73,10 +73,10 @@ def run(place: Path, *arguments: str) -> tuple[int, str]:
     """Return the exit status and the output of a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(place / ".cache")}
     words = [sys.executable, "-m", "onnxgate", *arguments]
-    ended = subprocess.run(
+    result = subprocess.run(
         words, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    return ended.returncode, ended.stdout + ended.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 @pytest.fixture
@@ -109,13 +109,13 @@ def said(place: Path) -> dict[str, str]:
     """Return the messages of a failing check of all models in the folder, by model."""
     status, output = run(place, "check", "--static", "--output", "json", ".")
     report = json.loads(output)
-    found: dict[str, str] = {}
+    actual: dict[str, str] = {}
     for each in report["findings"]:
-        found[each["model"]] = f"{found.get(each['model'], '')}{each['message']}\n"
+        actual[each["model"]] = f"{actual.get(each['model'], '')}{each['message']}\n"
     for each in report["undecided"]:
-        found[each["model"]] = f"{found.get(each['model'], '')}{each['reason']}\n"
+        actual[each["model"]] = f"{actual.get(each['model'], '')}{each['reason']}\n"
     assert status == 1
-    return found
+    return actual
 
 
 def test_as_models(place: Path) -> None:
@@ -123,9 +123,9 @@ def test_as_models(place: Path) -> None:
     write(place / "good.onnx")
     for make in AS_MODELS:
         make(place / f"{make.__name__}.onnx")
-    found = said(place)
+    actual = said(place)
 
-    assert [make.__name__ for make, words in AS_MODELS.items() if words not in found[f"{make.__name__}.onnx"]] == []
+    assert [make.__name__ for make, words in AS_MODELS.items() if words not in actual[f"{make.__name__}.onnx"]] == []
 
 
 @pytest.mark.parametrize("make", [dangling, ring])
@@ -172,9 +172,9 @@ def test_as_data(place: Path) -> None:
     for make in AS_DATA:
         make(place / f"{make.__name__}.bin")
         (place / f"{make.__name__}.onnx").write_bytes(external_model(location=f"{make.__name__}.bin"))
-    found = said(place)
+    actual = said(place)
 
-    assert [make.__name__ for make, words in AS_DATA.items() if words not in found[f"{make.__name__}.onnx"]] == []
+    assert [make.__name__ for make, words in AS_DATA.items() if words not in actual[f"{make.__name__}.onnx"]] == []
 
 
 def test_a_pipe_in_the_place_of_a_file(place: Path) -> None:

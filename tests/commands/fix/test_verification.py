@@ -83,9 +83,9 @@ def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("al
 )
 def test_values(before: Any, after: Any, state: str, text: str, gives: Gives) -> None:
     """Outputs are compared bit by bit, then within the tolerance; types and shapes must be equal."""
-    found = said(holding([gives(NEW, {"y": before})], [gives(NEW, {"y": after})]))
+    actual = said(holding([gives(NEW, {"y": before})], [gives(NEW, {"y": after})]))
 
-    assert (found[0], found[1][: len(text)]) == (state, text)
+    assert (actual[0], actual[1][: len(text)]) == (state, text)
 
 
 def test_signs_of_zeros(gives: Gives) -> None:

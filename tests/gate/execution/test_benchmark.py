@@ -223,17 +223,17 @@ def timed(*ratios: float) -> BenchmarkResult:
 
 def test_quartiles() -> None:
     """The ratio is the median and its spread the quartiles, so that a single outlier has no effect."""
-    found = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
+    time_ratio = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
 
-    assert (found.low, found.ratio, found.high) == pytest.approx((1.2, 1.4, 1.6))
+    assert (time_ratio.low, time_ratio.ratio, time_ratio.high) == pytest.approx((1.2, 1.4, 1.6))
     assert len(timed(*[1.0] * MIN_ROUNDS).model_s) == MIN_ROUNDS
     assert compute_time_ratio(timed(*[1.0] * MIN_ROUNDS)).ratio == 1.0
 
 
 def weighed(model: tuple[float, ...], baseline: tuple[float, ...], allowed: float) -> tuple[float, float, float, bool]:
     """Return the memory ratio with its spread, and whether the difference is negligible."""
-    found = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
-    return found.low, found.ratio, found.high, found.negligible
+    memory_ratio = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
+    return memory_ratio.low, memory_ratio.ratio, memory_ratio.high, memory_ratio.negligible
 
 
 def test_weights() -> None:

@@ -123,9 +123,9 @@ def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[P
         if isinstance(job, Run) and job.model.endswith("m.onnx"):
             change(tmp_path / "m.onnx")
 
-    undone = execute(tmp_path, WatchedRuntimes(watch)).step.undone
+    incomplete = execute(tmp_path, WatchedRuntimes(watch)).step.undone
 
-    changed = [(it.model, it.stage) for it in undone if it.reason == "its files changed during the check"]
+    changed = [(it.model, it.stage) for it in incomplete if it.reason == "its files changed during the check"]
     assert [("m.onnx", Stage.PARITY), ("m.onnx", Stage.RUNTIME)] == changed
 
 

@@ -241,9 +241,9 @@ def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> N
         again = RunResult(providers=(), outputs=("y",), cases=(refused,))
         return [ObservedRun(NEW, Run(model="m.onnx", cases=(case,), output=""), Completed(result=again))]
 
-    found = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, None, attempt)
+    actual = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, None, attempt)
 
-    assert () == found
+    assert () == actual
     assert example == attempts[0]
     assert guess not in attempts
     assert len(attempts) > 1

@@ -146,12 +146,12 @@ def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, py
         return StableExports(tmp_path / "cache", project.root, fresh=fresh)
 
     open_cache(fresh=True).keep(selected, python, 1, {"m.onnx": "0"})
-    found = open_cache().find(selected, python)
+    actual = open_cache().find(selected, python)
     fresh = open_cache(fresh=True).find(selected, python)
     write(tmp_path / "project" / "make.py")
 
-    assert found is not None
-    assert (found.seed, found.written) == (1, {"m.onnx": "0"})
+    assert actual is not None
+    assert (actual.seed, actual.written) == (1, {"m.onnx": "0"})
     assert fresh is None
     assert open_cache().find(selected, python) is None
 

@@ -27,8 +27,8 @@ def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], l
     cases = generate_cases(reading.facts, reading.view, {}, bench.place())
     comparisons, undone = compared(bench, model, cases)
     pairs = {each.first: each.pair for each in comparisons}
-    found = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
-    return found, [each.reason for each in undone]
+    actual = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
+    return actual, [each.reason for each in undone]
 
 
 def test_a_release_that_computes_a_node_wrongly(bench: Make, tmp_path: Path) -> None:

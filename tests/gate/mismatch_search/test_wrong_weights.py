@@ -71,8 +71,8 @@ class Study:
                 fresh=fresh or sourced.model,
                 source=sourced.asked,
             )
-            found = {verdict(wrong, first) for first in firsts(said)}
-            counted["/".join(sorted(found)) or "missed"] += 1
+            actual = {verdict(wrong, first) for first in firsts(said)}
+            counted["/".join(sorted(actual)) or "missed"] += 1
         return counted
 
 

@@ -25,7 +25,7 @@ def about(node: str, model: str = "m.onnx", **changes: object) -> Finding:
 
 def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
     """Errors come before warnings, each node is drawn once, and notes and ignored findings are not drawn."""
-    found = [
+    actual = [
         about("w", level="warning"),
         about("e"),
         about("e", rule="run-failed"),
@@ -36,7 +36,7 @@ def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
     ]
 
     assert [("m.onnx", "e"), ("m.onnx", "w")] == [
-        (each.model, each.node) for each in node_context.find_named_nodes(found)
+        (each.model, each.node) for each in node_context.find_named_nodes(actual)
     ]
 
 
@@ -59,9 +59,9 @@ def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
         "broken.onnx": tmp_path / "broken.onnx",
         "gone.onnx": tmp_path / "gone.onnx",
     }
-    found = [about("no"), *(about("act", model=model) for model in ("broken.onnx", "gone.onnx", "other.onnx"))]
+    actual = [about("no"), *(about("act", model=model) for model in ("broken.onnx", "gone.onnx", "other.onnx"))]
 
-    assert () == node_context.draw_named_nodes(found, files)
+    assert () == node_context.draw_named_nodes(actual, files)
 
 
 def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:

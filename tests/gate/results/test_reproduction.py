@@ -119,11 +119,11 @@ def test_command_works_where_it_is_typed(config: str, directory: str, end: str) 
 def test_only_findings_that_are_shown_have_one() -> None:
     """Ignored findings and those explained by another finding have no reproduction command."""
     every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
-    found = finding(rule="source-mismatch", model=MODEL)
+    actual = finding(rule="source-mismatch", model=MODEL)
 
-    assert select_shown_replays(every, [found]) == every
-    assert select_shown_replays(every, [msgspec.structs.replace(found, ignored="known")]) == ()
-    assert select_shown_replays(every, [msgspec.structs.replace(found, rule="load-failed")]) == ()
+    assert select_shown_replays(every, [actual]) == every
+    assert select_shown_replays(every, [msgspec.structs.replace(actual, ignored="known")]) == ()
+    assert select_shown_replays(every, [msgspec.structs.replace(actual, rule="load-failed")]) == ()
 
 
 def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:

@@ -132,9 +132,9 @@ def test_observation_confirms_and_is_not_said_twice() -> None:
         KNOWN,
     )
 
-    said = [(finding.rule, finding.runtimes, finding.confirmed) for finding in findings]
+    actual = [(finding.rule, finding.runtimes, finding.confirmed) for finding in findings]
 
-    assert said == [
+    assert actual == [
         ("load-failed", ("onnxruntime 1.11.0",), False),
         ("opset-too-new", ("onnxruntime 1.9.0",), True),
     ]
@@ -149,11 +149,11 @@ def test_observation_decides_against_a_prediction() -> None:
         on=OnRuntime("onnxruntime 1.9.0"),
         relations=contradicts("opset-too-new"),
     )
-    weighed = resolution.resolve_hits(
+    resolved_hits = resolution.resolve_hits(
         [judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)]
     )
 
-    assert [each.judged.rule for each in weighed] == ["prediction-contradicted"]
+    assert [each.judged.rule for each in resolved_hits] == ["prediction-contradicted"]
 
 
 def test_a_rule_that_is_off_answers_all_the_same() -> None:
@@ -169,9 +169,9 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
         resolution.apply_rules([runs], [rules.by_id["prediction-contradicted"]], {"prediction-contradicted": "off"})
     )
     elsewhere = judged(hit("onnxruntime 1.10.0"))
-    weighed = resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
+    resolved_hits = resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
 
-    assert [elsewhere] == [each.judged for each in weighed]
+    assert [elsewhere] == [each.judged for each in resolved_hits]
 
 
 def test_what_is_contradicted_causes_nothing() -> None:
@@ -184,9 +184,9 @@ def test_what_is_contradicted_causes_nothing() -> None:
         relations=contradicts("unknown-operator"),
     )
     observed = judged(loaded, "prediction-contradicted", Stage.RUNTIME)
-    weighed = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
+    resolved_hits = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
 
-    assert ["invalid-model", "prediction-contradicted"] == [each.judged.rule for each in weighed]
+    assert ["invalid-model", "prediction-contradicted"] == [each.judged.rule for each in resolved_hits]
 
 
 def stale(level: Level) -> RuleHit:
@@ -208,9 +208,9 @@ def mismatch() -> RuleHit:
 
 def test_only_the_cause_is_said() -> None:
     """A consequence is not reported in addition to its cause."""
-    weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
+    resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
 
-    assert [each.judged.rule for each in weighed] == ["export-stale"]
+    assert [each.judged.rule for each in resolved_hits] == ["export-stale"]
 
 
 def invalid(rule: str = "unknown-operator") -> RuleHit:
@@ -248,16 +248,16 @@ def test_what_only_follows_does_not_block() -> None:
 
 def test_softened_cause_hides_nothing() -> None:
     """A stale export that is only a warning does not hide a mismatch with the source."""
-    weighed = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
+    resolved_hits = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
 
-    assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
+    assert [each.judged.rule for each in resolved_hits] == ["export-stale", "source-mismatch"]
 
 
 def test_ignored_cause_hides_nothing() -> None:
     """A stale export that is ignored does not hide a mismatch with the source."""
-    weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
+    resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
 
-    assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
+    assert [each.judged.rule for each in resolved_hits] == ["export-stale", "source-mismatch"]
 
 
 def test_softened_prediction_does_not_hide_the_observation() -> None:
@@ -270,9 +270,9 @@ def test_softened_prediction_does_not_hide_the_observation() -> None:
         on=OnRuntime("onnxruntime 1.9.0"),
         relations=explained_by("opset-too-new"),
     )
-    weighed = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
+    resolved_hits = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [each.judged.rule for each in weighed] == ["opset-too-new", "load-failed"]
+    assert [each.judged.rule for each in resolved_hits] == ["opset-too-new", "load-failed"]
 
 
 def about(what: str, rule: str = "missing-kernel") -> RuleHit:
@@ -300,10 +300,10 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
         ),
     )
     predictions = [about("Det"), about("Conv"), about("Mul"), about("Det", "type-mismatch")]
-    weighed = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
+    resolved_hits = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [("missing-kernel", "Det", True), ("missing-kernel", "Mul", False), ("type-mismatch", "Det", False)] == [
-        (each.judged.rule, each.judged.hit.topic, each.confirmed) for each in weighed
+        (each.judged.rule, each.judged.hit.topic, each.confirmed) for each in resolved_hits
     ]
 
 
@@ -319,9 +319,9 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
             *confirms(HitReference("missing-kernel", "Det")),
         ),
     )
-    weighed = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
+    resolved_hits = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [(KERNEL, True), ("load-failed", False)] == [(each.judged.rule, each.confirmed) for each in weighed]
+    assert [(KERNEL, True), ("load-failed", False)] == [(each.judged.rule, each.confirmed) for each in resolved_hits]
 
 
 def test_the_whole_rule_may_be_meant() -> None:
@@ -333,11 +333,11 @@ def test_the_whole_rule_may_be_meant() -> None:
         on=OnRuntime("onnxruntime 1.9.0"),
         relations=contradicts("missing-kernel"),
     )
-    weighed = resolution.resolve_hits(
+    resolved_hits = resolution.resolve_hits(
         [about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)]
     )
 
-    assert ["prediction-contradicted"] == [each.judged.rule for each in weighed]
+    assert ["prediction-contradicted"] == [each.judged.rule for each in resolved_hits]
 
 
 def test_fault_that_keeps_nothing_from_running() -> None:
@@ -346,9 +346,9 @@ def test_fault_that_keeps_nothing_from_running() -> None:
         Hit(PLACE, "is passed through", model="m.onnx"),
         Hit(PLACE, "is not valid ONNX", model="broken.onnx"),
     )
-    found = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
+    actual = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
 
-    assert resolution.find_blocked_models(found, Ignores([], TODAY)) == {"broken.onnx"}
+    assert resolution.find_blocked_models(actual, Ignores([], TODAY)) == {"broken.onnx"}
 
 
 KERNEL = "missing-kernel"

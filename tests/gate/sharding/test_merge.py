@@ -305,10 +305,10 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
 
     def drawn(part: Report, level: str) -> Report:
         model = part.models[0].path
-        found = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
+        actual = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
         boxes = (DrawnNode(name="x", kind="failing"),)
-        shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in found)
-        return report_json.seal_report(replace(part, findings=found, drawings=shown))
+        shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in actual)
+        return report_json.seal_report(replace(part, findings=actual, drawings=shown))
 
     first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
     report = merged(given([first, second]))

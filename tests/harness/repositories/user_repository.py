@@ -50,9 +50,9 @@ class Repository:
     def run(self, *arguments: str, status: int = 0, patience_s: float = PATIENCE_S) -> Ended:
         """Run the command and require its exit status."""
         with self.start(*arguments) as process:
-            ended = wait(process, patience_s)
-        assert ended.status == status, f"status {ended.status}\n{ended.out}\n{ended.err}"
-        return ended
+            result = wait(process, patience_s)
+        assert result.status == status, f"status {result.status}\n{result.out}\n{result.err}"
+        return result
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the command in its own session."""
@@ -70,9 +70,9 @@ class Repository:
 
     def report(self, *arguments: str, status: int = 0) -> dict[str, Any]:
         """Return the JSON report of `onnxgate check`."""
-        said: dict[str, Any] = json.loads(self.run("check", "--output", "json", *arguments, status=status).out)
-        assert said["exit"] == status
-        return said
+        decoded: dict[str, Any] = json.loads(self.run("check", "--output", "json", *arguments, status=status).out)
+        assert decoded["exit"] == status
+        return decoded
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text that must occur in the file."""

@@ -175,8 +175,8 @@ def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], ren
         new.rename()
     with tempfile.TemporaryDirectory() as folder:
         first, second = write(Path(folder, "a.onnx"), old.model()), write(Path(folder, "b.onnx"), new.model())
-        found = compute_diff(NamedModel("a", first), NamedModel("b", second), "0")
+        diff = compute_diff(NamedModel("a", first), NamedModel("b", second), "0")
 
-    assert Counter((it.change, it.operator) for it in found.nodes) == new.expected
-    assert Counter(it.change for it in found.weights) == new.moved
-    assert not found.ends
+    assert Counter((it.change, it.operator) for it in diff.nodes) == new.expected
+    assert Counter(it.change for it in diff.weights) == new.moved
+    assert not diff.ends

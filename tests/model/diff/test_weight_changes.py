@@ -78,20 +78,20 @@ def test_added_and_removed(tmp_path: Path) -> None:
 def test_swapped(tmp_path: Path) -> None:
     """Two swapped weights count as two changed weights."""
     first, second, third = drawn()
-    found = moved(tmp_path, chain(first, second, third), chain(second, first, third))
+    actual = moved(tmp_path, chain(first, second, third), chain(second, first, third))
 
-    assert found is not None
-    assert (found.changed, found.added, found.removed) == (2, 0, 0)
+    assert actual is not None
+    assert (actual.changed, actual.added, actual.removed) == (2, 0, 0)
 
 
 def test_another_type(tmp_path: Path) -> None:
     """A weight converted to float16 has changed by the rounding error."""
     old = drawn(1)
-    found = moved(tmp_path, chain(*old), chain(old[0].astype(np.float16)))
+    actual = moved(tmp_path, chain(*old), chain(old[0].astype(np.float16)))
 
-    assert found is not None
-    assert found.changed == 1
-    assert found.largest == pytest.approx(np.abs(old[0] - old[0].astype(np.float16)).max())
+    assert actual is not None
+    assert actual.changed == 1
+    assert actual.largest == pytest.approx(np.abs(old[0] - old[0].astype(np.float16)).max())
 
 
 def test_external_data(tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     weights[1][5, 5] = 4
     (new := tmp_path / "new.onnx").write_bytes(chain(*weights).SerializeToString())
     tracemalloc.start()
-    found = measure(old, new)
+    actual = measure(old, new)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert found == WeightChanges(changed=1, of=2, largest=2.0, name="b")
+    assert actual == WeightChanges(changed=1, of=2, largest=2.0, name="b")
     assert peak_bytes < 48 * 1024 * 1024
 
 

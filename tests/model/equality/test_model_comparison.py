@@ -256,9 +256,9 @@ def test_too_few_data(tmp_path: Path) -> None:
 
 def test_retrained_weights_are_counted(tmp_path: Path) -> None:
     """Each retrained weight is reported with its number of changed elements."""
-    said = compare(tmp_path, net(), net(seed=1))
+    actual = compare(tmp_path, net(), net(seed=1))
 
-    assert [text.partition(", by up to")[0] for text in said] == [
+    assert [text.partition(", by up to")[0] for text in actual] == [
         "weight `w` differs in 54 of 54 elements",
         "weight `m` differs in 288 of 288 elements",
     ]
@@ -375,9 +375,9 @@ def test_every_nan_is_one(tmp_path: Path) -> None:
     quiet, loud, number = (np.array([bits, 0, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00001, 0))
     models = [constant(tensor_attribute(values)) for values in (quiet, loud, number)]
 
-    said = compare(tmp_path, models[0], models[1]), compare(tmp_path, models[0], models[2])
+    actual = compare(tmp_path, models[0], models[1]), compare(tmp_path, models[0], models[2])
 
-    assert said == ((), ("node 0 `Constant`: attribute `value` differs in 1 of 3 elements",))
+    assert actual == ((), ("node 0 `Constant`: attribute `value` differs in 1 of 3 elements",))
 
 
 @pytest.mark.parametrize(("new", "said"), [([b"a", b"b"], 0), ([b"a", b"c"], 1), ([b"a", b"bb"], 1), ([b"ab", b""], 1)])
@@ -395,9 +395,9 @@ def test_nan_attribute_is_itself(tmp_path: Path) -> None:
     again = constant(nan)
     again.producer_name = "another"
 
-    said = compare(tmp_path, constant(nan), again), compare(tmp_path, constant(nan), constant(one))
+    actual = compare(tmp_path, constant(nan), again), compare(tmp_path, constant(nan), constant(one))
 
-    assert said == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
+    assert actual == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
 
 
 def sparse(values: list[float], indices: list[int]) -> onnx.ModelProto:
@@ -415,9 +415,9 @@ def test_sparse_weights(tmp_path: Path) -> None:
     """Sparse weights are compared by values and indices."""
     base = sparse([1, 2], [3, 4])
 
-    said = [compare(tmp_path, base, other) for other in (base, sparse([1, 3], [3, 4]), sparse([1, 2], [3, 5]))]
+    actual = [compare(tmp_path, base, other) for other in (base, sparse([1, 3], [3, 4]), sparse([1, 2], [3, 5]))]
 
-    assert said == [
+    assert actual == [
         (),
         ("sparse weight `w` differs in 1 of 2 elements, by up to 1",),
         ("sparse weight `w` (indices) differs in 1 of 2 elements, by up to 1",),
@@ -498,12 +498,12 @@ def test_attribute_references(tmp_path: Path) -> None:
     text = FUNCTION.replace("act <slope>", "act <slope, other>").replace("slope = 0.5", "slope = 0.5, other = 0.5")
     imports = 'opset_import: ["" : 18]>\nact'
 
-    said = [
+    actual = [
         compare(tmp_path, parse(text, ""), parse(text.replace(*change), ""))
         for change in (("@slope", "@other"), (imports, imports.replace("18", "17")))
     ]
 
-    assert said == [
+    assert actual == [
         ("local function `local.act`: node 0 `LeakyRelu`: attribute `alpha` is other, was slope",),
         ("local function `local.act` imports different opsets",),
     ]

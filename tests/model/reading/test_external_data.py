@@ -89,12 +89,12 @@ def test_missing_and_misplaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "pointer").write_text(POINTER)
 
-    said = [
+    actual = [
         problems(write(tmp_path / "model.onnx", external_model(location)))[0]
         for location in ("absent", "x" * 5000, "broken", "folder", "pipe", "pointer")
     ]
 
-    assert said == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
+    assert actual == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
 
 
 def test_pointer_stands_for_its_content(tmp_path: Path) -> None:

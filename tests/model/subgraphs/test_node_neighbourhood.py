@@ -30,7 +30,7 @@ def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
 
 def test_two_steps_each_way() -> None:
     """Weights, inputs and outputs are marked; nodes three steps away are omitted."""
-    found = drawn(
+    actual = drawn(
         """g (float[N] x) => (float[N] y, float[N] side) <float[1] w = {1}, float[1] far = {2}> {
           [n0] a = Add(x, far)
           [n1] b = Relu(a)
@@ -60,7 +60,7 @@ def test_two_steps_each_way() -> None:
             *("n0 -a-> n1", "n1 -b-> n2", "w -w-> n2", "n1 -b-> bad", "n2 -c-> bad"),
             *("bad -d-> n3", "bad -d-> n4", "n3 -side-> side", "n4 -e-> n5"),
         },
-    ) == said(found)
+    ) == said(actual)
 
 
 def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
@@ -124,13 +124,13 @@ def test_a_subgraph_takes_what_its_node_is_fed() -> None:
 
 def test_inside_a_local_function() -> None:
     """The function's own inputs and outputs are drawn as ends."""
-    found = drawn(
+    actual = drawn(
         "g (float[N] x) => (float[N] y) { y = local.f(x) }",
         "bad",
         functions=' <domain: "local", opset_import: ["" : 18]> f (p) => (q) { a = Relu(p) [bad] q = Neg(a) }',
     )
 
-    boxes, _ = said(found)
+    boxes, _ = said(actual)
 
     assert {"bad": "failing Neg", "a": "node Relu", "p": "input", "q": "output"} == boxes
 
@@ -140,12 +140,14 @@ def test_many_neighbours_are_counted() -> None:
     before = "".join(f"[in{n}] a{n} = Relu(x) " for n in range(40))
     after = "".join(f"[out{n}] b{n} = Neg(c) " for n in range(9))
     joined = ", ".join(f"a{n}" for n in range(40))
-    found = drawn(f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad")
-    assert found is not None
+    actual = drawn(
+        f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad"
+    )
+    assert actual is not None
 
-    assert [box.name for box in found.nodes if box.kind == "more"] == ["36 more", "7 more"]
-    assert [box.name for box in found.nodes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
-    assert {(found.nodes[each.source].name, found.nodes[each.target].name) for each in found.edges} >= {
+    assert [box.name for box in actual.nodes if box.kind == "more"] == ["36 more", "7 more"]
+    assert [box.name for box in actual.nodes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
+    assert {(actual.nodes[each.source].name, actual.nodes[each.target].name) for each in actual.edges} >= {
         ("36 more", "bad"),
         ("bad", "7 more"),
     }
@@ -177,12 +179,12 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 @given(models())
 def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
     """Any model results in few boxes, exactly one of them failing, all connected by arrows."""
-    found = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
-    assert found is not None
-    numbers = range(len(found.nodes))
-    tied = {end for each in found.edges for end in (each.source, each.target)}
+    neighbourhood = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
+    assert neighbourhood is not None
+    numbers = range(len(neighbourhood.nodes))
+    tied = {end for each in neighbourhood.edges for end in (each.source, each.target)}
 
-    assert len(found.nodes) <= MAX_BOXES + 1
-    assert [box.kind for box in found.nodes].count("failing") == 1
+    assert len(neighbourhood.nodes) <= MAX_BOXES + 1
+    assert [box.kind for box in neighbourhood.nodes].count("failing") == 1
     assert tied <= set(numbers)
     assert set(numbers) - {0} <= tied

@@ -119,13 +119,13 @@ def test_refused(tmp_path: Path, target: str, expected: str) -> None:
 def test_engines(tmp_path: Path, target: str, expected: list[str]) -> None:
     """Keys that an engine does not support are rejected for its targets."""
     (tmp_path / "onnxgate.toml").write_text(f"[targets.a]\n{target}\n", encoding="utf-8")
-    found: tuple[str, ...] = ()
+    actual: tuple[str, ...] = ()
     try:
         load_config(tmp_path / "onnxgate.toml")
     except ConfigError as error:
-        found = error.problems
+        actual = error.problems
 
-    assert list(found) == expected
+    assert list(actual) == expected
 
 
 @pytest.mark.parametrize(

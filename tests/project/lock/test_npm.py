@@ -53,13 +53,13 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
 def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade: tuple[str, ...] = ()) -> Lock:
     """Return the lock of a project without models."""
     project = project_of(folder, config)
-    asked = parse_upgrade(upgrade)
+    requested = parse_upgrade(upgrade)
     return update_lock(
         project,
         old,
         {},
         Machine(no_toolchain, no_build),
-        upgrade=asked,
+        upgrade=requested,
     ).lock
 
 
@@ -76,9 +76,9 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
 )
 def test_select(registry: Registry, specifier: str, select: ReleaseSelection, expected: list[str]) -> None:
     """A version range means the same as for a Python package; nightly builds are excluded."""
-    found = NpmResolver(Lock()).find(Requirement(f"{ENGINE}{specifier}"), select)
+    actual = NpmResolver(Lock()).find(Requirement(f"{ENGINE}{specifier}"), select)
 
-    assert expected == [str(each.version) for each in found]
+    assert expected == [str(each.version) for each in actual]
 
 
 @pytest.mark.surface
@@ -132,9 +132,9 @@ def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path
     """Missing integrities are reported and resolved again from the pins of the rows."""
     lock = locked(tmp_path)
     lost = msgspec.structs.replace(lock, npm=())
-    said = policy_differences(project_of(tmp_path, CONFIG).config, lost)
+    actual = policy_differences(project_of(tmp_path, CONFIG).config, lost)
 
-    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity for it" == said[0]
+    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity for it" == actual[0]
     assert lock == locked(tmp_path, lost)
 
 

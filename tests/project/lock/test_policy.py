@@ -77,12 +77,12 @@ def test_what_decides() -> None:
 def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
     """Adding an extension or another environment to a row by hand is detected."""
     rows = (RUNTIMES[0], msgspec.structs.replace(RUNTIMES[1], **changed))
-    said = policy_differences(
+    actual = policy_differences(
         Config(targets={"server": SERVER}), locked(runtimes=rows, resolved=resolved_digest(RUNTIMES))
     )
 
-    assert said[0].endswith('which does not match `onnxruntime>=1.18,<1.20`, `select = "minors"`')
-    assert said[1] == "the runtimes of target `server` do not match its `resolved` digest"
+    assert actual[0].endswith('which does not match `onnxruntime>=1.18,<1.20`, `select = "minors"`')
+    assert actual[1] == "the runtimes of target `server` do not match its `resolved` digest"
 
 
 def test_what_does_not_decide() -> None:

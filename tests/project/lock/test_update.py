@@ -333,12 +333,12 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     """The toolchain that is found is locked; if there is none, the locked toolchain is kept with a note."""
     project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
-    found = update_lock(project, None, {}, Machine(lambda: TOOLCHAIN, no_build))
-    kept = update_lock(project, found.lock, {}, Machine(no_toolchain, no_build))
+    lock = update_lock(project, None, {}, Machine(lambda: TOOLCHAIN, no_build))
+    kept = update_lock(project, lock.lock, {}, Machine(no_toolchain, no_build))
     none = update_lock(project, None, {}, Machine(no_toolchain, no_build))
 
-    assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
-    assert found.lock == kept.lock
+    assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == lock.lock.toolchain
+    assert lock.lock == kept.lock
     assert kept.notes == ("no toolchain with `torch==2.13.*`; the locked toolchain is unchanged",)
     assert (none.lock.toolchain, none.notes) == (
         None,
@@ -370,8 +370,8 @@ def test_another_toolchain(
     first = update_lock(before, None, {}, Machine(lambda: TOOLCHAIN, no_build)).lock
     project = project_of(tmp_path, text.format(requires))
 
-    asked = parse_upgrade(upgrade)
-    again = update_lock(project, first, {}, Machine(lambda: NEWER, no_build), upgrade=asked)
+    requested = parse_upgrade(upgrade)
+    again = update_lock(project, first, {}, Machine(lambda: NEWER, no_build), upgrade=requested)
 
     assert again.lock.toolchain is not None
     assert again.lock.toolchain.packages == expected.packages

@@ -147,10 +147,10 @@ def test_one_break_of_an_output_is_one_finding(rule: str, outputs: Values, data:
 def test_an_output_before_others_is_one_finding(outputs: Values, at: int) -> None:
     """An inserted output changes the order if other outputs follow it, and otherwise is a new output."""
     new = ValueInfo("added!", "tensor(int8)", (9,))
-    found = said(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
+    actual = said(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
 
     assert [("note", "output-added") if at >= len(outputs) else ("error", "io-reordered")] == [
-        (each.level, each.rule) for each in found
+        (each.level, each.rule) for each in actual
     ]
 
 
@@ -182,12 +182,12 @@ def test_the_order_of_rules_does_not_matter(before: Values, after: Values, rando
     shuffled = list(CHANGE_RULES)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    found = [
+    actual = [
         resolution.merge_runtimes(resolution.resolve_hits(list(resolution.apply_rules([change], each, {}))), ())
         for each in (CHANGE_RULES, shuffled)
     ]
 
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]
 
 
 def one_size(before: Sequence[Dim], after: Sequence[Dim]) -> list[tuple[str, str]]:

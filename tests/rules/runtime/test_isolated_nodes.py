@@ -146,6 +146,6 @@ def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
         case=AttemptCase(name="sizes batch=1"),
         end=Interruption(signal="SIGSEGV", during="case"),
     )
-    found = said([predicted("Conv"), runs(crashed)])
+    actual = said([predicted("Conv"), runs(crashed)])
 
-    assert ["runtime-crashed", "prediction-contradicted"] == [rule for rule, _, _ in found]
+    assert ["runtime-crashed", "prediction-contradicted"] == [rule for rule, _, _ in actual]

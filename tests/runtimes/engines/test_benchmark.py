@@ -118,10 +118,10 @@ def test_three_times_the_work_is_found(course: Course) -> None:
 def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
     """Ten benchmarks of equal models stay within the budgets, even on a busy machine."""
     one, other = chain(course.folder / "one.onnx", 5), chain(course.folder / "other.onnx", 5)
-    found = [course.raced(one, other, weighings=1) for _ in range(10)]
+    actual = [course.raced(one, other, weighings=1) for _ in range(10)]
 
-    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in found] == ["within"] * 10
-    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in found] == ["within"] * 10
+    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in actual] == ["within"] * 10
+    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in actual] == ["within"] * 10
 
 
 def test_what_is_not_asked_is_not_measured(course: Course) -> None:

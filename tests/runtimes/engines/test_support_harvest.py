@@ -67,13 +67,13 @@ def test_a_release_says_its_kernels_and_schemas(
 @pytest.mark.index
 def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """MatMulNBits was added in a patch release: 1.16.1 has neither schema nor kernel."""
-    found = {}
+    actual = {}
     for release in ("1.16.1", "1.16.3"):
         result, dump = harvest(host, locked(release, numpy=OLD_NUMPY), tmp_path / f"{release}.json")
         schemas = [each for each in dump.schemas if each.name == "MatMulNBits"]
-        found[result.release] = (len(kernels(dump, "com.microsoft", "MatMulNBits")), len(schemas))
+        actual[result.release] = (len(kernels(dump, "com.microsoft", "MatMulNBits")), len(schemas))
 
-    assert {"1.16.1": (0, 0), "1.16.3": (1, 1)} == found
+    assert {"1.16.1": (0, 0), "1.16.3": (1, 1)} == actual
 
 
 @pytest.mark.index

@@ -57,8 +57,8 @@ TYPES = {
 def npm_trouble() -> str:
     """Return why npm cannot download packages, or an empty string if it can."""
     argv = [need("npm"), "view", f"{COMPANION}@{RELEASE}", "dist.integrity", "--fetch-retries", "0"]
-    asked = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return "" if asked.returncode == 0 else f"no npm registry: {' '.join(asked.stderr.split())}"
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return "" if result.returncode == 0 else f"no npm registry: {' '.join(result.stderr.split())}"
 
 
 @pytest.fixture(autouse=True)
@@ -114,11 +114,11 @@ def arrays(found: RunResult, case: int = 0) -> list[object]:
 
 def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
     """The environment contains only locked packages, not other dependencies from the packages' manifests."""
-    found = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
+    response = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
 
-    assert isinstance(found, Completed)
-    said = msgspec.to_builtins(found.result)["packages"]
-    assert {COMPANION: RELEASE, ENGINE: RELEASE, "node": said["node"]} == said
+    assert isinstance(response, Completed)
+    actual = msgspec.to_builtins(response.result)["packages"]
+    assert {COMPANION: RELEASE, ENGINE: RELEASE, "node": actual["node"]} == actual
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -148,10 +148,10 @@ def test_outputs_are_in_the_graph_s_order(web: WorkerPool, tmp_path: Path) -> No
         "g (float[N] x) => (float[N] z, seq(float[N]) s, float[N] a) "
         "{ z = Neg (x) s = SequenceConstruct (x) a = Abs (x) }"
     )
-    found = result(run(web, tmp_path, model(tmp_path, text), {"x": np.array([1, -2], "f4")}))
-    z, s, a = arrays(found)
+    actual = result(run(web, tmp_path, model(tmp_path, text), {"x": np.array([1, -2], "f4")}))
+    z, s, a = arrays(actual)
 
-    assert ("z", "s", "a") == found.outputs
+    assert ("z", "s", "a") == actual.outputs
     assert s is None
     assert isinstance(z, np.ndarray)
     assert isinstance(a, np.ndarray)
@@ -162,11 +162,11 @@ def test_a_failing_case_does_not_stop_the_next(web: WorkerPool, tmp_path: Path) 
     """The failure message is the runtime's."""
     path = model(tmp_path, "g (float[N] x, int64[K] s) => (float[A] y) { y = Reshape (x, s) }")
     good, bad = {"x": np.ones(4, "f4"), "s": np.array([2, 2])}, {"x": np.ones(5, "f4"), "s": np.array([7, 7])}
-    found = result(run(web, tmp_path, path, bad, good))
+    actual = result(run(web, tmp_path, path, bad, good))
 
-    assert found.cases[0].failure is not None
-    assert "The input tensor cannot be reshaped to the requested shape" in found.cases[0].failure.text
-    assert found.cases[1].failure is None
+    assert actual.cases[0].failure is not None
+    assert "The input tensor cannot be reshaped to the requested shape" in actual.cases[0].failure.text
+    assert actual.cases[1].failure is None
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_a_refusal_has_the_runtime_s_words(
 ) -> None:
     """The messages have the same form as those of the Python package, so the same patterns match them."""
     path = model(tmp_path, f"g (float[N] x) => (float[N] y) {{ y = {text} (x) }}", head)
-    found = ask(web, Load(model=path, providers=()))
+    response = ask(web, Load(model=path, providers=()))
 
-    assert isinstance(found, Refused)
-    assert expected in found.failure.text
+    assert isinstance(response, Refused)
+    assert expected in response.failure.text
 
 
 @pytest.mark.parametrize(
@@ -309,11 +309,11 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
         (tmp_path / "node").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
     with WorkerPool(Environments(tmp_path / "cache", offline=True), 1) as host:
-        found = ask(host, Probe())
+        response = ask(host, Probe())
 
-    assert isinstance(found, Unavailable)
-    assert found.reason.startswith(expected)
-    assert found.hint == "install Node.js 18 or newer, with `node` and `npm` on PATH"
+    assert isinstance(response, Unavailable)
+    assert response.reason.startswith(expected)
+    assert response.hint == "install Node.js 18 or newer, with `node` and `npm` on PATH"
 
 
 def test_what_node_is_told_elsewhere_is_not_heard(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -175,8 +175,8 @@ def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
         case "state":
             state.write_bytes(state.read_bytes()[:-2])
         case "key":
-            said = msgspec.json.decode(state.read_bytes(), type=storage.ReadyMarker)
-            state.write_bytes(msgspec.json.encode(msgspec.structs.replace(said, key="0" * 64)))
+            decoded = msgspec.json.decode(state.read_bytes(), type=storage.ReadyMarker)
+            state.write_bytes(msgspec.json.encode(msgspec.structs.replace(decoded, key="0" * 64)))
         case "discarded":
             Environments(cache, offline=True).discard(*small)
 

@@ -86,7 +86,7 @@ def test_recorded_of_a_framework(tmp_path: Path) -> None:
 def test_recorded_of_a_command(tmp_path: Path, sources: tuple[str, ...]) -> None:
     """A command may use any framework, so the PyTorch packages are recorded as well."""
     write(tmp_path, m="import sklearn")
-    found = set(packages_to_record(config(*sources, command=("make",)), tmp_path))
+    actual = set(packages_to_record(config(*sources, command=("make",)), tmp_path))
 
-    assert found >= {"torch", "onnx", "onnxscript", "onnx-ir"}
-    assert ("skl2onnx" in found) == bool(sources)
+    assert actual >= {"torch", "onnx", "onnxscript", "onnx-ir"}
+    assert ("skl2onnx" in actual) == bool(sources)

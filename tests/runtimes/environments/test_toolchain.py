@@ -215,10 +215,10 @@ def test_locked(make: Make) -> None:
 def test_drift(make: Make) -> None:
     """Locked packages are compared by public version; a missing package is drift, an additional one is not."""
     folder = make(".venv", torch="2.13.0+cu130", onnxscript="0.7.3", onnx="1.23.2")
-    found = probe_interpreter(folder / "bin" / "python", PYTORCH)
+    actual = probe_interpreter(folder / "bin" / "python", PYTORCH)
     packages = {"torch": "2.13.0", "onnxscript": "0.7.2", "onnx-ir": "1.1.0"}
 
-    assert toolchain.find_drift(LockedToolchain(policy="", python="3.9", packages=packages), found) == {
+    assert toolchain.find_drift(LockedToolchain(policy="", python="3.9", packages=packages), actual) == {
         "onnx-ir": ("1.1.0", ""),
         "onnxscript": ("0.7.2", "0.7.3"),
     }

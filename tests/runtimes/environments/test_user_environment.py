@@ -66,9 +66,9 @@ def load(folder: Path, runtime: LockedRuntime, cache: Path, providers: tuple[str
 @pytest.mark.parametrize("python", [".venv", ".venv/bin/python"])
 def test_found(own: Path, tmp_path: Path, python: str) -> None:
     """The release and the extensions are read from the environment; the runtime uses it and creates no other one."""
-    found = find_user_build(own, target(python=python, extensions=EXTENSIONS))
+    user_build = find_user_build(own, target(python=python, extensions=EXTENSIONS))
 
-    assert found == LockedRuntime(
+    assert user_build == LockedRuntime(
         engine="onnxruntime",
         release="1.31.1",
         packages=("onnxruntime-extensions==0.15.2",),
@@ -76,7 +76,7 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
         environment=python,
     )
     cache = tmp_path / "empty"
-    assert Completed(result=LoadResult(providers=("CPUExecutionProvider",))) == load(own, found, cache)
+    assert Completed(result=LoadResult(providers=("CPUExecutionProvider",))) == load(own, user_build, cache)
     assert not cache.exists()
 
 
@@ -222,10 +222,10 @@ def test_no_identity(tmp_path: Path) -> None:
 @pytest.mark.index
 def test_identity_of_a_real_build(own: Path) -> None:
     """The identity is the same for folder and interpreter."""
-    found = build_identity(own / ".venv")
+    identity = build_identity(own / ".venv")
 
-    assert len(found) == 64
-    assert found == build_identity(own / ".venv" / "bin" / "python")
+    assert len(identity) == 64
+    assert identity == build_identity(own / ".venv" / "bin" / "python")
 
 
 def test_build_under_another_name(tmp_path: Path) -> None:

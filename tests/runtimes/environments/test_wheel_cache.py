@@ -173,9 +173,9 @@ def test_a_sweep_names_what_was_forged(tmp_path: Path, attack: Attack) -> None:
     forged, right = wheel(content=GOOD), wheel(content=b"another", name="numpy")
     attack(leave(tmp_path / "kept", forged, GOOD), tmp_path)
     place = leave(tmp_path / "kept", right, b"another")
-    said = remove_unlocked(tmp_path / "kept", [package(forged), package(right)])
+    actual = remove_unlocked(tmp_path / "kept", [package(forged), package(right)])
 
-    assert [forged.file] == said
+    assert [forged.file] == actual
     assert [place] == list((tmp_path / "kept").rglob("*.whl"))
 
 
@@ -192,9 +192,11 @@ def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> N
         (kept / name).write_bytes(EVIL)
     (kept / "npm" / "out").symlink_to(tmp_path)
     (kept / "wheels" / ("0" * 64)).symlink_to(tmp_path)
-    said = remove_unlocked(kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")])
+    actual = remove_unlocked(
+        kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")]
+    )
 
-    assert [] == said
+    assert [] == actual
     assert {place, kept / "npm/_cacache/content"} == {
         path for path in kept.rglob("*") if not path.is_dir() or path.is_symlink()
     }

@@ -54,11 +54,11 @@ def test_no_shell(tmp_path: Path) -> None:
 def test_nothing_to_read(tmp_path: Path) -> None:
     """The command reads an empty standard input, even if the worker's own is not empty."""
     code = f"from {source_jobs.__name__} import command; print(command({{**{JOB}, 'folder': '.'}}, print)['log'])"
-    asked = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], input="yes", capture_output=True, text=True, check=True, cwd=ROOT
     )
 
-    assert "EOFError" in asked.stdout
+    assert "EOFError" in result.stdout
 
 
 def test_exit_status(tmp_path: Path) -> None:

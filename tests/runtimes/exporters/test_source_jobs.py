@@ -187,9 +187,9 @@ def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
 def test_shape_of_the_graph(value: list[float], shape: list[Any], signs: str, expected: list[Any]) -> None:
     """Vectors of scikit-learn are columns in the graph; the score of a binary classifier may become two columns."""
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    found = estimators.reshape_result(np.array(value), output, signs)
+    actual = estimators.reshape_result(np.array(value), output, signs)
 
-    assert (found.tolist(), found.dtype) == (expected, FLOAT)
+    assert (actual.tolist(), actual.dtype) == (expected, FLOAT)
 
 
 def test_words_stay_words() -> None:

@@ -62,8 +62,8 @@ if (what === "locations") say([...locations(fs.readFileSync(rest[0]))]);
 @pytest.fixture(scope="session")
 def node() -> str:
     """Return the Node executable on PATH, or skip the test."""
-    found = subprocess.run([need("node"), "-p", "process.execPath"], check=True, capture_output=True, text=True)
-    return found.stdout.strip()
+    result = subprocess.run([need("node"), "-p", "process.execPath"], check=True, capture_output=True, text=True)
+    return result.stdout.strip()
 
 
 def script(node: str, *arguments: object) -> list[Any]:
@@ -71,8 +71,8 @@ def script(node: str, *arguments: object) -> list[Any]:
     argv = [node, "--input-type=module", "-e", COPY, *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
-    said: list[Any] = json.loads(done.stdout)
-    return said
+    decoded: list[Any] = json.loads(done.stdout)
+    return decoded
 
 
 def tensors() -> dict[str, np.ndarray]:  # type: ignore[type-arg]
@@ -158,9 +158,9 @@ def external(folder: Path) -> Path:
 
 def test_data_files_are_found(node: str, tmp_path: Path) -> None:
     """External data is found anywhere in the model; a missing file is left to the runtime."""
-    found = script(node, "data", external(tmp_path))
+    actual = script(node, "data", external(tmp_path))
 
-    assert sorted([["below/t.bin", "inner"], ["w.bin", "weights"]]) == sorted(found)
+    assert sorted([["below/t.bin", "inner"], ["w.bin", "weights"]]) == sorted(actual)
     assert {"below/t.bin", "w.bin", "f.bin"} == set(script(node, "locations", tmp_path / "m.onnx"))
 
 
@@ -239,20 +239,20 @@ def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | Non
 
 def test_a_probe_says_versions(start: Start) -> None:
     """A probe reports the engine's version, Node's version and those of requested packages that are installed."""
-    found = ask(start(), Probe(packages=("onnxruntime-web", "nothing")))
+    response = ask(start(), Probe(packages=("onnxruntime-web", "nothing")))
 
-    assert isinstance(found, Completed)
-    assert isinstance(found.result, ProbeResult)
-    assert {"onnxruntime-web": "0.0.1", "node": found.result.packages["node"]} == found.result.packages
-    assert found.result.python == ""
+    assert isinstance(response, Completed)
+    assert isinstance(response.result, ProbeResult)
+    assert {"onnxruntime-web": "0.0.1", "node": response.result.packages["node"]} == response.result.packages
+    assert response.result.python == ""
 
 
 def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
     """One worker completes several jobs."""
     talk = start()
-    found = [ask(talk, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
+    actual = [ask(talk, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
 
-    assert all(isinstance(each, Completed) for each in found), found
+    assert all(isinstance(each, Completed) for each in actual), actual
     assert not talk.ended
 
 
@@ -282,9 +282,9 @@ def test_an_error_that_nobody_awaits_is_a_crash(start: Start, tmp_path: Path) ->
     """An unhandled rejection ends the Node process before or after the response."""
     talk = start()
     ask(talk, load(tmp_path, "load reject"))
-    found = ask(talk, load(tmp_path, "good"))
+    response = ask(talk, load(tmp_path, "good"))
 
-    assert isinstance(found, Unavailable | Crashed)
+    assert isinstance(response, Unavailable | Crashed)
 
 
 def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
@@ -307,18 +307,18 @@ def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
 
 def test_time_is_limited(start: Start, tmp_path: Path) -> None:
     """The time limit also applies while the engine blocks the event loop."""
-    found = ask(start(), load(tmp_path, "load hang"), time_s=0.5)
+    response = ask(start(), load(tmp_path, "load hang"), time_s=0.5)
 
-    assert isinstance(found, TimedOut)
-    assert found.during == "load"
+    assert isinstance(response, TimedOut)
+    assert response.during == "load"
 
 
 def test_memory_is_limited(start: Start, tmp_path: Path) -> None:
     """A job that exceeds its memory limit ends; the next job has its own limit."""
-    found = ask(start(), load(tmp_path, "load grow"), memory_mib=400)
+    response = ask(start(), load(tmp_path, "load grow"), memory_mib=400)
 
-    assert isinstance(found, Refused)
-    assert (True, "the job's memory limit was exceeded") == (found.failure.memory, found.failure.text)
+    assert isinstance(response, Refused)
+    assert (True, "the job's memory limit was exceeded") == (response.failure.memory, response.failure.text)
 
 
 def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
@@ -326,22 +326,22 @@ def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
     job = load(tmp_path, "good")
     foreign = Load(model=job.model, providers=("CUDAExecutionProvider",))
     extended = Load(model=job.model, providers=(), extensions=("onnxruntime-extensions",))
-    said = [ask(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
+    actual = [ask(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
 
     assert [
         "`onnxruntime_web` does not support the job `harvest`",
         "this build has no `CUDAExecutionProvider`; available: `CPUExecutionProvider`",
         "ONNX Runtime Web does not support libraries of custom operators",
-    ] == [each.reason if isinstance(each, Unavailable) else each for each in said]
+    ] == [each.reason if isinstance(each, Unavailable) else each for each in actual]
 
 
 def test_an_engine_that_is_not_there(start: Start, tmp_path: Path) -> None:
     """A missing engine makes the worker unable to start."""
     talk = start(tmp_path / "onnxruntime-web")
-    found = ask(talk, Probe())
+    response = ask(talk, Probe())
 
-    assert isinstance(found, Unavailable)
-    assert found.reason.startswith("Error: Cannot find module 'onnxruntime-web'")
+    assert isinstance(response, Unavailable)
+    assert response.reason.startswith("Error: Cannot find module 'onnxruntime-web'")
     assert talk.cannot_start
 
 
@@ -366,7 +366,7 @@ def test_the_worker_dies_with_its_host(
     host = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)
     assert host.stdout is not None
     worker = int(host.stdout.readline())
-    said = [host.stdout.readline() for _ in range(3)]
+    output = [host.stdout.readline() for _ in range(3)]
     before = is_alive(worker)
     host.kill()
     host.wait()
@@ -375,5 +375,5 @@ def test_the_worker_dies_with_its_host(
     while is_alive(worker) and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    assert '"phase":"load"' in said[-1]
+    assert '"phase":"load"' in output[-1]
     assert (True, False) == (before, is_alive(worker))

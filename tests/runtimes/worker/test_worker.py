@@ -133,9 +133,9 @@ def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, stat
             taken = bytearray(400 * 2**20)
             time.sleep(2)
     """
-    ended = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
 
-    assert (status, "too much\n" if status else "") == (ended.returncode, ended.stdout)
+    assert (status, "too much\n" if status else "") == (result.returncode, result.stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
@@ -151,9 +151,9 @@ def test_a_limit_ends_with_its_job() -> None:
         except MemoryError:
             print("refused", before == resource.getrlimit(resource.RLIMIT_DATA), len(bytes(2**30)) == 2**30)
     """
-    ended = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
 
-    assert ended.stdout == "refused True True\n"
+    assert result.stdout == "refused True True\n"
 
 
 @pytest.mark.parametrize(

@@ -213,26 +213,26 @@ def test_equal(new_project: NewProject) -> None:
     """An export equal to the committed model has no differences; requested and written opsets are recorded."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned))
+    evidence = stage.collect_evidence(project, planned, exported(planned))
 
-    assert made.subject is not None
-    assert made.undone is None
-    assert made.subject.committed.differences == ()
-    assert (made.subject.opsets.requested, made.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
-    assert made.fresh == project.folder / "scratch/source/model.onnx"
+    assert evidence.subject is not None
+    assert evidence.undone is None
+    assert evidence.subject.committed.differences == ()
+    assert (evidence.subject.opsets.requested, evidence.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
+    assert evidence.fresh == project.folder / "scratch/source/model.onnx"
 
 
 def test_stale(new_project: NewProject) -> None:
     """Differences are described in words and placed at the line that defines the source."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned, op="Tanh"))
+    evidence = stage.collect_evidence(project, planned, exported(planned, op="Tanh"))
 
-    assert made.subject is not None
-    assert (made.subject.model, made.subject.source) == ("models/m.onnx", "export/m.py:build")
-    assert made.subject.place == BUILD
-    assert made.subject.committed.differences != ()
-    assert all("Tanh" in each for each in made.subject.committed.differences)
+    assert evidence.subject is not None
+    assert (evidence.subject.model, evidence.subject.source) == ("models/m.onnx", "export/m.py:build")
+    assert evidence.subject.place == BUILD
+    assert evidence.subject.committed.differences != ()
+    assert all("Tanh" in each for each in evidence.subject.committed.differences)
 
 
 def test_restamped(new_project: NewProject) -> None:
@@ -242,20 +242,23 @@ def test_restamped(new_project: NewProject) -> None:
     old.ir_version = 10
     onnx.save(old, project.folder / "models/m.onnx")
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned))
+    evidence = stage.collect_evidence(project, planned, exported(planned))
 
-    assert made.subject is not None
-    assert (made.subject.committed.differences, made.subject.committed.ir_change) == ((), "IR version 8, was 10")
+    assert evidence.subject is not None
+    assert (evidence.subject.committed.differences, evidence.subject.committed.ir_change) == (
+        (),
+        "IR version 8, was 10",
+    )
 
 
 def test_other_opset(new_project: NewProject) -> None:
     """The written opset is read from the file."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned, opset=20))
+    evidence = stage.collect_evidence(project, planned, exported(planned, opset=20))
 
-    assert made.subject is not None
-    assert (made.subject.opsets.requested, made.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
+    assert evidence.subject is not None
+    assert (evidence.subject.opsets.requested, evidence.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
 
 
 def test_opset_without_a_pin(new_project: NewProject) -> None:
@@ -298,24 +301,24 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     write(planned.written, opset=20)
-    made = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, ended(0))
 
-    assert made.subject is not None
-    assert made.subject.opsets.requested == {}
-    assert (made.subject.source, made.subject.place) == ("make {output}", ENTRY)
+    assert evidence.subject is not None
+    assert evidence.subject.opsets.requested == {}
+    assert (evidence.subject.source, evidence.subject.place) == ("make {output}", ENTRY)
 
 
 def test_command_that_writes_nothing(new_project: NewProject) -> None:
     """Exit status 0 without an output file is a failure."""
     project = new_project(COMMAND)
-    made = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
+    evidence = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
 
-    assert made.subject is not None
-    assert made.subject.failure == Failure(
+    assert evidence.subject is not None
+    assert evidence.subject.failure == Failure(
         type="missing output", text="the command exited with status 0 but did not write `{output}`"
     )
-    assert made.subject.place == ENTRY
-    assert made.fresh is None
+    assert evidence.subject.place == ENTRY
+    assert evidence.fresh is None
 
 
 @pytest.mark.parametrize(
@@ -329,10 +332,10 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
 def test_command_that_fails(new_project: NewProject, status: int, log: str, kind: str, text: str) -> None:
     """A command's failure consists of its exit status and its error message."""
     project = new_project(COMMAND)
-    made = stage.collect_evidence(project, planned_for(project), ended(status, log))
+    evidence = stage.collect_evidence(project, planned_for(project), ended(status, log))
 
-    assert made.subject is not None
-    assert made.subject.failure == Failure(type=kind, text=text)
+    assert evidence.subject is not None
+    assert evidence.subject.failure == Failure(type=kind, text=text)
 
 
 def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: NewProject) -> None:
@@ -340,22 +343,22 @@ def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: 
     project = new_project(COMMAND)
     planned = planned_for(project)
     log = f"{PYTHON}: cannot write '{planned.written}' from '{project.folder}/export/m.py'"
-    made = stage.collect_evidence(project, planned, ended(1, log))
+    evidence = stage.collect_evidence(project, planned, ended(1, log))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.text == "python: cannot write '{output}' from 'export/m.py'"
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.text == "python: cannot write '{output}' from 'export/m.py'"
 
 
 def test_command_that_raises(new_project: NewProject) -> None:
     """The finding is placed at the project's line in the traceback."""
     project = new_project(COMMAND)
     log = f'Traceback:\n  File "{project.folder}/export/m.py", line 5, in build\nValueError: bad\n'
-    made = stage.collect_evidence(project, planned_for(project), ended(1, log))
+    evidence = stage.collect_evidence(project, planned_for(project), ended(1, log))
 
-    assert made.subject is not None
-    assert made.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
-    assert made.subject.place == Place("export/m.py", 5)
+    assert evidence.subject is not None
+    assert evidence.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
+    assert evidence.subject.place == Place("export/m.py", 5)
 
 
 @pytest.mark.parametrize(
@@ -369,32 +372,32 @@ def test_command_that_raises(new_project: NewProject) -> None:
 def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: ExportFailure) -> None:
     """A crash, a timeout and a refusal are recorded and placed at the source's definition."""
     project = new_project(SOURCE)
-    made = stage.collect_evidence(project, planned_for(project), observation)
+    evidence = stage.collect_evidence(project, planned_for(project), observation)
 
-    assert made.subject is not None
-    assert made.subject.end == recorded
-    assert made.subject.place == BUILD
-    assert made.subject.opsets.written == {}
+    assert evidence.subject is not None
+    assert evidence.subject.end == recorded
+    assert evidence.subject.place == BUILD
+    assert evidence.subject.opsets.written == {}
 
 
 def test_failure_on_a_line(new_project: NewProject) -> None:
     """A failure is placed at the line that failed, not at the definition of the source."""
     project = new_project(SOURCE)
     failure = Failure(type="ValueError", text="bad", source="lib/net.py:31")
-    made = stage.collect_evidence(
+    evidence = stage.collect_evidence(
         project, planned_for(project), Completed(result=ExportResult(model=None, failure=failure))
     )
 
-    assert made.subject is not None
-    assert made.subject.place == Place("lib/net.py", 31)
+    assert evidence.subject is not None
+    assert evidence.subject.place == Place("lib/net.py", 31)
 
 
 def test_no_toolchain(new_project: NewProject) -> None:
     """If the export cannot run, the check is incomplete, with the reason and the hint."""
     project = new_project(SOURCE)
-    made = stage.collect_evidence(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
+    evidence = stage.collect_evidence(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
 
-    assert made == stage.ExportOutcome(
+    assert evidence == stage.ExportOutcome(
         undone=IncompleteCheck(Stage.EXPORT, "models/m.onnx", "", "no Python", "install it")
     )
 
@@ -411,14 +414,14 @@ def test_invalid_export(new_project: NewProject) -> None:
     """An export that writes an invalid model has failed, even if the exporter reports success."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned, op="NoSuchOperator"))
+    evidence = stage.collect_evidence(project, planned, exported(planned, op="NoSuchOperator"))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.type == "invalid model"
-    assert "NoSuchOperator" in made.subject.failure.text
-    assert made.subject.committed.differences == ()
-    assert made.fresh is None
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.type == "invalid model"
+    assert "NoSuchOperator" in evidence.subject.failure.text
+    assert evidence.subject.committed.differences == ()
+    assert evidence.fresh is None
 
 
 def test_file_that_is_no_model(new_project: NewProject) -> None:
@@ -427,11 +430,11 @@ def test_file_that_is_no_model(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     planned.written.write_bytes(b"\xff" * 100)
-    made = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, ended(0))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.type == "not a model"
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.type == "not a model"
 
 
 def test_data_left_behind(new_project: NewProject) -> None:
@@ -441,11 +444,11 @@ def test_data_left_behind(new_project: NewProject) -> None:
     assert planned.written is not None
     write_with_data_beside(planned.written)
     (planned.written.parent / "w.bin").unlink()
-    made = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, ended(0))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.text == "the export wrote a file with invalid external data `w.bin` (missing)"
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.text == "the export wrote a file with invalid external data `w.bin` (missing)"
 
 
 def pointer_to(path: Path) -> str:
@@ -462,11 +465,11 @@ def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
     observation = exported(planned)
     committed = planned.model.absolute
     committed.write_text(pointer_to(committed))
-    made = stage.collect_evidence(project, planned, observation)
+    evidence = stage.collect_evidence(project, planned, observation)
 
-    assert made.undone is None
-    assert made.subject is not None
-    assert made.subject.committed.differences == ()
+    assert evidence.undone is None
+    assert evidence.subject is not None
+    assert evidence.subject.committed.differences == ()
 
 
 def test_pointer_to_other_bytes(new_project: NewProject) -> None:
@@ -476,12 +479,12 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
     observation = exported(planned, op="Tanh")
     committed = planned.model.absolute
     committed.write_text(pointer_to(committed))
-    made = stage.collect_evidence(project, planned, observation)
+    evidence = stage.collect_evidence(project, planned, observation)
 
-    assert made.subject is not None
-    assert made.subject.committed.differences == ()
-    assert made.undone is not None
-    assert made.undone.hint == 'run `git lfs pull --include "m.onnx"`'
+    assert evidence.subject is not None
+    assert evidence.subject.committed.differences == ()
+    assert evidence.undone is not None
+    assert evidence.undone.hint == 'run `git lfs pull --include "m.onnx"`'
 
 
 def test_pointer_beside_the_model(new_project: NewProject) -> None:
@@ -492,11 +495,11 @@ def test_pointer_beside_the_model(new_project: NewProject) -> None:
     fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
     data = write_with_data_beside(planned.model.absolute).parent / "w.bin"
     data.write_text(pointer_to(data))
-    made = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
+    evidence = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
 
-    assert made.undone is not None
-    assert made.undone.reason.startswith("the external data `w.bin` is a Git LFS pointer")
-    assert made.undone.hint == 'run `git lfs pull --include "w.bin"`'
+    assert evidence.undone is not None
+    assert evidence.undone.reason.startswith("the external data `w.bin` is a Git LFS pointer")
+    assert evidence.undone.hint == 'run `git lfs pull --include "w.bin"`'
 
 
 @pytest.mark.parametrize("is_fetched", [True, False])
@@ -529,10 +532,10 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
     project = new_project(SOURCE)
     planned = planned_for(project)
     planned.model.absolute.unlink()
-    made = stage.collect_evidence(project, planned, exported(planned))
+    evidence = stage.collect_evidence(project, planned, exported(planned))
 
-    assert made.subject is not None
-    assert made.subject.committed.differences == ("the file does not exist",)
+    assert evidence.subject is not None
+    assert evidence.subject.committed.differences == ("the file does not exist",)
 
 
 def test_source_beside_a_command(new_project: NewProject) -> None:
@@ -552,10 +555,10 @@ def test_source_beside_a_command(new_project: NewProject) -> None:
 def test_toolchain_state(new_project: NewProject) -> None:
     """The toolchain is compared with the lock; without a lock there is no comparison."""
     project = new_project(SOURCE)
-    found = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
+    actual = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
     locked = LockedToolchain(policy="", python="3.11", packages={"torch": "2.13.0"})
-    state = stage.compare_toolchain(project, locked, found)
+    state = stage.compare_toolchain(project, locked, actual)
 
     assert state is not None
     assert (state.place, state.drift) == (Place("onnxgate.toml", 7), {"torch": ("2.13.0", "2.15.0")})
-    assert stage.compare_toolchain(project, None, found) is None
+    assert stage.compare_toolchain(project, None, actual) is None

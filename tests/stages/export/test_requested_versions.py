@@ -64,18 +64,18 @@ def test_axes_that_are_as_asked() -> None:
     """Dynamic inputs and outputs match the request, whatever names the exporter gives their sizes."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
-    assert lost(told, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
+    assert lost(details, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
 
 
 def test_input_that_became_static() -> None:
     """Only the static input is reported, because its output follows from it."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
-    assert lost(told, facts({"x": (2, 4)}, {"y": (2, 4)})) == (
+    assert lost(details, facts({"x": (2, 4)}, {"y": (2, 4)})) == (
         LostAxis(role="input", value="x", axis=0, name="batch", size=2),
     )
 
@@ -84,9 +84,9 @@ def test_output_that_became_static() -> None:
     """An output that grows with the inputs in the source, but not in the file, is reported."""
     axis = RequestedAxis(value="x", axis=0, name="batch")
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, ReturnedLeaf(kind="none"), TENSOR))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, ReturnedLeaf(kind="none"), TENSOR))
 
-    assert lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4), "z": (2, 4)})) == (
+    assert lost(details, facts({"x": ("batch", 4)}, {"y": ("batch", 4), "z": (2, 4)})) == (
         LostAxis(role="output", value="z", axis=0, size=2, grown=3),
     )
 
@@ -95,18 +95,18 @@ def test_outputs_that_cannot_be_told_apart() -> None:
     """With a different number of outputs, positions are ambiguous; `output-dropped` reports that."""
     axis = RequestedAxis(input=0, axis=0)
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
 
-    assert lost(told, facts({"x": ("batch", 4)}, {"z": (2, 4)})) == ()
+    assert lost(details, facts({"x": ("batch", 4)}, {"z": (2, 4)})) == ()
 
 
 def test_output_asked_by_name() -> None:
     """An axis of an output can be requested by name, and is reported once."""
     axes = (RequestedAxis(value="x", axis=0, name="b"), RequestedAxis(value="y", axis=0, name="b"))
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
+    details = ExportDetails(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
 
-    assert lost(told, facts({"x": ("b", 4)}, {"y": (2, 4)})) == (
+    assert lost(details, facts({"x": ("b", 4)}, {"y": (2, 4)})) == (
         LostAxis(role="output", value="y", axis=0, name="b", size=2),
     )
 
@@ -114,9 +114,9 @@ def test_output_asked_by_name() -> None:
 @pytest.mark.parametrize(("works", "said"), [(2, 1), (None, 0)])
 def test_sizes_that_were_excluded(works: int | None, said: int) -> None:
     """A size that the source does not accept either, such as one beyond a position table, is not a lost axis."""
-    told = ExportDetails(narrow=(NarrowedAxis(input=0, axis=0, lowest=3, works=works),))
+    details = ExportDetails(narrow=(NarrowedAxis(input=0, axis=0, lowest=3, works=works),))
 
-    assert len(lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4)}))) == said
+    assert len(lost(details, facts({"x": ("batch", 4)}, {"y": ("batch", 4)}))) == said
 
 
 @pytest.mark.parametrize(
@@ -187,17 +187,17 @@ def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
 def test_two_equal_exports(new_project: NewProject) -> None:
     """Two equal exports have no differences."""
     planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned))
 
-    assert (subject(made).second.differences, subject(made).second.failure, made.undone) == ((), None, None)
+    assert (subject(evidence).second.differences, subject(evidence).second.failure, evidence.undone) == ((), None, None)
 
 
 def test_two_exports_that_differ(new_project: NewProject) -> None:
     """The differences between the two exports are recorded."""
     planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
 
-    assert subject(made).second.differences == ("output `y` is `Neg`, was `Relu`",)
+    assert subject(evidence).second.differences == ("output `y` is `Neg`, was `Relu`",)
 
 
 @pytest.mark.parametrize(
@@ -210,9 +210,9 @@ def test_two_exports_that_differ(new_project: NewProject) -> None:
 def test_second_export_that_fails(new_project: NewProject, observation: Observation, failure: Failure) -> None:
     """The failure of the second export is recorded."""
     planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
-    assert subject(made).second.failure == failure
+    assert subject(evidence).second.failure == failure
 
 
 @pytest.mark.parametrize(
@@ -221,20 +221,20 @@ def test_second_export_that_fails(new_project: NewProject, observation: Observat
 def test_second_export_that_never_was(new_project: NewProject, observation: Observation) -> None:
     """If the second export did not finish, stability is not checked."""
     planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
-    assert made.undone is not None
-    assert made.undone.reason.startswith("export stability could not be checked: ")
-    assert (subject(made).second.differences, subject(made).second.failure) == ((), None)
+    assert evidence.undone is not None
+    assert evidence.undone.reason.startswith("export stability could not be checked: ")
+    assert (subject(evidence).second.differences, subject(evidence).second.failure) == ((), None)
 
 
 def test_first_export_that_fails(new_project: NewProject) -> None:
     """If the first export fails, the second one is ignored."""
     planned = twice(new_project(SOURCE))
     first = Refused(failure=Failure(type="OSError", text="no"))
-    made = stage.collect_evidence(new_project_of(planned), planned, first, again(planned, op="Neg"))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, first, again(planned, op="Neg"))
 
-    assert (subject(made).failure, subject(made).second.differences) == (first.failure, ())
+    assert (subject(evidence).failure, subject(evidence).second.differences) == (first.failure, ())
 
 
 def test_command_is_run_twice(new_project: NewProject) -> None:

@@ -209,12 +209,21 @@ def test_what_rules_are_told(tmp_path: Path) -> None:
     """The evidence contains the node, its operator, the value, the case, and the distances before and after it."""
     first = found(tmp_path, wrong("tanh"))
     assert first is not None
-    said = create_first_difference(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
+    first_difference = create_first_difference(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
 
-    assert (said.node, said.operator, said.output, said.case, said.detail) == ("tanh", "Tanh", "d", "one", "")
-    assert said.place is None
-    assert (said.value, said.share) == (pytest.approx(0.01, rel=0.05), pytest.approx(0.01, rel=0.05))
-    assert 0 < said.before_share < 1e-5
+    assert (
+        first_difference.node,
+        first_difference.operator,
+        first_difference.output,
+        first_difference.case,
+        first_difference.detail,
+    ) == ("tanh", "Tanh", "d", "one", "")
+    assert first_difference.place is None
+    assert (first_difference.value, first_difference.share) == (
+        pytest.approx(0.01, rel=0.05),
+        pytest.approx(0.01, rel=0.05),
+    )
+    assert 0 < first_difference.before_share < 1e-5
 
 
 def test_the_source_line_of_the_node(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def test_rounding_passes(noise: float, agrees: bool) -> None:
 
 def test_noise_over_all_elements_is_found() -> None:
     """Noise can exceed the limit overall although each element is within its bound."""
-    found = held(0.0075, scale=0.6)
+    actual = held(0.0075, scale=0.6)
 
-    assert (False, "sqnr_db", 45.0, "type") == (found.agrees, found.metric, found.bound, found.bound_from)
-    assert 40 < found.value < 45
+    assert (False, "sqnr_db", 45.0, "type") == (actual.agrees, actual.metric, actual.bound, actual.bound_from)
+    assert 40 < actual.value < 45
 
 
 def test_what_cancels_may_be_noisy() -> None:

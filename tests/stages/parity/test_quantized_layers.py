@@ -43,9 +43,9 @@ def pairs(text: str) -> tuple[TensorPair, ...]:
 
 def test_values_that_are_quantized_and_back() -> None:
     """Inputs, weights and outputs are paired with their values before quantization, and fused activations are found."""
-    found = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
+    actual = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
 
-    assert found == {
+    assert actual == {
         "x": ("input", "x", "xd", ""),
         "w": ("weight", "", "wd", ""),
         "r": ("output", "r", "rd", "Relu"),
@@ -55,9 +55,9 @@ def test_values_that_are_quantized_and_back() -> None:
 
 def test_quantized_operators() -> None:
     """Quantized values are converted with the node's scale; other values are paired by name."""
-    found = {each.tensor: (each.after, each.scale, each.zero) for each in pairs(OPERATORS)}
+    actual = {each.tensor: (each.after, each.scale, each.zero) for each in pairs(OPERATORS)}
 
-    assert found == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
+    assert actual == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
 
 
 def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> list[tuple[str, str, float]]:

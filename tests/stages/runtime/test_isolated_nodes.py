@@ -70,12 +70,12 @@ def refusing(
     refusals = tuple(
         LevelRefusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
     )
-    found = tuple(
+    actual = tuple(
         NodeProblem(kind.first, SupportGap(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]
         for kind in collect_node_kinds(VIEW)
         if kind.operation.name in misses
     )
-    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found).refused, in_full)
+    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=actual).refused, in_full)
 
 
 def judged(
@@ -95,12 +95,12 @@ def names(kinds: Sequence[NodeKind]) -> list[str]:
 
 def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedModel) -> None:
     """Both the node that the model fails at and nodes after it are confirmed."""
-    found = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
+    findings = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
 
     assert {
         "Det": ("refused", ("all",), "missing-kernel"),
         "Conv": ("refused", (), "missing-kernel"),
-    } == found
+    } == findings
 
 
 def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: ExecutedModel) -> None:
@@ -122,10 +122,10 @@ def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: Exe
 def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
     """An explanation of one level's refusal does not explain the other level's."""
     seen = {"Det": said(NO_DET), "Conv": LOADS}
-    found = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
+    findings = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
 
-    assert ("refused", ("all",), "missing-kernel") == found["Det"]
-    assert "unknown" == found["Conv"][0]
+    assert ("refused", ("all",), "missing-kernel") == findings["Det"]
+    assert "unknown" == findings["Conv"][0]
 
 
 def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedModel) -> None:
@@ -146,8 +146,8 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
         "g (double[2, 2] x, float[2, 2] y) => (double d, float e) { d = Det (x) e = Det (y) }"
     )
     first, second = collect_node_kinds(ModelView(two))
-    found = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
-    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,)).refused
+    actual = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
+    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(actual,)).refused
     each = RefusingRuntime(refusing(NO_DET).refusals, prediction, in_full=True)
     place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(two), tmp_path, tmp_path)
 
@@ -165,12 +165,12 @@ def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
     )
     kinds = collect_node_kinds(ModelView(nested))
     place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(nested), tmp_path, tmp_path)
-    found = isolated_nodes.evaluate_isolated_nodes(
+    actual = isolated_nodes.evaluate_isolated_nodes(
         refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place
     )
 
     assert ["Det", "If"] == [kind.operation.name for kind in kinds]
-    assert ["Det"] == [each.operator for each in found]
+    assert ["Det"] == [each.operator for each in actual]
 
 
 def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:

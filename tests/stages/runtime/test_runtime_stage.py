@@ -206,14 +206,14 @@ def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None
 def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
     """An output is blank only if it is entirely NaN both here and in the source."""
     blank, half = np.full((1, 2), np.nan, np.float32), np.array([[np.nan, 1.0]], np.float32)
-    found = []
+    actual = []
     for ours, theirs in ((blank, blank), (blank, half), (half, blank)):
         eager = {case(1).name: saved(tmp_path, theirs, FINE)}
         jobs = [ran(NEW, "all", done(saved(tmp_path, ours, FINE)), cases=(case(1),))]
         (runs,), _ = collect_evidence(run_model(tmp_path), jobs, eager, {})
-        found.append(runs.attempts[0].outputs.blank)
+        actual.append(runs.attempts[0].outputs.blank)
 
-    assert found == [("y",), (), ()]
+    assert actual == [("y",), (), ()]
 
 
 def test_source_that_fails_on_a_case(tmp_path: Path) -> None:

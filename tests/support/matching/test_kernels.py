@@ -54,10 +54,10 @@ def test_all_misses_at_once() -> None:
         "a = Add (x, x) b = Conv (d, w) c = NotAnOp (f) e = Relu <speed: int = 3> (f) u = Upsample (f, f)",
     )
 
-    found = prediction(model, "1.20.1").found
+    actual = prediction(model, "1.20.1").found
 
     expected = ["missing-kernel", "missing-kernel", "unknown-operator", "attribute-unsupported", "deprecated-operator"]
-    assert expected == [each.miss.rule for each in found if each.miss]
+    assert expected == [each.miss.rule for each in actual if each.miss]
 
 
 def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
@@ -66,11 +66,11 @@ def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
     known = limits.get_limits("1.31.1")
     assert known is not None
 
-    found = predict(
+    actual = predict(
         infer_model_types(ModelView(onnx.parser.parse_model(model))), operators.get_implementation("1.17.3"), known
     )
 
-    assert found.verdict == "loads"  # with the limits of 1.31.1
+    assert actual.verdict == "loads"  # with the limits of 1.31.1
 
 
 def test_domains() -> None:
@@ -98,9 +98,11 @@ def test_functions_import_all_that_they_use(imports: str, body: str, domain: str
         <domain: "my", opset_import: ["" : 18]> Call (a) => (b) {{ {body} }}
         <domain: "my", opset_import: ["" : 18]> Other (a) => (b) {{ b = Neg (a) }}"""
 
-    found = prediction(text, "1.31.1").found
+    actual = prediction(text, "1.31.1").found
 
-    assert [(each.miss.rule, each.node.operation.domain) for each in found if each.miss] == [("unknown-domain", domain)]
+    assert [(each.miss.rule, each.node.operation.domain) for each in actual if each.miss] == [
+        ("unknown-domain", domain)
+    ]
 
 
 def test_what_depends_on_the_machine_is_unknown() -> None:
@@ -125,10 +127,10 @@ def test_an_unknown_type_is_told_only_where_it_matters() -> None:
     header = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
     behind = header + " g (float[N] x) => (float[N] y) {{ u = acme.Do (x) y = {} }}"
 
-    found = prediction(behind.format("Softplus (u)"), "1.20.1").found
+    actual = prediction(behind.format("Softplus (u)"), "1.20.1").found
 
-    assert [bool(each.miss) for each in found] == [True, False]
-    assert "input 1" in found[1].unknown
+    assert [bool(each.miss) for each in actual] == [True, False]
+    assert "input 1" in actual[1].unknown
     assert len(prediction(behind.format("Cast <to: int = 1> (u)"), "1.20.1").found) == 1
 
 
