@@ -54,7 +54,7 @@ def main() -> int:
         every = (*cases, *([sample] if sample else []))
         ran = [each for one in runtimes for each in _run(project, lock, model, one, every, Path(scratch), host)]
         comparisons, undone = stage.collect_evidence(_subject(model, reading, lock), ran, eager, ())
-    return _say(ran, comparisons, [each.reason for each in undone])
+    return _say(ran, comparisons, [entry.reason for entry in undone])
 
 
 def _arguments() -> argparse.Namespace:
@@ -106,7 +106,7 @@ def _eager(
 
 def _runtimes(project: Project, lock: Lock, model: SelectedModel, releases: list[str]) -> list[PlannedRuntime]:
     (planned,) = plan_models(project, lock, [model])
-    return [each for each in planned.runtimes if not releases or each.runtime.release in releases]
+    return [runtime for runtime in planned.runtimes if not releases or runtime.runtime.release in releases]
 
 
 def _run(

@@ -42,7 +42,7 @@ class Walk:
 
     def files(self) -> list[Path]:
         """Return the files in the models' folder, without links."""
-        return sorted(each for each in self.folder.iterdir() if each.is_file() and not each.is_symlink())
+        return sorted(path for path in self.folder.iterdir() if path.is_file() and not path.is_symlink())
 
     def step(self) -> str:
         """Make a change, and return its description."""

@@ -52,7 +52,7 @@ class Comparison:
 
     def number(self, kind: Kind) -> int:
         """Return the number of disagreements of a kind."""
-        return sum(each.kind == kind for each in self.disagreements)
+        return sum(disagreement.kind == kind for disagreement in self.disagreements)
 
 
 def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], texts: Mapping[str, str]) -> Comparison:

@@ -58,8 +58,8 @@ def half_without_a_late_file(ground: Ground) -> Iterator[Seen]:
     """There is no finding about a model."""
 
     def remove(slot: Path) -> None:
-        for each in (packages(slot) / "numpy" / "lib").glob("*format*"):
-            each.unlink()
+        for path in (packages(slot) / "numpy" / "lib").glob("*format*"):
+            path.unlink()
         shutil.rmtree(packages(slot) / "numpy" / "lib" / "__pycache__", ignore_errors=True)
 
     yield from harmed(ground, remove, expected=(0, 3))
@@ -70,8 +70,8 @@ def half_a_library(ground: Ground) -> Iterator[Seen]:
     """There is no finding about a model."""
 
     def truncate(slot: Path) -> None:
-        for each in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
-            os.truncate(each, each.stat().st_size // 2)
+        for path in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
+            os.truncate(path, path.stat().st_size // 2)
 
     yield from harmed(ground, truncate, expected=(0, 3))
 
@@ -81,8 +81,8 @@ def an_empty_library(ground: Ground) -> Iterator[Seen]:
     """There is no finding about a model."""
 
     def empty(slot: Path) -> None:
-        for each in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
-            os.truncate(each, 0)
+        for path in (packages(slot) / "onnxruntime" / "capi").glob("*.so*"):
+            os.truncate(path, 0)
 
     yield from harmed(ground, empty, expected=(0, 3))
 
@@ -122,8 +122,8 @@ def interpreter_exchanged(ground: Ground) -> Iterator[Seen]:
     """As after a system upgrade, the interpreter no longer finds its packages."""
 
     def exchange(slot: Path) -> None:
-        actual = sorted(attempt(slot).glob("lib/python*"))[0]
-        actual.rename(actual.with_name("python3.99"))
+        library_folder = sorted(attempt(slot).glob("lib/python*"))[0]
+        library_folder.rename(library_folder.with_name("python3.99"))
 
     yield from harmed(ground, exchange, expected=(0, 3))
 

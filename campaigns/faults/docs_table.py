@@ -52,7 +52,7 @@ def row(fault: Fault, seen: Sequence[Seen], wrong: Sequence[str], ground: Ground
 def text(row: Row) -> str:
     """Return a row as terminal text."""
     state = f"skipped: {row.skipped}" if row.skipped else f"{_statuses(row)} ({row.runs} runs): {row.says}"
-    return "\n".join([f"{row.fault.name}: {state}", *(f"    WRONG {each}" for each in row.wrong)])
+    return "\n".join([f"{row.fault.name}: {state}", *(f"    WRONG {problem}" for problem in row.wrong)])
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -68,17 +68,17 @@ def renewed(old: str, new: str) -> str:
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    for group in dict.fromkeys(each.fault.group for each in rows):
+    for group in dict.fromkeys(row.fault.group for row in rows):
         yield from (f"## {group[:1].upper()}{group[1:]}", "", "| fault | status |", "|---|---|")
-        for each in rows:
-            if each.fault.group == group:
-                status = "not run" if each.skipped else _statuses(each)
-                yield f"| {_cell(each.fault.what)} <!-- {each.fault.name} --> | {status} |"
+        for row in rows:
+            if row.fault.group == group:
+                status = "not run" if row.skipped else _statuses(row)
+                yield f"| {_cell(row.fault.what)} <!-- {row.fault.name} --> | {status} |"
         yield ""
 
 
 def _statuses(row: Row) -> str:
-    return ", ".join("killed" if each < 0 else str(each) for each in row.statuses)
+    return ", ".join("killed" if status < 0 else str(status) for status in row.statuses)
 
 
 def _cell(words: str) -> str:

@@ -98,9 +98,9 @@ def git_index_damaged(ground: Ground) -> Iterator[Seen]:
 @fault("git", "objects are missing or damaged")
 def git_objects_damaged(ground: Ground) -> Iterator[Seen]:
     """A baseline that cannot be read causes an error."""
-    for each in (ground.project / ".git" / "objects").glob("??/*"):
-        each.chmod(0o644)
-        each.write_bytes(b"")
+    for path in (ground.project / ".git" / "objects").glob("??/*"):
+        path.chmod(0o644)
+        path.write_bytes(b"")
     yield ground.check("--static", expected=(0,))
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False)
 

@@ -43,7 +43,7 @@ class Seen:
 
 def wrongs(seen: Seen) -> list[str]:
     """Return all violated invariants; empty if the fault was handled."""
-    return [f"{seen.about}: {each}" if seen.about else each for each in _wrongs(seen)]
+    return [f"{seen.about}: {problem}" if seen.about else problem for problem in _wrongs(seen)]
 
 
 def _wrongs(seen: Seen) -> Iterator[str]:
@@ -89,10 +89,10 @@ def _of_the_report(report: Mapping[str, Any], seen: Seen) -> Iterator[str]:
         yield f"the report says {report['exit']}, the status is {seen.status}"
     if report["verdict"] == "undecided" and not report["undecided"]:
         yield "undecided, and nothing is"
-    if silent := [each for each in report["undecided"] if not each["reason"].strip()]:
+    if silent := [entry for entry in report["undecided"] if not entry["reason"].strip()]:
         yield f"{len(silent)} undecided without a reason"
-    missed = {(each["model"], each["runtime"]) for each in report["cells"] if each["state"] == "undecided"}
-    told = {(each["model"], each["runtime"]) for each in report["undecided"]}
+    missed = {(cell["model"], cell["runtime"]) for cell in report["cells"] if cell["state"] == "undecided"}
+    told = {(entry["model"], entry["runtime"]) for entry in report["undecided"]}
     models = {model for model, runtime in told if not runtime}
     if lost := sorted(each for each in missed - told if each[0] not in models):
         yield f"undecided without a word: {lost}"

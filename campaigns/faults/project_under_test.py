@@ -182,13 +182,13 @@ class Ground:
             folder.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for each in sorted((self.shared / "environments").iterdir()):
-            if each.name.endswith(".lock") or not (each / "ready.json").exists():
+        for path in sorted((self.shared / "environments").iterdir()):
+            if path.name.endswith(".lock") or not (path / "ready.json").exists():
                 continue
-            if copied and each.name.startswith(copied):
-                shutil.copytree(each, folder / each.name, symlinks=True)
+            if copied and path.name.startswith(copied):
+                shutil.copytree(path, folder / path.name, symlinks=True)
             else:
-                (folder / each.name).symlink_to(each)
+                (folder / path.name).symlink_to(path)
         return folder
 
 
@@ -228,13 +228,13 @@ def _text(path: Path) -> str | None:
 
 def _names(folder: Path) -> Iterator[str]:
     with contextlib.suppress(OSError):
-        yield from (each.name for each in folder.iterdir())
+        yield from (path.name for path in folder.iterdir())
 
 
 def _beside(project: Path) -> Iterator[str]:
     """Yield all files of the user, except those of git."""
     for here, folders, names in os.walk(project):
-        folders[:] = [each for each in folders if each != ".git"]
+        folders[:] = [folder for folder in folders if folder != ".git"]
         yield from (str(Path(here, name).relative_to(project)) for name in names)
 
 

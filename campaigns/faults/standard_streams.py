@@ -14,8 +14,8 @@ def without(*descriptors: int) -> Callable[[], None]:
     """Return a setup function that closes streams in the child process."""
 
     def close() -> None:
-        for each in descriptors:
-            os.close(each)
+        for descriptor in descriptors:
+            os.close(descriptor)
 
     return close
 

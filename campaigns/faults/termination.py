@@ -23,7 +23,7 @@ SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
 def moments(ground: Ground, took_s: float, many: int, few: int) -> list[float]:
     """Return the moments in seconds after the start."""
     count = many if ground.thorough else few
-    return [took_s * 1.05 * each / max(1, count - 1) for each in range(count)]
+    return [took_s * 1.05 * index / max(1, count - 1) for index in range(count)]
 
 
 def after(wait_s: float, *numbers: signal.Signals, group: bool = False) -> During:
@@ -62,7 +62,7 @@ def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
 
 def bounded(ground: Ground, seen: Seen) -> Seen:
     """Require that nothing from killed runs is left."""
-    left = tuple(each.name for each in ground.temporary.iterdir())
+    left = tuple(path.name for path in ground.temporary.iterdir())
     return replace(seen, scratch=left)
 
 
@@ -92,9 +92,9 @@ def killed_lock(ground: Ground) -> Iterator[Seen]:
             *arguments, expected=(-9, 0), during=killed, killed=True, locks=(new,), about=f"after {wait_s:.2f} s"
         )
     ground.lock.write_text(old)
-    files = {each.name for each in ground.project.iterdir()}
+    files = {path.name for path in ground.project.iterdir()}
     seen = bounded(ground, ground.run("lock", "--offline", expected=(0,), locks=(new,), about="the last"))
-    stray = {each.name for each in ground.project.iterdir()} - {"models", "onnxgate.toml", "onnxgate.lock", ".git"}
+    stray = {path.name for path in ground.project.iterdir()} - {"models", "onnxgate.toml", "onnxgate.lock", ".git"}
     assert files
     yield replace(seen, strays=tuple(sorted(stray)))
 
@@ -115,7 +115,7 @@ def killed_export(ground: Ground) -> Iterator[Seen]:
         yield seen if model.read_bytes() in (old, new) else replace(seen, unread=("models/small.onnx",))
     model.write_bytes(old)
     seen = bounded(ground, ground.run("export", expected=(0,), about="the last"))
-    yield replace(seen, strays=tuple(each.name for each in model.parent.iterdir() if each != model))
+    yield replace(seen, strays=tuple(path.name for path in model.parent.iterdir() if path != model))
 
 
 @fault("killed", "while an environment is created")

@@ -151,8 +151,8 @@ def _checkable(subject: Subject) -> object:
 
 def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
-    actual = [node_context.find_node(subject.view, name) for name in names]
-    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in actual if node]
+    results = [node_context.find_node(subject.view, name) for name in names]
+    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in results if node]
     passed = find_passthroughs(subject.proto)
     return placed, passed, validity.find_leaked_paths(subject.view), validity.explain_unchecked(subject.view)
 
@@ -165,12 +165,12 @@ def _quantization(subject: Subject) -> object:
 def _prediction(subject: Subject) -> object:
     prepared = infer_model_types(subject.view)
     known = operators.list_known_releases()
-    actual = []
+    results = []
     for name in (known[0], known[len(known) // 2], known[-1]):
         limits = get_limits(name)
         assert limits is not None
-        actual.append(predict(prepared, operators.get_implementation(name), limits))
-    return actual
+        results.append(predict(prepared, operators.get_implementation(name), limits))
+    return results
 
 
 @functools.cache

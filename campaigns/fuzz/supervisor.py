@@ -33,7 +33,7 @@ _FINISHED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovery:
     """A failure and the input that caused it."""
 
     index: int
@@ -46,8 +46,8 @@ class Result:
     """Result of a run."""
 
     inputs: Counter[str] = field(default_factory=Counter)  # by kind
-    found: list[Found] = field(default_factory=list)
-    foreign: list[Found] = field(
+    found: list[Discovery] = field(default_factory=list)
+    foreign: list[Discovery] = field(
         default_factory=list
     )  # crashed in onnx's C++ code, which `check` runs in child processes
     seconds: float = 0.0
@@ -203,15 +203,15 @@ class _Lane:
         crashed = (
             what != "hangs" and "/onnx/" in where
         )  # a hang there counts as a failure of onnxgate, which need not call it
-        actual = self._result.foreign if crashed else self._result.found
-        actual.append(Found(index, kind, Find(name, what, where)))
+        finds = self._result.foreign if crashed else self._result.found
+        finds.append(Discovery(index, kind, Find(name, what, where)))
         self._next = index + self._run.jobs
 
     def _gather(self) -> None:
         for line in self._log.read_text().splitlines():
             match json.loads(line):
                 case [index, kind, reader, what, detail]:
-                    self._result.found.append(Found(index, kind, Find(reader, what, detail)))
+                    self._result.found.append(Discovery(index, kind, Find(reader, what, detail)))
                 case [index, kind, seconds]:
                     self._result.inputs[kind] += 1
                     self._result.slowest = max(self._result.slowest, (seconds, index, kind))

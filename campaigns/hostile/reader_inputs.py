@@ -143,7 +143,7 @@ def _report(data: bytes, folder: Path) -> None:
 def _shards() -> tuple[bytes, bytes]:
     """Return the sample as two shards of one check, the first without findings."""
     report = msgspec.json.decode((ROOT / "fixtures/reports/sample.json").read_bytes(), type=Report)
-    paths = tuple(sorted(each.path for each in report.models))
+    paths = tuple(sorted(model.path for model in report.models))
     division = tuple(1 + index % 2 for index in range(len(paths)))
     shards = []
     for index in (1, 2):
@@ -151,8 +151,8 @@ def _shards() -> tuple[bytes, bytes]:
         part = msgspec.structs.replace(
             report,
             onnxgate=__version__,
-            models=tuple(sorted((each for each in report.models if each.path in own), key=lambda each: each.path)),
-            cells=tuple(each for each in report.cells if each.model in own),
+            models=tuple(sorted((model for model in report.models if model.path in own), key=lambda each: each.path)),
+            cells=tuple(cell for cell in report.cells if cell.model in own),
             findings=(),
             undecided=(),
             skipped=(),
@@ -321,7 +321,7 @@ def _tensors() -> tuple[bytes, ...]:
         TensorProto(name="x", data_type=99, dims=[1]),
         outside,
     )
-    return tuple(each.SerializeToString() for each in tensors)
+    return tuple(tensor.SerializeToString() for tensor in tensors)
 
 
 def _tensor(data: bytes, folder: Path) -> None:
@@ -334,7 +334,7 @@ def _tensor(data: bytes, folder: Path) -> None:
 def _costs(data: bytes, folder: Path) -> None:
     _written(folder, "a" * 64, data)
     costs = plan.load_costs(folder, "a" * 64)
-    assert all(0 <= each <= plan.MAX_COST_S for each in costs.values())
+    assert all(0 <= cost <= plan.MAX_COST_S for cost in costs.values())
 
 
 def _shard(data: bytes, folder: Path) -> None:

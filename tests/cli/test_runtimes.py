@@ -57,7 +57,7 @@ def states(capsys: pytest.CaptureFixture[str], project: Path) -> dict[str, dict[
     """Return the JSON entry of each runtime."""
     status, said = run(capsys, "list", "--output", "json", "--directory", project)
     assert status == 0
-    return {each["runtime"]: each for each in json.loads(said)["runtimes"]}
+    return {runtime["runtime"]: runtime for runtime in json.loads(said)["runtimes"]}
 
 
 @pytest.mark.index
@@ -78,7 +78,7 @@ def test_what_was_prepared_is_ready(
 
 def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
     """An environment that is not ready has a reason or a hint."""
-    (broken,) = (each for each in folders(project, own_cache) if "1.18.1" in each.name)
+    (broken,) = (folder for folder in folders(project, own_cache) if "1.18.1" in folder.name)
     (broken / "attempts" / "x").mkdir(parents=True)
     lock = project / "onnxgate.lock"
     text = lock.read_text()

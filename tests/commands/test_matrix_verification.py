@@ -64,7 +64,7 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
     assert (old.runtime.python, old.runtime.packages) == ("3.9", ("numpy==1.26.4", "onnxruntime==1.8.1"))
     assert missing == Unavailable(reason="the package index has no wheels of `onnxruntime 1.17.3` for this system")
     assert isinstance(new, WorkerSpec)
-    assert [each.name for each in new.packages] == ["onnxruntime", "numpy"]
+    assert [package.name for package in new.packages] == ["onnxruntime", "numpy"]
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,8 @@ def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path
         "models/encoder.onnx: last_hidden_state",
         "models/encoder.onnx: pooled",
     ]
-    assert all(0 < each.noise < 1e-4 for each in noises.values())
-    assert all(each.bound >= max(8 * each.noise, 1e-6) for each in noises.values())
+    assert all(0 < noise_estimate.noise < 1e-4 for noise_estimate in noises.values())
+    assert all(noise_estimate.bound >= max(8 * noise_estimate.noise, 1e-6) for noise_estimate in noises.values())
 
 
 def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
 
 def rules(found: Preview) -> list[str]:
     """Return the rules of the findings that the upgrade resolves."""
-    return [each.rule for each in found.repairs]
+    return [repair.rule for repair in found.repairs]
 
 
 def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
     actual = previewed(tmp_path / "tried", ("1.18.1",), ("1.24.4",))
     output = upgrade_preview.format(actual).splitlines()
 
-    assert [each.state for each in actual.arrivals] == ["undecided"]
+    assert [arrival.state for arrival in actual.arrivals] == ["undecided"]
     assert (rules(actual), actual.breaks) == ([], ())
     assert output[-1].startswith("preview: no new findings, some checks were undecided; the lock was not changed")
 

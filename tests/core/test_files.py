@@ -39,7 +39,7 @@ def test_a_folder_is_removed(temporary: Path) -> None:
         Path(folder, "file").touch()
 
     assert not Path(folder).exists()
-    assert [each.name.startswith(files.PREFIX) for each in temporary.iterdir()] == [True]
+    assert [path.name.startswith(files.PREFIX) for path in temporary.iterdir()] == [True]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files that are removed are another thing there")

@@ -30,7 +30,7 @@ def judged(
 
 def marks(*hits: RuleHit) -> list[str]:
     """Return the fingerprints of the hits."""
-    return [each.fingerprint for each in assign_fingerprints(hits)]
+    return [fingerprinted.fingerprint for fingerprinted in assign_fingerprints(hits)]
 
 
 def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
@@ -90,9 +90,9 @@ def test_a_rule_that_is_off_has_none() -> None:
 def test_one_fingerprint_is_one_finding(found: list[tuple[str, int, str]]) -> None:
     """Hits with equal messages share a fingerprint, others do not, and the order of the hits does not matter."""
     hits = [judged(f"node `{kind}_{n}`", node=f"{kind}_{n}", runtime=runtime) for kind, n, runtime in found]
-    by_hit = {each.hit: each.fingerprint for each in assign_fingerprints(hits)}
+    by_hit = {fingerprinted.hit: fingerprinted.fingerprint for fingerprinted in assign_fingerprints(hits)}
     shuffled = random.Random(0).sample(hits, len(hits))
 
     assert len(set(by_hit.values())) == len({hit.message for hit in by_hit})
     assert all(len(mark) == 16 for mark in by_hit.values())
-    assert by_hit == {each.hit: each.fingerprint for each in assign_fingerprints(shuffled)}
+    assert by_hit == {fingerprinted.hit: fingerprinted.fingerprint for fingerprinted in assign_fingerprints(shuffled)}

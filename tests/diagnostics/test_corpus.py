@@ -53,7 +53,7 @@ def test_every_text_is_found_in_a_log(path: Path) -> None:
 
 def test_every_entry_has_a_text_that_matches() -> None:
     """Each pattern has a known text; an entry without a text in the corpus has an example."""
-    seen = {each["entry"] for path in FILES for each in load_cases(path).values()}
+    seen = {case["entry"] for path in FILES for case in load_cases(path).values()}
     examples = {entry.name: entry.example for entry in list_entries() if entry.name not in seen}
     matched = {name: known and known.entry.name for name, example in examples.items() for known in [classify(example)]}
 
@@ -139,7 +139,7 @@ def test_a_wrapped_text_matches() -> None:
 def test_specific_entries_match_first() -> None:
     """General entries are matched after specific ones."""
     text = "Exception during initialization: x Failed to construct locale with name:xx_YY:bad"
-    every = [each.entry.name for each in match_patterns(text, range(len(list_patterns())), len(text))]
+    every = [pattern.entry.name for pattern in match_patterns(text, range(len(list_patterns())), len(text))]
 
     assert every == ["locale-missing", "initialization-failed"]
 

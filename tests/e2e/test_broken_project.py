@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.index, pytest.mark.torch]
 
 def told(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the fields that `expected.json` contains, in its order."""
-    kept = [{key: each[key] for key in ("rule", "level", "model", "runtimes")} | _place(each) for each in findings]
+    kept = [
+        {key: finding[key] for key in ("rule", "level", "model", "runtimes")} | _place(finding) for finding in findings
+    ]
     return sorted(kept, key=lambda each: (each["model"], each["rule"]))
 
 
@@ -38,7 +40,7 @@ def test_broken(project: Callable[[str], Repository], toolchain: Path) -> None:
     assert (report["verdict"], report["undecided"], report["skipped"]) == ("fail", [], [])
     healthy = [cell["state"] for cell in report["cells"] if cell["model"] == "models/classifier.onnx"]
     assert healthy == ["pass"] * 4
-    errors = [each for each in report["findings"] if each["level"] == "error"]
+    errors = [finding for finding in report["findings"] if finding["level"] == "error"]
     cells = {(cell["model"], cell["runtime"]): cell["state"] for cell in report["cells"]}
-    concerned = {pair for pair in cells for each in errors if each["model"] == pair[0] and _concerns(each, pair[1])}
+    concerned = {pair for pair in cells for error in errors if error["model"] == pair[0] and _concerns(error, pair[1])}
     assert {cells[pair] for pair in concerned} == {"fail"}

@@ -67,7 +67,7 @@ def exported(repository: Repository, status: int) -> list[tuple[str, str, str]]:
     """Return the findings of the export stage."""
     report = repository.report("--stage", "export", status=status)
     assert (report["undecided"], report["skipped"]) == ([], [])
-    return [brief(each) for each in report["findings"]]
+    return [brief(finding) for finding in report["findings"]]
 
 
 @pytest.mark.index

@@ -52,7 +52,7 @@ def expected(index: int) -> Findings:
 
 def without(rule: str, findings: Findings) -> Findings:
     """Return the findings of other rules."""
-    return [each for each in findings if each[1] != rule]
+    return [finding for finding in findings if finding[1] != rule]
 
 
 def order(finding: tuple[str, str, str]) -> tuple[int, str, str]:
@@ -66,7 +66,7 @@ def replay(repository: Repository, findings: Findings, *arguments: str, status: 
     expected = status_of(findings) if status is None else status
     report = repository.report("--static", "--against", "HEAD^1", *arguments, status=expected)
 
-    assert [brief(each) for each in report["findings"]] == findings
+    assert [brief(finding) for finding in report["findings"]] == findings
     return report
 
 
@@ -94,7 +94,7 @@ def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
         report = replay(command.at(folder), without("weights-changed", expected(index)))
 
         assert (report["undecided"], bool(report["remarks"])) == ([], step.said in OTHER_BYTES), step.said
-        assert all("(content not fetched) (`git lfs fetch origin " in each for each in report["remarks"])
+        assert all("(content not fetched) (`git lfs fetch origin " in remark for remark in report["remarks"])
 
 
 @pytest.mark.parametrize("smudged", [True, False], ids=["smudged", "pointers"])
@@ -113,7 +113,7 @@ def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudge
         status = 3 if step.said == "newer opset" else None
         report = replay(command.at(folder), sorted(findings, key=order), "--offline", status=status)
 
-        assert [(each["stage"], each["model"]) for each in report["undecided"]] == [("lock", NET)] * (status == 3)
+        assert [(entry["stage"], entry["model"]) for entry in report["undecided"]] == [("lock", NET)] * (status == 3)
         assert bool(report["remarks"]) == (smudged and step.said != "file renamed"), step.said
 
 
@@ -173,7 +173,7 @@ def test_pull_request_of_a_fork(command: Repository, copy: Path, tmp_path: Path)
     repository = in_actions(command.at(folder), tmp_path, "refs/pull/7/merge", event, **own)
     report = repository.report("--static", status=1)
 
-    assert [brief(each) for each in report["findings"]] == expected(2)
+    assert [brief(finding) for finding in report["findings"]] == expected(2)
     assert report["against"] == {"name": "HEAD^1", "commit": git(copy, "rev-parse", "c1")}
     assert "at `HEAD^1`" in report["findings"][0]["message"]
     assert repository.report("--static", "--against", "none")["against"] is None
@@ -187,7 +187,7 @@ def test_merge_queue(command: Repository, copy: Path, tmp_path: Path) -> None:
     event = {"action": "checks_requested", "merge_group": {"base_sha": base, "head_ref": ref}}
     report = in_actions(command.at(folder), tmp_path, ref, event).report("--static", status=1)
 
-    assert [each["rule"] for each in report["findings"]] == ["input-renamed", "input-type-changed"]
+    assert [finding["rule"] for finding in report["findings"]] == ["input-renamed", "input-type-changed"]
     assert report["against"] == {"name": base[:12], "commit": base}
 
 
@@ -200,7 +200,7 @@ def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
     report = in_actions(command.at(folder), tmp_path, "refs/heads/c6", event).report("--static", status=1)
     first = in_actions(command.at(folder), tmp_path, "refs/heads/main", event).report("--static")
 
-    assert [each["rule"] for each in report["findings"]] == ["output-removed"]
+    assert [finding["rule"] for finding in report["findings"]] == ["output-removed"]
     assert report["against"] == {"name": "origin/main", "commit": git(copy, "rev-parse", "c4")}
     assert (first["against"], first["changes"], first["remarks"]) == (
         None,

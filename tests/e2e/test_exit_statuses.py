@@ -31,8 +31,8 @@ def test_closed_before_undecided(broken: Repository) -> None:
     """A failed and an undecided model end with status 1, and both are reported."""
     report = broken.report("--offline", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [FINDING]
-    assert [each["model"] for each in report["undecided"]] == ["models/small.onnx"] * 2
+    assert [brief(finding) for finding in report["findings"]] == [FINDING]
+    assert [entry["model"] for entry in report["undecided"]] == ["models/small.onnx"] * 2
 
 
 def test_undecided(broken: Repository) -> None:
@@ -103,7 +103,7 @@ def test_fail_on(small: Repository, fail_on: str, level: str, status: int) -> No
     small.run("lock", "--offline")
     report = small.report("--static", "--fail-on", fail_on, status=status)
 
-    assert [brief(each) for each in report["findings"]] == [(level, "input-passthrough", "models/through.onnx")]
+    assert [brief(finding) for finding in report["findings"]] == [(level, "input-passthrough", "models/through.onnx")]
     assert report["verdict"] == ("fail" if status else "pass")
 
 
@@ -111,7 +111,7 @@ def test_never_failing_is_no_verdict(broken: Repository) -> None:
     """`--fail-on never` does not turn an undecided result into a pass."""
     report = broken.report("--offline", "--fail-on", "never", status=3)
 
-    assert [brief(each) for each in report["findings"]] == [FINDING]
+    assert [brief(finding) for finding in report["findings"]] == [FINDING]
     assert report["verdict"] == "undecided"
 
 
@@ -134,7 +134,7 @@ def test_unavailable_here(elsewhere: Repository) -> None:
     states = {cell["runtime"]: cell["state"] for cell in report["cells"]}
 
     assert states == {**dict.fromkeys(("onnxruntime 1.18.1", "onnxruntime 1.19.2"), "pass"), NOWHERE: "undecided"}
-    assert {each["runtime"] for each in report["undecided"]} == {NOWHERE}
+    assert {entry["runtime"] for entry in report["undecided"]} == {NOWHERE}
     assert "`onnxruntime 1.31.1` has no wheel for " in report["undecided"][0]["reason"]
     assert "set `required = false`" in report["undecided"][0]["hint"]
 
@@ -147,7 +147,7 @@ def test_not_required(elsewhere: Repository) -> None:
     output = elsewhere.run("check").out
 
     assert (report["verdict"], report["undecided"]) == ("pass", [])
-    assert {each["runtime"] for each in report["skipped"]} == {NOWHERE}
+    assert {entry["runtime"] for entry in report["skipped"]} == {NOWHERE}
     assert [cell["state"] for cell in report["cells"] if cell["runtime"] == NOWHERE] == ["skipped"]
     assert "`onnxruntime 1.31.1` has no wheel for " in output
     assert "1 skipped" in output.splitlines()[-1]
@@ -162,4 +162,4 @@ def test_a_finding_on_what_is_not_required(small: Repository) -> None:
     small.run("lock", "--offline")
     report = small.report("--static", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "ir-version-too-new", "models/small.onnx")]
+    assert [brief(finding) for finding in report["findings"]] == [("error", "ir-version-too-new", "models/small.onnx")]

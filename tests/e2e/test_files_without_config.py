@@ -58,11 +58,11 @@ def test_loads_on_some(files: Repository) -> None:
     stamped(files, "model.onnx", 10, 21)
     report = files.report("model.onnx")
 
-    assert {brief(each) for each in report["findings"]} == {
+    assert {brief(finding) for finding in report["findings"]} == {
         ("note", "ir-version-too-new", "model.onnx"),
         ("note", "opset-too-new", "model.onnx"),
     }
-    assert {each["works_since"] for each in report["findings"]} == {"1.18.0"}
+    assert {finding["works_since"] for finding in report["findings"]} == {"1.18.0"}
     assert report["remarks"] == [
         f"model.onnx: loads on onnxruntime 1.18.0–{RELEASES[-1]}; "
         "1.8–1.17 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18"
@@ -74,7 +74,7 @@ def test_operators_and_types(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 14, EQUAL)
     report = files.report("model.onnx")
 
-    assert ("note", "missing-kernel", "model.onnx") in {brief(each) for each in report["findings"]}
+    assert ("note", "missing-kernel", "model.onnx") in {brief(finding) for finding in report["findings"]}
     assert report["remarks"][0].startswith("model.onnx: loads on onnxruntime 1.21.0–")
 
 
@@ -83,7 +83,7 @@ def test_loads_on_none(files: Repository) -> None:
     stamped(files, "model.onnx", 14, 18)
     report = files.report("model.onnx", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [
+    assert [brief(finding) for finding in report["findings"]] == [
         ("error", "ir-version-too-new", "model.onnx"),
         ("note", "opset-too-new", "model.onnx"),
     ]
@@ -97,7 +97,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 18, UNKNOWN)
     report = files.report("model.onnx", status=1)
 
-    assert ("error", "unknown-operator", "model.onnx") in {brief(each) for each in report["findings"]}
+    assert ("error", "unknown-operator", "model.onnx") in {brief(finding) for finding in report["findings"]}
     assert report["remarks"][0].startswith("model.onnx: does not load on onnxruntime 1.16–1.31: `Clipped` ")
     assert "; 1.14–1.15 unknown: " in report["remarks"][0]
 
@@ -155,7 +155,9 @@ def test_fixes_of_a_target(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 18, GELU)
     report = files.report("model.onnx", "--target", "onnxruntime>=1.18", status=1)
 
-    assert "export at opset 20" in {each["rule"]: each["fix"] for each in report["findings"]}["unknown-operator"]
+    assert (
+        "export at opset 20" in {finding["rule"]: finding["fix"] for finding in report["findings"]}["unknown-operator"]
+    )
 
 
 def test_fixes_need_no_config(files: Repository) -> None:
@@ -164,7 +166,7 @@ def test_fixes_need_no_config(files: Repository) -> None:
     custom = '<ir_version: 8, opset_import: ["" : 18, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Gelu(x) }'
     write(files.folder / "custom.onnx", onnx.parser.parse_model(custom))
     report = files.report("page.onnx", "custom.onnx", status=1)
-    fixes = {each["rule"]: each["fix"] for each in report["findings"] if each["level"] == "error"}
+    fixes = {finding["rule"]: finding["fix"] for finding in report["findings"] if finding["level"] == "error"}
 
     assert fixes.keys() == {"not-a-model", "unknown-domain"}
     assert all(fixes.values())
@@ -216,7 +218,7 @@ def test_one_required_release_without_kernel_data(files: Repository) -> None:
     stamped(files, "model.onnx", 7, 13)
     report = files.report("--target", "onnxruntime>=1.15.1,<1.17", "model.onnx", status=3)
 
-    assert [each["reason"] for each in report["undecided"]] == ["could not be predicted on onnxruntime 1.15.1"]
+    assert [entry["reason"] for entry in report["undecided"]] == ["could not be predicted on onnxruntime 1.15.1"]
 
 
 @pytest.mark.parametrize("content", ["", "<!DOCTYPE html>\n<html></html>\n"])
@@ -226,8 +228,8 @@ def test_a_broken_file(files: Repository, content: str) -> None:
     files.write("broken.onnx", content)
     report = files.report("good.onnx", "broken.onnx", status=1)
 
-    assert [(each["level"], each["model"]) for each in report["findings"]] == [("error", "broken.onnx")]
-    assert [each.partition(":")[0] for each in report["remarks"]] == ["good.onnx"]
+    assert [(finding["level"], finding["model"]) for finding in report["findings"]] == [("error", "broken.onnx")]
+    assert [remark.partition(":")[0] for remark in report["remarks"]] == ["good.onnx"]
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
@@ -238,8 +240,8 @@ def test_a_pointer_is_undecided(files: Repository) -> None:
     result = files.run("check", "models", status=3)
 
     assert report["verdict"] == "undecided"
-    assert [each["rule"] for each in report["findings"]] == []
-    assert [each["model"] for each in report["undecided"]] == ["models/pointer.onnx"]
+    assert [finding["rule"] for finding in report["findings"]] == []
+    assert [entry["model"] for entry in report["undecided"]] == ["models/pointer.onnx"]
     assert result.out.startswith("?     models/pointer.onnx: is a Git LFS pointer")
     assert '\n      hint: run `git lfs pull --include "models/pointer.onnx"`' in result.out
     assert last_line(result.out) == f"undecided: 1 model on {len(RELEASES)} runtimes: 1 undecided; {NOT_RUN}"
@@ -258,12 +260,12 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
     """A target is a requirement: a model that does not load on one of its releases is an error."""
     stamped(files, "model.onnx", 8, opset)
     report = files.report("--target", requirement, "model.onnx", status=status)
-    releases = {each["version"] for each in report["runtimes"]}
+    releases = {runtime["version"] for runtime in report["runtimes"]}
 
     assert releases
     assert releases < set(RELEASES)
     assert "1.31.1" not in releases
-    assert [brief(each) for each in report["findings"]] == [("error", "opset-too-new", "model.onnx")] * status
+    assert [brief(finding) for finding in report["findings"]] == [("error", "opset-too-new", "model.onnx")] * status
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, own_cache: 
     run = lacking.report(status=1)
 
     assert {("missing-kernel", (OLD, NEW))} == rules(run)
-    assert ["support data could not be cached: File exists"] == [each["reason"] for each in run["skipped"]]
+    assert ["support data could not be cached: File exists"] == [entry["reason"] for entry in run["skipped"]]
 
 
 def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> No
     speaking.run("lock", "--offline")
     actual = check(speaking, tmp_path)
     (finding,) = json.loads(actual["report.json"])["findings"]
-    outputs = {each["output"] for each in json.loads(actual["report.json"])["measured"]}
+    outputs = {measurement["output"] for measurement in json.loads(actual["report.json"])["measured"]}
 
     assert finding["node"].startswith("::error::obeyed ")
     assert outputs == {"y", SPEECH}

@@ -54,7 +54,7 @@ def relock(repository: Repository) -> None:
 
 def counted(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the findings that are not ignored."""
-    return [brief(each) for each in report["findings"] if not each["ignored"]]
+    return [brief(finding) for finding in report["findings"] if not finding["ignored"]]
 
 
 def entries(repository: Repository) -> list[Entry]:
@@ -97,8 +97,8 @@ def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> N
     assert "ignores in `onnxgate.toml`: added 240 findings" in output
     assert output.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
     assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
-    assert sum(len(each["fingerprints"]) for each in entries(old)) == 240
-    assert {each["reason"] for each in entries(old)} == {"present when the gate was adopted"}
+    assert sum(len(entry["fingerprints"]) for entry in entries(old)) == 240
+    assert {entry["reason"] for entry in entries(old)} == {"present when the gate was adopted"}
     again = old.run(*STATIC, "--write-ignores").out
     assert "ignores in `onnxgate.toml`: no changes" in again
     assert old.read("onnxgate.toml") == after
@@ -116,7 +116,7 @@ def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
     relock(adopted)
     report = adopted.report("--static", status=1)
     assert counted(report) == [("error", "unknown-operator", "models/m07.onnx")]
-    (message,) = (each["message"] for each in report["findings"] if not each["ignored"])
+    (message,) = (finding["message"] for finding in report["findings"] if not finding["ignored"])
     assert message.startswith("`Baz` does not exist in opset")
 
     write_model(adopted, "m07.onnx", before=1)
@@ -141,9 +141,11 @@ def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Rep
     write(adopted.folder / "models" / "m04.onnx", parse(head='<ir_version: 7, opset_import: ["" : 17]>\n'))
     relock(adopted)
     report = adopted.report("--static", "--fail-on", "warning")
-    notes = [each["message"] for each in report["findings"] if not each["ignored"]]
+    notes = [finding["message"] for finding in report["findings"] if not finding["ignored"]]
 
-    assert {brief(each) for each in report["findings"] if not each["ignored"]} == {("note", "ignore-unused", "")}
+    assert {brief(finding) for finding in report["findings"] if not finding["ignored"]} == {
+        ("note", "ignore-unused", "")
+    }
     entry = "the `[[ignore]]` entry of"
     assert f"{entry} `unknown-operator` for `models/m03.onnx` lists 2 findings, of which 1 no longer exists" in notes
     assert f"{entry} `missing-kernel` for `models/m04.onnx` no longer matches a finding" in notes
@@ -170,7 +172,7 @@ def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> N
     write_model(adopted, "m00.onnx", ("Foo", "Bar", "Baz"))
     relock(adopted)
     adopted.run(*STATIC, "--write-ignores", "--until", "2999-12-31")
-    added = [each for each in entries(adopted) if str(each.get("until")) == "2999-12-31"]
+    added = [entry for entry in entries(adopted) if str(entry.get("until")) == "2999-12-31"]
     assert edited in entries(adopted)
     assert [(each["rule"], len(each["fingerprints"])) for each in added] == [("unknown-operator", 1)]
 
@@ -206,7 +208,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     assert (entry["rule"], len(entry["sha256"])) == ("input-removed", 64)
 
     after = ("--static", "--fail-on", "warning", "--against", merged)
-    (note,) = [each for each in small.report(*after)["findings"] if each["rule"] == "ignore-unused"]
+    (note,) = [finding for finding in small.report(*after)["findings"] if finding["rule"] == "ignore-unused"]
     assert note["level"] == "note"
     assert note["message"].endswith("no longer matches a finding")
     assert small.report("--static", "--fail-on", "warning")["findings"] == []  # not known without a baseline
@@ -214,7 +216,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     write(small.folder / "models" / "small.onnx", CHANGED_AGAIN)
     relock(small)
     report = small.report("--static", "--against", base, status=1)
-    (done,) = [each["message"] for each in report["findings"] if each["rule"] == "ignore-unused"]
+    (done,) = [finding["message"] for finding in report["findings"] if finding["rule"] == "ignore-unused"]
     assert done.endswith("applies to a content that no model has")
     assert any(level == "error" for level, _, _ in counted(report))
     small.run("check", "--static", "--against", merged, "--write-ignores")
@@ -233,7 +235,7 @@ def test_a_snippet_accepts_its_finding(old: Repository) -> None:
     old.write("onnxgate.toml", text + match[0].replace('""', '"known"'))
     report = old.report("--static", "models/m00.onnx", status=1)
 
-    assert [each["rule"] for each in report["findings"] if each["ignored"]] == ["unknown-operator"]
+    assert [finding["rule"] for finding in report["findings"] if finding["ignored"]] == ["unknown-operator"]
     assert len(counted(report)) == 4
 
 
@@ -307,8 +309,8 @@ def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
 
     assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in result.out
     assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in result.out
-    assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
-    assert "models/m02.onnx" in {each["model"] for each in entries(old)}
+    assert not {"lfs-pointer", "not-a-model"} & {entry["rule"] for entry in entries(old)}
+    assert "models/m02.onnx" in {entry["model"] for entry in entries(old)}
 
 
 def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[str, Any]) -> None:
@@ -316,4 +318,4 @@ def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[s
     offline = old.given(**cold)
     offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
 
-    assert {each["model"] for each in entries(old)} == {"models/m00.onnx"}
+    assert {entry["model"] for entry in entries(old)} == {"models/m00.onnx"}

@@ -71,7 +71,8 @@ def test_dimensions(repository: Repository) -> None:
     """Each fault is reported with the sizes that cause it; data-dependent sizes and random noise are not faults."""
     report = repository.report("--stage", "runtime,parity", status=1)
     findings = {
-        each["model"]: (each["rule"], re.split(r" \(onnxruntime|; ", each["message"])[0]) for each in report["findings"]
+        finding["model"]: (finding["rule"], re.split(r" \(onnxruntime|; ", finding["message"])[0])
+        for finding in report["findings"]
     }
 
     assert findings == {

@@ -28,7 +28,9 @@ MISSES = (
 
 def said(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
     """Return the rule, node, runtimes and confirmation of each finding."""
-    findings = [(each["rule"], each["node"], each["runtimes"], each["confirmed"]) for each in report["findings"]]
+    findings = [
+        (finding["rule"], finding["node"], finding["runtimes"], finding["confirmed"]) for finding in report["findings"]
+    ]
     return sorted(findings)
 
 
@@ -64,7 +66,7 @@ def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Reposi
         ("missing-kernel", "mul", BOTH, True),
         ("prediction-contradicted", "fine", BOTH, False),
     ] == said(report)
-    (message,) = [each["message"] for each in report["findings"] if each["rule"] == "prediction-contradicted"]
+    (message,) = [finding["message"] for finding in report["findings"] if finding["rule"] == "prediction-contradicted"]
     assert message.startswith("`Abs` loads alone, although `missing-kernel` predicted that it would not: node `fine`")
 
 

@@ -91,14 +91,16 @@ def test_wheels_for_every_platform(command: Repository, tmp_path: Path) -> None:
     repository = command.at(tmp_path / "one")
     make(repository, NAMES[:1], 1_000_000_000)
     repository.run("lock")
-    wheels = {each["name"]: [wheel["file"] for wheel in each["wheels"]] for each in read_lock(repository)["packages"]}
+    wheels = {
+        package["name"]: [wheel["file"] for wheel in package["wheels"]] for package in read_lock(repository)["packages"]
+    }
 
     assert set(wheels) == {"numpy", "onnxruntime"}
-    assert [(name, each) for name in wheels for each in PLATFORMS if not _has(wheels[name], each)] == []
+    assert [(name, platform) for name in wheels for platform in PLATFORMS if not _has(wheels[name], platform)] == []
 
 
 def _has(wheels: Iterable[str], platform: str) -> bool:
-    return any(re.search(platform, each) for each in wheels)
+    return any(re.search(platform, wheel) for wheel in wheels)
 
 
 @pytest.mark.parametrize("arguments", [("--offline",), ()], ids=["asked to be offline", "no index"])

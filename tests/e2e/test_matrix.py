@@ -36,7 +36,7 @@ def matrix(repository: Repository, *arguments: str, status: int = 0) -> dict[str
 
 def by_release(model: dict[str, Any], field: str = "predicted") -> dict[str, str]:
     """Return one field of a model's entries, by release."""
-    return {each["runtime"].removeprefix("onnxruntime "): each[field] for each in model["runtimes"]}
+    return {runtime["runtime"].removeprefix("onnxruntime "): runtime[field] for runtime in model["runtimes"]}
 
 
 def test_every_known_release(files: Repository) -> None:
@@ -87,7 +87,7 @@ def test_kernels_and_patches_are_told_apart(files: Repository) -> None:
         "1.16.2": "loads",
         "1.16.3": "loads",
     }
-    assert {(each["rule"], each["node"]) for each in quantized["runtimes"][0]["reasons"]} == {
+    assert {(reason["rule"], reason["node"]) for reason in quantized["runtimes"][0]["reasons"]} == {
         ("unknown-operator", "product")
     }
 
@@ -167,7 +167,7 @@ def test_a_file_that_is_not_a_model(files: Repository) -> None:
     broken, good = matrix(files, "broken.onnx", "good.onnx", status=1)["models"]
 
     assert set(by_release(broken).values()) == {"refused"}
-    assert {each["rule"] for entry in broken["runtimes"] for each in entry["reasons"]} == {"not-a-model"}
+    assert {reason["rule"] for entry in broken["runtimes"] for reason in entry["reasons"]} == {"not-a-model"}
     assert by_release(good)["1.31.1"] == "loads"
 
 
@@ -189,7 +189,7 @@ def test_a_model_that_is_not_valid(files: Repository) -> None:
     [model] = matrix(files, "model.onnx", "--target", "onnxruntime>=1.16", status=3)["models"]
 
     assert set(by_release(model).values()) == {"unknown"}
-    assert {(each["rule"], each["node"]) for entry in model["runtimes"] for each in entry["reasons"]} == {
+    assert {(reason["rule"], reason["node"]) for entry in model["runtimes"] for reason in entry["reasons"]} == {
         ("invalid-model", "twin")
     }
 
@@ -205,8 +205,8 @@ def test_the_order_of_reasons(files: Repository) -> None:
     files.write("weights.bin", POINTER)
     data, versions = matrix(files, "data.onnx", "versions.onnx", "--target", "onnxruntime==1.31.1", status=1)["models"]
 
-    assert [each["rule"] for each in data["runtimes"][0]["reasons"]] == ["invalid-model", "external-data-corrupt"]
-    assert [each["rule"] for each in versions["runtimes"][0]["reasons"]] == [
+    assert [reason["rule"] for reason in data["runtimes"][0]["reasons"]] == ["invalid-model", "external-data-corrupt"]
+    assert [reason["rule"] for reason in versions["runtimes"][0]["reasons"]] == [
         *("opset-too-new", "opset-experimental", "unknown-operator")
     ]
 
@@ -243,7 +243,7 @@ def test_folders_and_files(files: Repository) -> None:
     stamped(files, "some/a.onnx", 8, 18)
     stamped(files, "c.onnx", 8, 18)
 
-    assert [each["path"] for each in matrix(files, "some", "c.onnx")["models"]] == [
+    assert [model["path"] for model in matrix(files, "some", "c.onnx")["models"]] == [
         *("some/a.onnx", "some/deep/b.onnx", "c.onnx")
     ]
 
@@ -253,15 +253,17 @@ def test_hidden_folders_are_not_entered(files: Repository) -> None:
     stamped(files, "some/.venv/lib/a.onnx", 8, 18)
     stamped(files, "some/b.onnx", 8, 18)
 
-    assert [each["path"] for each in matrix(files, "some")["models"]] == ["some/b.onnx"]
-    assert [each["path"] for each in matrix(files, "some/.venv")["models"]] == ["some/.venv/lib/a.onnx"]
+    assert [model["path"] for model in matrix(files, "some")["models"]] == ["some/b.onnx"]
+    assert [model["path"] for model in matrix(files, "some/.venv")["models"]] == ["some/.venv/lib/a.onnx"]
 
 
 def test_a_model_named_twice(files: Repository) -> None:
     """A model that is selected by its folder and by its path is listed once."""
     stamped(files, "some/a.onnx", 8, 18)
 
-    assert [each["path"] for each in matrix(files, "some", "some/a.onnx", "./some/a.onnx")["models"]] == ["some/a.onnx"]
+    assert [model["path"] for model in matrix(files, "some", "some/a.onnx", "./some/a.onnx")["models"]] == [
+        "some/a.onnx"
+    ]
 
 
 def test_no_config_is_read(files: Repository) -> None:
@@ -333,7 +335,7 @@ def test_verified(command: Repository, tmp_path: Path) -> None:
     assert {release for release, what in seen[1].items() if what == "loads"} == {"1.18.0", "1.18.1"}
     assert {release for release, what in seen[2].items() if what == "refused"} == {"1.16.1"}
     assert "MatMulNBits" in by_release(output["models"][2], "error")["1.16.1"]
-    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 @pytest.mark.index

@@ -24,7 +24,7 @@ def test_a_release_without_data(lacking: Repository) -> None:
     """The state of the cell is `not predicted` for a release without support data."""
     report = lacking.report("--static")
 
-    assert {each["runtime"]: each["state"] for each in report["cells"]} == {OLD: "predicted", NEW: "not predicted"}
+    assert {cell["runtime"]: cell["state"] for cell in report["cells"]} == {OLD: "predicted", NEW: "not predicted"}
 
 
 def test_in_words(lacking: Repository) -> None:

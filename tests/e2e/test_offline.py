@@ -24,9 +24,9 @@ def test_quickstart_is_undecided(project: Callable[[str], Repository], cold: Var
     cells = {(cell["model"], cell["runtime"]) for cell in report["cells"]}
 
     assert (report["verdict"], report["findings"], len(cells)) == ("undecided", [], 16)
-    assert {(each["model"], each["runtime"]) for each in report["undecided"]} == cells
-    assert {each["stage"] for each in report["undecided"]} == {"runtime"}
-    assert [each for each in report["undecided"] if REFUSED not in each["reason"]] == []
+    assert {(entry["model"], entry["runtime"]) for entry in report["undecided"]} == cells
+    assert {entry["stage"] for entry in report["undecided"]} == {"runtime"}
+    assert [entry for entry in report["undecided"] if REFUSED not in entry["reason"]] == []
     assert {cell["state"] for cell in report["cells"]} == {"undecided"}
 
 
@@ -36,8 +36,8 @@ def test_a_static_error_closes_the_gate(small: Repository, cold: Variables) -> N
     small.run("lock", "--offline")
     report = small.given(**cold).report(status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "input-passthrough", "models/through.onnx")]
-    assert {each["model"] for each in report["undecided"]} == {"models/small.onnx", "models/through.onnx"}
+    assert [brief(finding) for finding in report["findings"]] == [("error", "input-passthrough", "models/through.onnx")]
+    assert {entry["model"] for entry in report["undecided"]} == {"models/small.onnx", "models/through.onnx"}
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_offline(small: Repository, cold: Variables) -> None:
     report = small.given(**cold).report("--offline", status=3)
 
     assert report["counts"]["undecided"] == 2
-    assert {each["hint"] for each in report["undecided"]} == {"run the command once without `--offline`"}
+    assert {entry["hint"] for entry in report["undecided"]} == {"run the command once without `--offline`"}
 
 
 def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
     """If environments cannot be stored, models are undecided, with a hint."""
     report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
 
-    assert {each["hint"] for each in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
+    assert {entry["hint"] for entry in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
 
 
 def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
@@ -81,8 +81,8 @@ def test_an_index_that_never_answers(small: Repository, silent_index: SilentInde
     patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1", UV_HTTP_RETRIES="1")
     report = patient.report(status=3)
 
-    assert {each["runtime"] for each in report["undecided"]} == {"onnxruntime 1.18.1", "onnxruntime 1.19.2"}
-    assert [each for each in report["undecided"] if REFUSED not in each["reason"]] == []
+    assert {entry["runtime"] for entry in report["undecided"]} == {"onnxruntime 1.18.1", "onnxruntime 1.19.2"}
+    assert [entry for entry in report["undecided"] if REFUSED not in entry["reason"]] == []
 
 
 def test_a_lock_at_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:

@@ -48,15 +48,15 @@ def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
 
 def drifting(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the finding of each model; all findings must be `quantization-drift`."""
-    assert {each["rule"] for each in report["findings"]} <= {"quantization-drift"}
-    return {Path(each["model"]).stem: each for each in report["findings"]}
+    assert {finding["rule"] for finding in report["findings"]} <= {"quantization-drift"}
+    return {Path(finding["model"]).stem: finding for finding in report["findings"]}
 
 
 def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
     """The finding covers every release and names the layer that was calibrated badly; the other models pass."""
     report = repository.report(status=1)
     actual = drifting(report)
-    states = {(Path(each["model"]).stem, each["state"]) for each in report["cells"]}
+    states = {(Path(cell["model"]).stem, cell["state"]) for cell in report["cells"]}
 
     assert sorted(actual) == ["bad", "spoiled"]
     assert [each["runtimes"] for each in actual.values()] == [RELEASES, RELEASES]
@@ -70,10 +70,14 @@ def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
 def test_every_figure_has_its_bound(repository: Repository) -> None:
     """The report contains the figures of each quantized model with their bounds and the source of each bound."""
     report = repository.report(status=1)
-    figures = [each for each in report["measured"] if each["pair"].endswith("against models/network.onnx")]
-    bounds = {(each["metric"], each["bound"], each["bound_from"]) for each in figures if each["bound"] is not None}
+    figures = [
+        measurement for measurement in report["measured"] if measurement["pair"].endswith("against models/network.onnx")
+    ]
+    bounds = {
+        (figure["metric"], figure["bound"], figure["bound_from"]) for figure in figures if figure["bound"] is not None
+    }
 
-    assert {Path(each["model"]).stem for each in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
+    assert {Path(figure["model"]).stem for figure in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
     assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type"), ("top1", 0.98, "type")}
 
 

@@ -51,7 +51,7 @@ def report(quickstart: Repository) -> dict[str, Any]:
 def locked() -> list[str]:
     """Return every runtime of the committed lock."""
     targets = tomllib.loads((QUICKSTART / "onnxgate.lock").read_text())["targets"].values()
-    return sorted({f"onnxruntime {each['release']}" for target in targets for each in target["runtimes"]})
+    return sorted({f"onnxruntime {runtime['release']}" for target in targets for runtime in target["runtimes"]})
 
 
 def test_passes(report: dict[str, Any]) -> None:
@@ -73,7 +73,9 @@ def test_every_release_ran(report: dict[str, Any], locked: list[str]) -> None:
 
 def test_every_comparison_is_measured(report: dict[str, Any], locked: list[str]) -> None:
     """Each release has a comparison with the source for each model, within its bound."""
-    against_source = [each for each in report["measured"] if each["pair"].endswith(" against the source")]
+    against_source = [
+        measurement for measurement in report["measured"] if measurement["pair"].endswith(" against the source")
+    ]
     measured = {(each["model"], each["pair"].removesuffix(" against the source")) for each in against_source}
 
     assert measured == set(itertools.product(MODELS, locked))

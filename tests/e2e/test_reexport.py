@@ -43,7 +43,7 @@ def exported(repository: Repository, toolchain: Path, layers: int, exporter: str
     subprocess.run(command, check=True, capture_output=True)
     repository.run("lock", "--offline")
     findings: list[dict[str, Any]] = repository.report("--static", "--fail-on", "never")["findings"]
-    return [each for each in findings if each["level"] == "error"]
+    return [finding for finding in findings if finding["level"] == "error"]
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])

@@ -33,7 +33,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
         program, *words = shlex.split(replay["command"])
         again = broken.report(*words[1:], status=1)
         assert (program, words[0]) == ("onnxgate", "check")
-        assert [each for each in first["findings"] if each["model"] == model] == again["findings"]
+        assert [finding for finding in first["findings"] if finding["model"] == model] == again["findings"]
         assert again["scope"].endswith("other input cases not selected")
 
 
@@ -48,4 +48,4 @@ def test_stored_inputs_are_what_inputs_takes(project: Callable[[str], Repository
     broken.edit("onnxgate.toml", entry, f'{entry}inputs = "samples/wrong-reshape-*.npz"\n')
     again = broken.report("models/wrong-reshape.onnx", "--stage", "runtime", status=1)
 
-    assert (len(replay["inputs"]), [each["rule"] for each in again["findings"]]) == (2, ["run-failed"])
+    assert (len(replay["inputs"]), [finding["rule"] for finding in again["findings"]]) == (2, ["run-failed"])

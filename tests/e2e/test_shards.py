@@ -78,7 +78,9 @@ def test_merged_is_whole(many: Repository, tmp_path: Path, shards: int) -> None:
     assert shards == len(plan)
     assert [0] * shards == statuses
     assert whole == merged
-    assert ["ignore-unused"] == [each["rule"] for each in json.loads(merged)["findings"] if not each["ignored"]]
+    assert ["ignore-unused"] == [
+        finding["rule"] for finding in json.loads(merged)["findings"] if not finding["ignored"]
+    ]
 
 
 def test_by_hand(many: Repository, tmp_path: Path) -> None:
@@ -99,7 +101,7 @@ def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
     (tmp_path / "out" / "2.json").write_text("")
     result = many.run("merge", str(tmp_path / "out"), "--output", f"json={tmp_path}/out/merged.json", status=3)
     report = json.loads((tmp_path / "out" / "merged.json").read_text())
-    named = {each["model"] for each in report["undecided"]} - {""}
+    named = {entry["model"] for entry in report["undecided"]} - {""}
 
     assert plan[1]["models"] == len(named)
     assert "the report of shard 2/3 is missing" in result.out
@@ -149,7 +151,7 @@ def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
         report = json.loads((tmp_path / "report.json").read_text())
 
         assert result.out.splitlines()[-1].startswith("undecided: ")
-        assert 5 == len({each["model"] for each in report["undecided"]} - {""})
+        assert 5 == len({entry["model"] for entry in report["undecided"]} - {""})
 
 
 def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
     decoded = json.loads(whole)
 
     assert decoded["drawings"]
-    assert "lock-stale" in {each["rule"] for each in decoded["findings"]}
+    assert "lock-stale" in {finding["rule"] for finding in decoded["findings"]}
     assert whole == broken.run("merge", str(tmp_path / "reports"), "--output", "json", status=1).out
 
 

@@ -102,7 +102,7 @@ def test_runs(by_hand: Repository) -> None:
     by_hand.run("lock")
     paths = [f"models/{name}.onnx" for name in RUN]
     report = by_hand.report("--stage", "runtime,parity", *paths, status=1)
-    findings = {path: {each["rule"] for each in report["findings"] if each["model"] == path} for path in paths}
+    findings = {path: {finding["rule"] for finding in report["findings"] if finding["model"] == path} for path in paths}
 
     assert findings == {f"models/{name}.onnx": rules for name, rules in RUN.items()}
     assert "depend on random operators (`RandomNormalLike`)" in str(report["skipped"])
@@ -120,7 +120,9 @@ def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path
     commit(repository.folder)
     _lock(repository)
     report = repository.report("--stage", "file,export", status=1)
-    fixes = [each["fix"] for each in report["findings"] if each["rule"] == "export-opset-ignored" or opset == 17]
+    fixes = [
+        finding["fix"] for finding in report["findings"] if finding["rule"] == "export-opset-ignored" or opset == 17
+    ]
 
     assert said(repository, report, without="export-stale") == expected
     assert any(fix.startswith(NEAREST[opset]) for fix in fixes)
@@ -128,12 +130,12 @@ def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path
 
 def said(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Said]]:
     """Return the findings of each model."""
-    actual: dict[str, set[Said]] = {each["path"]: set() for each in report["models"]}
-    for each in report["findings"]:
-        if each["rule"] != without:
-            lines = repository.read(each["place"]["path"]).splitlines()
-            line = lines[each["place"]["line"] - 1].strip()
-            actual[each["model"]].add((each["level"], each["rule"], line))
+    actual: dict[str, set[Said]] = {model["path"]: set() for model in report["models"]}
+    for finding in report["findings"]:
+        if finding["rule"] != without:
+            lines = repository.read(finding["place"]["path"]).splitlines()
+            line = lines[finding["place"]["line"] - 1].strip()
+            actual[finding["model"]].add((finding["level"], finding["rule"], line))
     return actual
 
 

@@ -68,7 +68,7 @@ def fixed(given: ModelProto) -> ModelProto:
 
 def support(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the errors of the support stage."""
-    return [each for each in report["findings"] if each["stage"] == "support" and each["level"] == "error"]
+    return [finding for finding in report["findings"] if finding["stage"] == "support" and finding["level"] == "error"]
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def checked(repository: Repository, status: int) -> tuple[dict[str, Any], str]:
 
 def rules(report: dict[str, Any]) -> set[tuple[str, str]]:
     """Return the rule and model of each error."""
-    return {(each["rule"], each["model"]) for each in report["findings"] if each["level"] == "error"}
+    return {(finding["rule"], finding["model"]) for finding in report["findings"] if finding["level"] == "error"}
 
 
 def section(text: str, title: str) -> set[tuple[str, str]]:

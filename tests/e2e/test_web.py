@@ -52,13 +52,15 @@ def web(project: Callable[[str], Repository]) -> Repository:
 def test_both_engines_agree(web: Repository) -> None:
     """Each model runs on both engines at each size and is compared; a note reports the missing support data."""
     report = web.report()
-    compared = [each for each in report["measured"] if each["pair"].startswith(f"{WEB} against {PYTHON}")]
+    compared = [
+        measurement for measurement in report["measured"] if measurement["pair"].startswith(f"{WEB} against {PYTHON}")
+    ]
 
-    assert {each["runtime"]: each["state"] for each in report["cells"]} == {PYTHON: "pass", WEB: "pass"}
+    assert {cell["runtime"]: cell["state"] for cell in report["cells"]} == {PYTHON: "pass", WEB: "pass"}
     assert {each["model"] for each in compared} == {"models/classifier.onnx", "models/encoder.onnx"}
     assert all(each["value"] <= each["bound"] for each in compared)
     assert [("no-support-data", "note", [WEB])] == [
-        (each["rule"], each["level"], each["runtimes"]) for each in report["findings"]
+        (finding["rule"], finding["level"], finding["runtimes"]) for finding in report["findings"]
     ]
     assert ([], []) == (report["undecided"], report["skipped"])
 
@@ -78,9 +80,11 @@ def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
     """The finding contains the error message of the runtime."""
     (web.folder / "models" / "refused.onnx").write_bytes(onnx.parser.parse_model(REFUSED).SerializeToString())
     web.run("lock", "--offline")
-    findings = [each for each in web.report("models/refused.onnx", status=1)["findings"] if WEB in each["runtimes"]]
+    findings = [
+        finding for finding in web.report("models/refused.onnx", status=1)["findings"] if WEB in finding["runtimes"]
+    ]
 
-    assert any(each["level"] == "error" and "MyOp" in each["message"] for each in findings)
+    assert any(finding["level"] == "error" and "MyOp" in finding["message"] for finding in findings)
 
 
 def test_without_node(web: Repository, tmp_path: Path) -> None:
@@ -91,7 +95,7 @@ def test_without_node(web: Repository, tmp_path: Path) -> None:
     skipped = bare.report()["skipped"]
 
     assert {("`node` was not found on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in output}
-    assert WEB in {each["runtime"] for each in skipped}
+    assert WEB in {entry["runtime"] for entry in skipped}
 
 
 def test_the_wheel_has_the_worker(installed: Path) -> None:

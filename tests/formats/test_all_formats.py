@@ -33,7 +33,9 @@ FINDINGS = st.builds(
     model=st.sampled_from(("", *MODELS)),
     fix=st.sampled_from(("", "do it again")),
     node=st.sampled_from(("", "node_1")),
-    runtimes=st.lists(st.sampled_from([f"onnxruntime {each}" for each in MINORS]), unique=True, max_size=3).map(tuple),
+    runtimes=st.lists(st.sampled_from([f"onnxruntime {minor}" for minor in MINORS]), unique=True, max_size=3).map(
+        tuple
+    ),
     place=st.builds(ReportedPlace, path=st.sampled_from(("onnxgate.lock", *MODELS)), line=st.integers(0, 3)),
     fingerprint=st.text("0123456789abcdef", min_size=16, max_size=16),
     ignored=st.sampled_from(("", "", "", "known")),
@@ -65,13 +67,13 @@ def reports(draw: st.DrawFn) -> Report:
 
 def in_report(judged: Report) -> Tally:
     """Count the findings that are not ignored."""
-    return Counter(each.level for each in judged.findings if not each.ignored)
+    return Counter(finding.level for finding in judged.findings if not finding.ignored)
 
 
 def in_json(judged: Report) -> Tally:
     """Count the findings in the JSON report."""
     findings = standard_json.loads(report_json.format(judged))["findings"]
-    return Counter(each["level"] for each in findings if not each["ignored"])
+    return Counter(finding["level"] for finding in findings if not finding["ignored"])
 
 
 def in_text(judged: Report) -> Tally:
@@ -88,9 +90,9 @@ def in_last_line(judged: Report) -> Tally:
 def in_annotations(judged: Report) -> Tally:
     """Count the annotations, including those that are only summarized in a count."""
     tally: Tally = Counter()
-    for each in workflow_commands.annotations(github.format(judged)):
-        level = "note" if each.name == "notice" else each.name
-        more = re.match(r"(\d+) more ", each.data)
+    for annotation in workflow_commands.annotations(github.format(judged)):
+        level = "note" if annotation.name == "notice" else annotation.name
+        more = re.match(r"(\d+) more ", annotation.data)
         tally[level] += int(more[1]) if more else 1
     incomplete = "error" if judged.exit == 3 else "warning"
     tally[incomplete] -= len(wording.merge_gaps(judged.undecided))
@@ -111,7 +113,7 @@ def in_gitlab(judged: Report) -> Tally:
     """Count the issues in the GitLab report."""
     levels = {severity: level for level, severity in gitlab.SEVERITIES.items()}
     issues = standard_json.loads(gitlab.format(judged))
-    return Counter(levels[each["severity"]] for each in issues if each["check_name"] != "undecided")
+    return Counter(levels[issue["severity"]] for issue in issues if issue["check_name"] != "undecided")
 
 
 def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:

@@ -49,7 +49,7 @@ def test_models_with_errors_come_first() -> None:
         finding(model="c.onnx", level="warning"),
         finding(model="a.onnx", ignored="why"),
     )
-    order = [each.model for each in wording.sort_changes(report(changes=CHANGED, findings=findings))]
+    order = [change.model for change in wording.sort_changes(report(changes=CHANGED, findings=findings))]
 
     assert order == ["d.onnx", "c.onnx", "a.onnx", "b.onnx"]
 
@@ -95,7 +95,7 @@ def test_a_comment_always_fits() -> None:
         runtimes=tuple(runtime(name) for name in names),
         cells=tuple(Cell(model=model, runtime=f"onnxruntime {names[0]}", state="fail") for model in models),
         findings=tuple(finding("\x1b|`@x " * 2000, model=model, fix="<b> " * 3000) for model in models),
-        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 9000)),
+        undecided=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 9000)),
         against=MAIN,
         changes=tuple(Change(model=model, kind="changed", said=("*" * 900,) * 50) for model in models),
         scope="x" * 9000,

@@ -51,7 +51,7 @@ def issues(judged: Report) -> list[dict[str, Any]]:
 def test_whatever_a_model_says(judged: Report) -> None:
     """Every active finding is an issue with its own fingerprint, whatever text the model contains."""
     got = issues(judged)
-    spoken = [each for each in judged.findings if not each.ignored]
+    spoken = [finding for finding in judged.findings if not finding.ignored]
     jsonschema.validate(got, SCHEMA)
 
     assert len({each["fingerprint"] for each in got}) == len(got)
@@ -79,7 +79,7 @@ def test_the_sample_from_the_root_of_git() -> None:
 )
 def test_places(place: ReportedPlace, model: str, expected: dict[str, Any]) -> None:
     """Every issue has a file and a line."""
-    assert [expected] == [each["location"] for each in issues(report(findings=(finding(place=place, model=model),)))]
+    assert [expected] == [issue["location"] for issue in issues(report(findings=(finding(place=place, model=model),)))]
 
 
 def test_the_same_finding_keeps_its_fingerprint() -> None:

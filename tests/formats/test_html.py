@@ -145,11 +145,11 @@ def test_every_figure_is_in_a_table() -> None:
     """Every measurement is shown with its case, metric and bound, grouped by pair and output."""
     text = Page(html_page.format(sample())).text
 
-    for each in sample().measured:
-        value = "not finite" if each.value is None else f"{each.value:.4g}"
-        row = f"{each.case}{each.metric}{value}{each.bound:.4g}{each.bound_from}"
+    for measurement in sample().measured:
+        value = "not finite" if measurement.value is None else f"{measurement.value:.4g}"
+        row = f"{measurement.case}{measurement.metric}{value}{measurement.bound:.4g}{measurement.bound_from}"
         assert row in text
-        assert each.pair in text
+        assert measurement.pair in text
     assert "1.2e-05 is allowed" in text
 
 
@@ -159,10 +159,13 @@ def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
     whole = sample()
 
     said = [part for each in (*whole.undecided, *whole.skipped) for part in (each.reason, each.hint)]
-    said += [part for each in whole.changes for part in (each.model, *each.said)]
-    said += [each.command for each in whole.replays]
-    said += [each.sha256 for each in whole.models]
-    said += [f"{each.target}{each.engine} {each.version}{each.python}{each.providers[0]}" for each in whole.runtimes]
+    said += [part for change in whole.changes for part in (change.model, *change.said)]
+    said += [replay.command for replay in whole.replays]
+    said += [model.sha256 for model in whole.models]
+    said += [
+        f"{runtime.target}{runtime.engine} {runtime.version}{runtime.python}{runtime.providers[0]}"
+        for runtime in whole.runtimes
+    ]
     assert [] == [part for part in said if part.replace("`", "") not in text]
     assert "origin/main (1a2b3c4)" in text
 
@@ -330,7 +333,8 @@ def reports(draw: st.DrawFn) -> Report:
     whole = draw(hostile_reports.REPORTS)
     findings = whole.findings[:1]
     drawings = (
-        Drawing(model=each.model, node=each.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS))) for each in findings
+        Drawing(model=finding.model, node=finding.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS)))
+        for finding in findings
     )
     return replace(whole, drawings=tuple(drawings), changes=draw(few(CHANGES)), against=sample().against)
 

@@ -90,12 +90,12 @@ def test_nothing_is_lost(judged: Report) -> None:
     got = list(outcomes(judged).values())
 
     assert bool(judged.undecided) <= any(ended in ("error", "failure") for ended, _ in got)
-    assert any(each.level == "error" and not each.ignored for each in judged.findings) <= any(
+    assert any(finding.level == "error" and not finding.ignored for finding in judged.findings) <= any(
         ended == "failure" for ended, _ in got
     )
-    for each in judged.findings:
-        rule = escape_unprintable(each.rule).replace("##[", r"#\x23[")
-        assert any(f"{each.level} {rule} at " in said for _, said in got)
+    for shown in judged.findings:
+        rule = escape_unprintable(shown.rule).replace("##[", r"#\x23[")
+        assert any(f"{shown.level} {rule} at " in said for _, said in got)
 
 
 def test_the_sample_as_readers_see_it() -> None:

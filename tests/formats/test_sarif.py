@@ -73,16 +73,16 @@ def test_the_schema_whatever_a_model_says(judged: Report) -> None:
 def test_no_finding_is_lost(judged: Report) -> None:
     """Every active finding is in a result with its rule and level, and every ignored one in a notification."""
     got = run(judged)
-    notes = {each["message"]["text"] for each in got["invocations"][0]["toolExecutionNotifications"]}
+    notes = {notification["message"]["text"] for notification in got["invocations"][0]["toolExecutionNotifications"]}
     for one in judged.findings:
         output = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
         if one.ignored:
             assert any(output in note for note in notes)
         else:
             assert any(
-                output in each["message"]["text"]
-                and (each["ruleId"], each["level"]) == (sarif.rule_identifier(one.rule), one.level)
-                for each in got["results"]
+                output in result["message"]["text"]
+                and (result["ruleId"], result["level"]) == (sarif.rule_identifier(one.rule), one.level)
+                for result in got["results"]
             )
 
 
@@ -98,7 +98,7 @@ def test_a_line_of_text_is_the_anchor() -> None:
         "region": {"startLine": 31, "endLine": 33},
     }
     assert where["logicalLocations"][0]["name"] == "/head/Reshape"
-    assert [each["physicalLocation"]["artifactLocation"]["uri"] for each in got["relatedLocations"]] == [
+    assert [location["physicalLocation"]["artifactLocation"]["uri"] for location in got["relatedLocations"]] == [
         "ml/models/classifier.onnx"
     ]
     assert set(got["partialFingerprints"]) == {"onnxgate/v1"}
@@ -117,7 +117,7 @@ def test_a_binary_has_no_region_and_a_fingerprint_of_ours() -> None:
         {"artifactLocation": {"uri": "m.onnx", "uriBaseId": "%SRCROOT%"}}
     ] * 2
     assert len(set(hashes)) == 2
-    assert all(re.fullmatch(r"[0-9a-f]{16}:1", each) for each in hashes)
+    assert all(re.fullmatch(r"[0-9a-f]{16}:1", digest) for digest in hashes)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_findings_of_one_rule_on_one_line_are_one_result() -> None:
         "m.onnx: no kernel for 0 (node `n0`)\nm.onnx: no kernel for 1 (node `n1`)\n"
         "m.onnx: no kernel for 2 (node `n2`)\nfix: cast it"
     )
-    assert [each["message"]["text"] for each in result_of(several)["relatedLocations"]] == [
+    assert [location["message"]["text"] for location in result_of(several)["relatedLocations"]] == [
         "node `n0`",
         "node `n1`",
         "node `n2`",
@@ -219,7 +219,7 @@ def numbered(many: int) -> Report:
 def test_more_results_than_github_takes() -> None:
     """Beyond GitHub's result limit the most severe findings are kept, and the others are counted."""
     got = run(numbered(30_000))
-    levels = [each["level"] for each in got["results"]]
+    levels = [result["level"] for result in got["results"]]
     (said,) = got["invocations"][0]["toolExecutionNotifications"]
 
     assert levels == ["error"] * 10_000 + ["note"] * 15_000
@@ -254,7 +254,7 @@ def test_a_rule_that_this_release_does_not_know() -> None:
     """A merged report may contain an unknown rule; it is described as such and not omitted."""
     driver = run(report(findings=(finding(rule="of-tomorrow"),)))["tool"]["driver"]
 
-    assert [each["id"] for each in driver["rules"]] == ["of-tomorrow"]
+    assert [rule["id"] for rule in driver["rules"]] == ["of-tomorrow"]
     assert "not a rule of this version" in driver["rules"][0]["help"]["text"]
 
 

@@ -104,7 +104,9 @@ def test_only_a_binary_has_no_region(multitool: Path, tmp_path: Path) -> None:
     """The only result without a region is for a model file, which has no lines."""
     actual = findings(multitool, tmp_path, sample())
     log = json.loads((tmp_path / "log.sarif").read_text(encoding="utf-8"))
-    uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in log["runs"][0]["results"]]
+    uris = [
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in log["runs"][0]["results"]
+    ]
     binary = uris.index("ml/models/tagger.onnx")
 
     assert set(actual) == {(rule, f"runs[0].results[{binary}].locations[0].physicalLocation") for rule in NO_REGION}

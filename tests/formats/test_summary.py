@@ -30,8 +30,8 @@ def test_a_huge_report_stays_below_the_limit() -> None:
         models=tuple(ReportedModel(path=model, sha256="") for model in models),
         cells=tuple(Cell(model=each, runtime=f"onnxruntime {MINORS[0]}", state="fail") for each in models),
         findings=tuple(finding("##[error]" * 500, model=model) for model in models),
-        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
-        skipped=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
+        undecided=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 300)),
+        skipped=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 300)),
     )
 
     output = markdown.format_summary(huge)

@@ -44,7 +44,7 @@ def test_two_engines_are_told_apart() -> None:
 def test_columns_are_joined() -> None:
     """Adjacent releases with equal cells share a column."""
     releases = [f"1.{minor}.0" for minor in range(8, 32)]
-    entries = tuple(entry(each, "loads" if int(each.split(".")[1]) > 17 else "refused") for each in releases)
+    entries = tuple(entry(release, "loads" if int(release.split(".")[1]) > 17 else "refused") for release in releases)
 
     assert "| onnxruntime | 1.8–1.17 | 1.18–1.31 |" in support_matrix.format_markdown(
         matrix(MatrixModel(path="m.onnx", runtimes=entries))

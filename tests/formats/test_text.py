@@ -84,8 +84,8 @@ def test_models_that_pass_are_counted_where_they_are_many() -> None:
     """Of 30 models only the failing one has its own row."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
-    cells = tuple(Cell(model=each, runtime=name, state="fail" if each == "m07.onnx" else "pass") for each in models)
-    many = report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells)
+    cells = tuple(Cell(model=model, runtime=name, state="fail" if model == "m07.onnx" else "pass") for model in models)
+    many = report(models=tuple(ReportedModel(path=model, sha256="") for model in models), cells=cells)
 
     output = text.format(many)
 
@@ -98,8 +98,8 @@ def test_a_model_without_any_cell_is_not_counted_as_passing() -> None:
     """A model that was not checked keeps its row, however many models there are."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
-    cells = tuple(Cell(model=each, runtime=name, state="pass") for each in models[1:])
-    many = report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells)
+    cells = tuple(Cell(model=model, runtime=name, state="pass") for model in models[1:])
+    many = report(models=tuple(ReportedModel(path=model, sha256="") for model in models), cells=cells)
 
     assert "m00.onnx  –" in text.format(many)
 
@@ -107,7 +107,7 @@ def test_a_model_without_any_cell_is_not_counted_as_passing() -> None:
 def test_what_was_not_done_is_said_with_reason_and_hint() -> None:
     """The same reason for several models and stages is printed only once."""
     incomplete = not_done(["a.onnx", "b.onnx"]) + not_done(["a.onnx", "b.onnx"], stage="parity")
-    incomplete = tuple(msgspec.structs.replace(each, hint="install one") for each in incomplete)
+    incomplete = tuple(msgspec.structs.replace(entry, hint="install one") for entry in incomplete)
 
     output = text.format(report(undecided=incomplete, verdict="undecided", exit=3))
 
@@ -233,9 +233,9 @@ def test_models_that_are_predicted_alike_are_counted_where_they_are_many() -> No
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
     states: dict[str, CellState] = {"m03.onnx": "not predicted", "m07.onnx": "fail", "m09.onnx": "pass"}
-    cells = tuple(Cell(model=each, runtime=name, state=states.get(each, "predicted")) for each in models)
+    cells = tuple(Cell(model=model, runtime=name, state=states.get(model, "predicted")) for model in models)
 
-    output = text.format(report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells))
+    output = text.format(report(models=tuple(ReportedModel(path=model, sha256="") for model in models), cells=cells))
 
     assert [line.split()[0] for line in output.splitlines() if ".onnx" in line] == ["m03.onnx", "m07.onnx"]
     assert "1 more model: ok on all required runtimes\n27 more models: ok* on all required runtimes\n" in output

@@ -418,8 +418,8 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
 
     outcome = pipeline.run(with_jobs(request_, 2))
 
-    incomplete = [each for each in outcome.gathered.undone if each.model == victim]
-    assert {each.model for each in outcome.gathered.undone} == {victim}
+    incomplete = [entry for entry in outcome.gathered.undone if entry.model == victim]
+    assert {entry.model for entry in outcome.gathered.undone} == {victim}
     assert (incomplete[0].stage, "SIGSEGV" in incomplete[0].reason) == (stage, True)
     assert (victim in outcome.gathered.facts) == (stage == "support")
     assert {path for path, _ in outcome.gathered.support.verdicts} == set(paths(request_)) - {victim}

@@ -135,8 +135,8 @@ def test_a_fork_with_a_read_only_token_gets_its_verdict(scene: Scene, repository
 
     warnings = [said.data for said in ran.annotations() if said.name == "warning"]
     assert (ran.status, ran.outcome("gate"), ran.outputs("gate")["verdict"]) == (0, "success", "pass"), ran.log()
-    assert any("pull requests from forks have a read-only token" in each for each in warnings)
-    assert any("the upload to code scanning failed" in each for each in warnings)
+    assert any("pull requests from forks have a read-only token" in warning for warning in warnings)
+    assert any("the upload to code scanning failed" in warning for warning in warnings)
     assert [] == server.comments
 
 
@@ -199,7 +199,7 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, killed: bo
         planned = scene.run([step], "push", None).outputs("gate")["matrix"]
         assert ["1/2", "2/2"] == [each["shard"] for each in json.loads(planned)["include"]]
     if killed:
-        actual = [each.data for each in ran.job("Merge").annotations() if each.name == "error"]
+        actual = [annotation.data for annotation in ran.job("Merge").annotations() if annotation.name == "error"]
         assert any("models/b.onnx" in each or "shard" in each for each in actual), actual
 
 

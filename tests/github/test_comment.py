@@ -84,8 +84,8 @@ def test_the_first_run_creates_and_the_next_ones_update(job: Job, server: Server
     job.comment("two")
     job.comment("two")
 
-    assert [f"{MARK}\ntwo", "thanks"] == [each["body"] for each in server.comments]
-    assert ["POST", "PATCH"] == [each.partition(" ")[0] for each in server.changes]
+    assert [f"{MARK}\ntwo", "thanks"] == [comment["body"] for comment in server.comments]
+    assert ["POST", "PATCH"] == [change.partition(" ")[0] for change in server.changes]
     assert {"Bearer secret"} == server.tokens
 
 
@@ -123,7 +123,9 @@ def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> Non
     server.add(f"quoted: {MARK}", BOT)
     job.comment("broken")
 
-    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken"] == [
+        comment["body"] for comment in server.comments
+    ]
 
 
 def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> None:
@@ -133,7 +135,7 @@ def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> No
     server.add(f"{MARK}\nold", {"login": "release-robot", "type": "User"})
     job.comment("new")
 
-    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]
 
 
 def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Server) -> None:
@@ -144,7 +146,7 @@ def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Serve
     job.comment("pass", ONNXGATE_ACTION_SILENT="true")
 
     assert [] == silent
-    assert [f"{MARK}\npass"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\npass"] == [comment["body"] for comment in server.comments]
 
 
 @pytest.mark.parametrize(
@@ -209,7 +211,7 @@ def test_a_busy_server_is_asked_again(job: Job, server: Server) -> None:
     server.refuse = lambda method, _: next(answers, None) if method == "GET" else None
     job.comment("found")
 
-    assert [f"{MARK}\nfound"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nfound"] == [comment["body"] for comment in server.comments]
     assert ["GET", "GET", "GET", "POST"] == [each.partition(" ")[0] for each in server.asked]
 
 
@@ -377,4 +379,4 @@ def test_a_comment_of_nobody_is_not_ours(job: Job, server: Server) -> None:
     server.comments.append({"id": 1, "body": f"{MARK}\nold", "user": None})
     job.comment("new")
 
-    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]

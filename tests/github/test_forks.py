@@ -143,8 +143,8 @@ def test_without_one_pull_request_nothing_is_said(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], pulls: list[dict[str, Any]]
 ) -> None:
     """No comment is posted unless exactly one pull request has the commit."""
-    for each in pulls:
-        each["head"]["label"] = "somebody:fix"
+    for pull_request in pulls:
+        pull_request["head"]["label"] = "somebody:fix"
     server.pulls = pulls
     second.comment(run())
 

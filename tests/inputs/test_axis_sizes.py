@@ -27,7 +27,11 @@ def test_shorter_rows_start_again() -> None:
     """Shorter lists are repeated, so that every value is used at least once."""
     size_settings = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
 
-    assert [(each["batch"], each["time"]) for each in size_settings] == [(1, 16), (2, 50), (3, 16)]
+    assert [(size_setting["batch"], size_setting["time"]) for size_setting in size_settings] == [
+        (1, 16),
+        (2, 50),
+        (3, 16),
+    ]
 
 
 def test_without_a_dynamic_axis_there_is_one_setting() -> None:

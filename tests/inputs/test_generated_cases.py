@@ -77,7 +77,9 @@ def test_another_seed_draws_other_values(tmp_path: Path) -> None:
         generate_cases(reading.facts, reading.view, {}, tmp_path / str(index), (), seed)
         for index, seed in enumerate((0, 0, 7))
     )
-    contents = [[Path(each).read_bytes() for case in cases for each in case.inputs.values()] for cases in (usual, same)]
+    contents = [
+        [Path(value).read_bytes() for case in cases for value in case.inputs.values()] for cases in (usual, same)
+    ]
 
     assert contents[0] == contents[1]
     assert [case.name for case in usual] == [case.name for case in other]

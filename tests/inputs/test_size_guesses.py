@@ -16,7 +16,7 @@ STATE = _value("h", 1, "h_batch", 4)
 
 def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
     """The alternatives include short and large sizes, even batches and equal sizes."""
-    actual = [tuple(each.values()) for each in list_alternative_settings([WAVE], {})]
+    actual = [tuple(settings.values()) for settings in list_alternative_settings([WAVE], {})]
 
     assert actual[:2] == [(1, 8), (1, 16)]
     assert {(1, 128), (1, 4096), (2, 1600), (2, 8), (4, 8), (1, 1), (2, 2)} <= set(actual)
@@ -24,7 +24,7 @@ def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
 
 def test_guesses_leave_the_config_alone() -> None:
     """Only axes without a configured size vary."""
-    assert {each["samples"] for each in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
+    assert {settings["samples"] for settings in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
 
 
 def test_no_guess_is_huge() -> None:

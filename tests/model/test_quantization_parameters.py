@@ -27,7 +27,7 @@ def found(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str
     path = tmp_path / "m.onnx"
     model = onnx.parser.parse_model(text)
     path.write_bytes(model.SerializeToString())
-    return [each.what for each in find_quantization_faults(ModelView(model), path)]
+    return [quantization_fault.what for quantization_fault in find_quantization_faults(ModelView(model), path)]
 
 
 @pytest.mark.parametrize("scale", ["0.5", "1e-30", "-0.5"])

@@ -61,7 +61,7 @@ def test_equal_values_are_not_apart() -> None:
     """Equal NaN values, infinities, strings and integers have no distance."""
     values = [np.array([np.nan, np.inf, 1.0]), np.array(["a"]), np.array([2**62], np.int64), np.zeros(0, np.float32)]
 
-    assert [measure_distance(each, each.copy()) for each in values] == [NO_DISTANCE] * 4
+    assert [measure_distance(value, value.copy()) for value in values] == [NO_DISTANCE] * 4
 
 
 def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,14 +77,14 @@ def test_suspects_are_where_the_distance_grows() -> None:
     """A node is suspected if the distance grows much more than by rounding."""
     suspects = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
 
-    assert [each.output for each in suspects] == ["a", "b"]
+    assert [suspect.output for suspect in suspects] == ["a", "b"]
 
 
 def test_what_is_not_known_is_as_bad_as_what_went_into_it() -> None:
     """A value that is missing on the other side does not make the following node a suspect."""
     suspects = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
 
-    assert [each.output for each in suspects] == ["a"]
+    assert [suspect.output for suspect in suspects] == ["a"]
 
 
 def blamed(own: dict[str, Distance], *, exact: bool = False) -> str | None:

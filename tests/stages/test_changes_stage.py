@@ -127,7 +127,7 @@ def repository(tmp_path: Path) -> Repository:
 
 def said(found: DetectedChanges) -> list[tuple[str, str, str]]:
     """Return the changes in short form."""
-    return [(each.kind, each.model, each.before) for each in found.changes]
+    return [(change.kind, change.model, change.before) for change in found.changes]
 
 
 def only(found: DetectedChanges) -> ModelChange:
@@ -160,7 +160,7 @@ def test_what_it_was(repository: Repository) -> None:
     change = only(actual)
 
     assert (change.baseline, change.from_lock, change.before.path) == ("at `HEAD`", False, "models/a.onnx")
-    assert ([each.name for each in change.before.inputs], [each.name for each in change.after.inputs]) == (
+    assert ([value.name for value in change.before.inputs], [value.name for value in change.after.inputs]) == (
         ["x"],
         ["x", "z"],
     )
@@ -278,9 +278,9 @@ def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.M
     monkeypatch.setattr(git_asked, "run_git", lambda *each, **named: asked.append(each) or run_git(*each, **named))
     counts = []
     for number in range(2):
-        for each in range(4):
-            repository.write_external(f"m{number}{each}.onnx", location=f"w{number}{each}.bin")
-        contents = {each: each.read_bytes() for each in repository.folder.glob("models/*")}
+        for index in range(4):
+            repository.write_external(f"m{number}{index}.onnx", location=f"w{number}{index}.bin")
+        contents = {path: path.read_bytes() for path in repository.folder.glob("models/*")}
         if pointed:
             repository.lock()
             for each in contents:
@@ -344,7 +344,7 @@ def test_behind_a_link_to_a_folder(repository: Repository) -> None:
     actual = repository.since()
 
     assert said(actual) == [("changed", "models/current/c.onnx", "")]
-    assert [each.name for each in only(actual).after.inputs] == ["x", "z"]
+    assert [value.name for value in only(actual).after.inputs] == ["x", "z"]
 
 
 def test_copied(repository: Repository) -> None:
@@ -399,7 +399,7 @@ def test_two_namesakes(repository: Repository) -> None:
 
 
 def _large(last: float) -> str:
-    weights = ", ".join(str(each) for each in range(400))
+    weights = ", ".join(str(index) for index in range(400))
     return f"g (float[N, 401] x) => (float[N, 401] y) <float[401] w = {{{weights}, {last}}}> {{ y = Add(x, w) }}"
 
 
@@ -413,7 +413,7 @@ def test_like_another(repository: Repository) -> None:
     actual = repository.since()
 
     assert said(actual) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
-    assert [each.name for each in only(actual).after.inputs] == ["x", "more"]
+    assert [value.name for value in only(actual).after.inputs] == ["x", "more"]
 
 
 def test_all_pointers_are_alike(repository: Repository) -> None:
@@ -455,7 +455,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     repository.write_external("a.onnx", TWO)
     actual = repository.since()
 
-    assert [[each.name for each in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
     assert [change.weights for change in actual.subjects] == [None]
     assert actual.remarks == [
         "models/a.onnx: weights and supported releases were not fully compared with the version at `HEAD`: "
@@ -471,7 +471,7 @@ def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
     repository.write("a.onnx", TWO)
     actual = repository.since()
 
-    assert [[each.name for each in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
     assert (actual.undone, len(actual.remarks)) == ([], 1)
 
 
@@ -529,7 +529,7 @@ def test_lock_that_cannot_be_read(repository: Repository, text: str) -> None:
     (repository.folder / "onnxgate.lock").unlink()
     repository.write("a.onnx", TWO)
 
-    assert [each.name for each in only(repository.since()).before.inputs] == ["x"]
+    assert [value.name for value in only(repository.since()).before.inputs] == ["x"]
 
 
 def test_pointers_to_the_same(repository: Repository) -> None:
@@ -588,7 +588,7 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     actual = repository.since()
 
     assert said(actual) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
-    assert [[each.name for each in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
     assert actual.remarks == [
         "models/a.onnx: weights, inputs with a default value and supported releases were not fully compared with the "
         "version at `HEAD`: the file is not tracked by git; only its lock entry is available"
@@ -617,7 +617,7 @@ def test_links(repository: Repository) -> None:
     actual = repository.since()
 
     assert [change.after.path for change in actual.subjects] == ["models/link.onnx"]
-    assert [(each.model, each.reason) for each in actual.undone] == [
+    assert [(entry.model, entry.reason) for entry in actual.undone] == [
         (
             "models/out.onnx",
             "the model could not be compared with its version at `HEAD`: `models/out.onnx` is a symbolic link to a "
@@ -640,7 +640,7 @@ def test_submodule(repository: Repository, tmp_path: Path) -> None:
 
     assert same == DetectedChanges()
     assert said(actual) == [("changed", "models/sub/s.onnx", "")]
-    assert [each.name for each in only(actual).before.inputs] == ["x"]
+    assert [value.name for value in only(actual).before.inputs] == ["x"]
 
 
 def test_worktree(repository: Repository, tmp_path: Path) -> None:
@@ -691,4 +691,4 @@ def test_since_the_lock(repository: Repository) -> None:
     (change,) = find_changes_since_lock(against)
 
     assert (change.from_lock, change.baseline, change.weights, change.minimum) == (True, "in the lock", None, None)
-    assert ([each.name for each in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")
+    assert ([value.name for value in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")

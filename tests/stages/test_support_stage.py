@@ -52,12 +52,14 @@ def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport
 
 def said(predicted: ModelPrediction, kind: type) -> list[object]:
     """Return the subjects of one type."""
-    return [each for each in predicted.subjects if type(each) is kind]
+    return [subject for subject in predicted.subjects if type(subject) is kind]
 
 
 def unpredicted(*runtimes: PlannedRuntime) -> list[tuple[str, str]]:
     """Return the runtimes and what is not predicted for them."""
-    return [(each.runtime, each.what) for each in collect_prediction_gaps(runtimes, PLACE)]
+    return [
+        (prediction_gap.runtime, prediction_gap.what) for prediction_gap in collect_prediction_gaps(runtimes, PLACE)
+    ]
 
 
 def test_predictions_are_handed_on(tmp_path: Path) -> None:
@@ -112,9 +114,9 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     plain, extended = gather(tmp_path, planned("1.31.1")), gather(tmp_path, planned("1.31.1", extended=True))
     (open_one,) = said(extended, PredictionGap)
 
-    assert [type(each) for each in plain.subjects] == [ModelOnRuntime, RefusedOperation]
+    assert [type(subject) for subject in plain.subjects] == [ModelOnRuntime, RefusedOperation]
     assert said(extended, RefusedOperation) == []
-    assert [each.verdict for each in extended.predictions.values()] == ["unknown"]
+    assert [prediction.verdict for prediction in extended.predictions.values()] == ["unknown"]
     assert isinstance(open_one, PredictionGap)
     assert open_one.what.endswith("but an extension may register it; the runtime stage checks this: node `n`")
 
@@ -125,7 +127,7 @@ def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
     evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
     assert said(evidence, RefusedOperation) == []
-    assert [each.verdict for each in evidence.predictions.values()] == ["unknown"]
+    assert [prediction.verdict for prediction in evidence.predictions.values()] == ["unknown"]
 
 
 def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Relu <alpha = 1.0> (x) }")
     evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
-    assert [each.verdict for each in evidence.predictions.values()] == ["refused"]
+    assert [prediction.verdict for prediction in evidence.predictions.values()] == ["refused"]
 
 
 def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = NoSuch (x) }")
     schema = gather(tmp_path, gpu)
 
-    assert ([type(each) for each in kernel.subjects], kernel.predictions) == ([ModelOnRuntime], {})
-    assert [each.verdict for each in schema.predictions.values()] == ["refused"]
+    assert ([type(subject) for subject in kernel.subjects], kernel.predictions) == ([ModelOnRuntime], {})
+    assert [prediction.verdict for prediction in schema.predictions.values()] == ["refused"]
     assert unpredicted(gpu) == [("onnxruntime-gpu 1.31.1", "kernels are not predicted")]
 
 
@@ -234,7 +236,7 @@ def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
     assert isinstance(fallback, ProviderFallback)
     assert (fallback.operators, fallback.nodes.words) == ({"Det": 1, "Neg": 1}, "node `d`, and 1 more")
     assert said(every, ProviderFallback) == []
-    assert [each.verdict for each in every.predictions.values()] == ["loads"]
+    assert [prediction.verdict for prediction in every.predictions.values()] == ["loads"]
 
 
 def test_what_was_harvested_counts(tmp_path: Path) -> None:
@@ -244,7 +246,7 @@ def test_what_was_harvested_counts(tmp_path: Path) -> None:
     kept = {unknown.name: harvested(())}
     evidence = gather(tmp_path, unknown, kept=kept)
 
-    assert [each.verdict for each in evidence.predictions.values()] == ["refused"]
+    assert [prediction.verdict for prediction in evidence.predictions.values()] == ["refused"]
     assert list(collect_prediction_gaps([unknown], PLACE, kept)) == []
 
 

@@ -100,7 +100,7 @@ def tables(said: dict[str, BuildDump]) -> list[Table]:
 
 def as_said(dump: BuildDump) -> tuple[set[object], set[object]]:
     """Return the content of a dump in the form of a decoded table."""
-    return {_schema_said(each) for each in dump.schemas}, {_kernel_said(each) for each in dump.kernels}
+    return {_schema_said(schema) for schema in dump.schemas}, {_kernel_said(kernel) for kernel in dump.kernels}
 
 
 def _schema_said(each: DumpedSchema) -> object:
@@ -135,24 +135,24 @@ def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
 def _schemas_read(operator: Operator) -> list[object]:
     return [
         (
-            *(operator.domain, operator.name, each.since),
+            *(operator.domain, operator.name, schema.since),
             (
-                *(each.deprecated, each.experimental),
-                *(each.inputs_min, each.inputs_max, each.outputs_min, each.outputs_max),
+                *(schema.deprecated, schema.experimental),
+                *(schema.inputs_min, schema.inputs_max, schema.outputs_min, schema.outputs_max),
             ),
-            tuple((formal.name, formal.type, formal.option) for formal in each.inputs),
-            tuple((formal.name, formal.type, formal.option) for formal in each.outputs),
-            _sets(each.constraints),
-            frozenset((name, *about) for name, about in each.attributes.items()),
+            tuple((formal.name, formal.type, formal.option) for formal in schema.inputs),
+            tuple((formal.name, formal.type, formal.option) for formal in schema.outputs),
+            _sets(schema.constraints),
+            frozenset((name, *about) for name, about in schema.attributes.items()),
         )
-        for each in operator.schemas
+        for schema in operator.schemas
     ]
 
 
 def _kernels_read(operator: Operator) -> list[object]:
     return [
-        (operator.domain, operator.name, each.start, each.end, each.provider, _sets(each.constraints))
-        for each in operator.kernels
+        (operator.domain, operator.name, kernel.start, kernel.end, kernel.provider, _sets(kernel.constraints))
+        for kernel in operator.kernels
     ]
 
 
@@ -213,7 +213,7 @@ def test_releases_ascend_by_number() -> None:
     empty = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     joined = harvest.join_tables(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
 
-    assert ["1.9.2", "1.16.9", "1.16.10"] == [each.release for each in joined.sources]
+    assert ["1.9.2", "1.16.9", "1.16.10"] == [source.release for source in joined.sources]
 
 
 @pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])

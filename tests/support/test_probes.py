@@ -72,7 +72,7 @@ def test_probes_are_stamped_as_they_are_called() -> None:
     for name, data in probes.make_limit_probes().items():
         kind, *domain, version = name.split("/")
         model = onnx.load_model_from_string(data)
-        opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+        opsets = {opset.domain or "ai.onnx": opset.version for opset in model.opset_import}
         stamped = model.ir_version if kind == "ir" else opsets[domain[0]]
 
         assert int(version) == stamped

@@ -185,7 +185,7 @@ def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> N
 
     assert (1, "1.25.1 is being measured") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
     assert (0, "1.25.1 is already measured") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
-    assert [] == [each.name for each in sorted(DATA.iterdir()) if not data.is_same(copy / each.name, each.read_bytes())]
+    assert [] == [path.name for path in sorted(DATA.iterdir()) if not data.is_same(copy / path.name, path.read_bytes())]
 
 
 def _forget(folder: Path, release: str) -> None:

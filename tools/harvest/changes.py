@@ -63,7 +63,7 @@ def _attributes(schema: Schema) -> list[str]:
 
 
 def _formals(formals: Iterable[FormalParameter]) -> list[str]:
-    return [f"{each.name}: {_short(each.type)}{('', '?', '…', '…')[each.option]}" for each in formals]
+    return [f"{formal.name}: {_short(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
 
 
 def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:

@@ -249,7 +249,7 @@ def expected(release: str) -> dict[str, str]:
         if isinstance(proto, ModelProto) and proto.ir_version > limits.ir:
             actual[case] = "ir-version-refused" if minor < 9 else "ir-version-too-new"
         elif isinstance(proto, ModelProto) and not accepts_versions(
-            limits, 0, {each.domain or "ai.onnx": each.version for each in proto.opset_import}
+            limits, 0, {opset.domain or "ai.onnx": opset.version for opset in proto.opset_import}
         ):
             actual[case] = "opset-too-new"
     if minor < 9:
@@ -291,8 +291,8 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     while jobs:
         answers, crashed = _performed(python, jobs, folder)
-        found |= {each["case"]: each["text"] for each in answers if each["text"]}
-        done = {each["case"] for each in answers} | {crashed}
+        found |= {answer["case"]: answer["text"] for answer in answers if answer["text"]}
+        done = {answer["case"] for answer in answers} | {crashed}
         jobs = [job for job in jobs if job["case"] not in done] if crashed else []
     return found
 

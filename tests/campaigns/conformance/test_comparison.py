@@ -53,7 +53,7 @@ def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> 
     """Each disagreement is listed with its kind and fails the suite."""
     comparison = _compared(BACKEND, element, text)
 
-    assert [kind] == [each.kind for each in comparison.disagreements]
+    assert [kind] == [disagreement.kind for disagreement in comparison.disagreements]
     assert 1 == comparison.counted
     assert comparison.disagreements == unexplained(comparison.disagreements)
 
@@ -61,7 +61,7 @@ def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> 
 def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refuses() -> None:
     """An error of a constructor proves that the kernel exists, so a predicted refusal is wrong."""
     assert ["refused but loads"] == [
-        each.kind for each in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
+        disagreement.kind for disagreement in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
     ]
     assert ["conv"] == list(_compared(FUZZ, TensorProto.FLOAT, CONSTRUCTOR).excluded)
 
@@ -82,7 +82,7 @@ def test_an_explanation_is_of_one_thing_alone() -> None:
 
 def test_what_is_refused_and_loads_is_never_explained() -> None:
     """No explanation can cover a false refusal."""
-    assert {"loads but refused", "unknown"} >= {each.kind for each in EXPLANATIONS}
+    assert {"loads but refused", "unknown"} >= {explanation.kind for explanation in EXPLANATIONS}
 
 
 def test_an_explanation_without_a_case_is_idle() -> None:

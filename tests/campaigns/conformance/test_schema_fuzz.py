@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx
 import pytest
 
-from campaigns.conformance.schema_fuzz import Case, Given, bindings, cases, every, model, pairs
+from campaigns.conformance.schema_fuzz import Case, Arguments, bindings, cases, every, model, pairs
 from campaigns.conformance.schemas import Formal, Schema, in_force
 from campaigns.conformance.type_names import type_proto
 
@@ -54,7 +54,7 @@ def test_every_type_of_every_parameter_is_bound() -> None:
         {"S": ("seq(tensor(double))", "seq(tensor(float))"), "T": FLOATS},
     )
 
-    actual = [dict(each) for each in bindings(schema, [*schema.inputs, *schema.outputs])]
+    actual = [dict(binding) for binding in bindings(schema, [*schema.inputs, *schema.outputs])]
 
     assert {name: set(types) for name, types in schema.constraints.items()} == {
         name: {each[name] for each in actual} for name in ("S", "T")
@@ -66,7 +66,7 @@ def test_every_type_of_every_parameter_is_bound() -> None:
 def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
     """Every pair of types occurs in exactly one of the two corpora."""
     schema = _schema("Cast", [_formal("x")], [_formal("y", "T2")], {"T": (*FLOATS, "tensor(bool)"), "T2": FLOATS})
-    given: Given = [*schema.inputs, *schema.outputs]
+    given: Arguments = [*schema.inputs, *schema.outputs]
 
     once, twice = ({tuple(types for _, types in each) for each in of(schema, given)} for of in (bindings, pairs))
 

@@ -74,4 +74,4 @@ def test_what_is_well(seen: Seen) -> None:
 )
 def test_what_must_not_be(seen: Seen, expected: str) -> None:
     """Each violation is detected and named."""
-    assert any(expected in each for each in wrongs(seen)), wrongs(seen)
+    assert any(expected in problem for problem in wrongs(seen)), wrongs(seen)

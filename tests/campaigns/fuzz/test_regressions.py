@@ -75,14 +75,14 @@ def said_of(report: dict[str, object], name: str) -> list[str]:
     """Return the rules and messages of one model."""
     findings = report["findings"]
     assert isinstance(findings, list)
-    return [f"{each['rule']}: {each['message']}" for each in findings if each["model"] == f"{name}.onnx"]
+    return [f"{finding['rule']}: {finding['message']}" for finding in findings if finding["model"] == f"{name}.onnx"]
 
 
 def test_the_gate_ends(report: dict[str, object]) -> None:
     """The check has a verdict without an internal error; a crash of onnx's inference affects only one model."""
     undecided = report["undecided"]
     assert isinstance(undecided, list)
-    lost = {each["model"]: each["reason"] for each in undecided if "could not be predicted" not in each["reason"]}
+    lost = {entry["model"]: entry["reason"] for entry in undecided if "could not be predicted" not in entry["reason"]}
 
     assert report["verdict"] == "fail"
     assert "fault of onnxgate" not in json.dumps(report)
@@ -123,7 +123,7 @@ def test_what_is_not_followed_is_no_pass(report: dict[str, object], name: str) -
 
     unpredicted = [each for each in said_of(report, name) if "has no complete prediction: " in each]
     assert ["its local functions " in each for each in unpredicted] == [True]
-    assert f"{name}.onnx" in {each["model"] for each in undecided}
+    assert f"{name}.onnx" in {entry["model"] for entry in undecided}
 
 
 @pytest.mark.parametrize("name", ["input-of-16-eib", "empty-input-of-2-to-62", "input-of-64-axes"])

@@ -110,10 +110,10 @@ def said(place: Path) -> dict[str, str]:
     status, output = run(place, "check", "--static", "--output", "json", ".")
     report = json.loads(output)
     actual: dict[str, str] = {}
-    for each in report["findings"]:
-        actual[each["model"]] = f"{actual.get(each['model'], '')}{each['message']}\n"
-    for each in report["undecided"]:
-        actual[each["model"]] = f"{actual.get(each['model'], '')}{each['reason']}\n"
+    for finding in report["findings"]:
+        actual[finding["model"]] = f"{actual.get(finding['model'], '')}{finding['message']}\n"
+    for entry in report["undecided"]:
+        actual[entry["model"]] = f"{actual.get(entry['model'], '')}{entry['reason']}\n"
     assert status == 1
     return actual
 

@@ -111,7 +111,7 @@ def here(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
-@pytest.mark.parametrize(("location", "prepare", "problem"), TRICKS, ids=[ascii(each[0])[:30] for each in TRICKS])
+@pytest.mark.parametrize(("location", "prepare", "problem"), TRICKS, ids=[ascii(trick[0])[:30] for trick in TRICKS])
 def test_where_a_model_says_that_its_data_lie(
     here: Path, location: str, prepare: Callable[[Path], None], problem: str | None
 ) -> None:
@@ -188,8 +188,8 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
         InputCase(name="c", origin="generated", inputs={name: str(array)}), f"{name}.onnx", folder
     )
 
-    assert [made] == [each.name for each in folder.iterdir()]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["cache", "x.npy"]
+    assert [made] == [path.name for path in folder.iterdir()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "x.npy"]
     assert made.endswith(".npz")
     assert len(made) < 100
 

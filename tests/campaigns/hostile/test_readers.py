@@ -134,7 +134,7 @@ def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
         archive.writestr("../../x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
 
     assert "has no array for input `x`" in _refused("case.npz", tmp_path / "a")
-    assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == ["case.npz"]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["case.npz"]
 
 
 def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:

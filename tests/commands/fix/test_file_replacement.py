@@ -43,7 +43,7 @@ def put(model: Path, fresh: Path, tmp_path: Path) -> Path:
 
 def left_beside(model: Path) -> list[str]:
     """Return the names of the files in the model's folder."""
-    return sorted(each.name for each in model.parent.iterdir())
+    return sorted(path.name for path in model.parent.iterdir())
 
 
 def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:

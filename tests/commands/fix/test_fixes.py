@@ -157,9 +157,9 @@ def test_data_moved_inside(tmp_path: Path) -> None:
     """The weights are unchanged, and the model references no file."""
     proto, change = changed(EXTERNAL_DATA, asked(external(tmp_path)))
 
-    values = {each.name: numpy_helper.to_array(each).tolist() for each in proto.graph.initializer}
+    values = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in proto.graph.initializer}
     assert values == {"w": [1, 2, 3, 4], "b": [0.5] * 4}
-    assert not any(each.external_data or each.data_location for each in proto.graph.initializer)
+    assert not any(tensor.external_data or tensor.data_location for tensor in proto.graph.initializer)
     assert change.unlinked == ("w.bin",)
 
 

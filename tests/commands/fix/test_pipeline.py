@@ -165,7 +165,7 @@ def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
     repairs = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
     assert repairs.state == "repaired"
-    assert {each.rule for each in repairs.findings} == {"ir-version-too-new", "input-passthrough", "path-leaked"}
+    assert {finding.rule for finding in repairs.findings} == {"ir-version-too-new", "input-passthrough", "path-leaked"}
     assert repairs.repaired is not None
     proto = onnx.load(str(repairs.repaired.path))
     assert (proto.ir_version, proto.doc_string, proto.graph.output[1].name) == (10, "net.py", "m_out")
@@ -222,7 +222,7 @@ def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
     repairs = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
     assert (repairs.state, repairs.unfixed) == ("repaired", ())
-    assert {each.rule for each in repairs.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
+    assert {finding.rule for finding in repairs.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
 
 
 def test_pointer(repaired: Repairs, tmp_path: Path) -> None:

@@ -100,11 +100,14 @@ def test_against_a_revision(track: Track) -> None:
         str(track.root / "ml" / "m.onnx"),
         False,
     )
-    assert [(each.measure, each.ratio, each.verdict, each.baseline) for each in done.subjects] == [  # type: ignore[attr-defined]
+    assert [(subject.measure, subject.ratio, subject.verdict, subject.baseline) for subject in done.subjects] == [  # type: ignore[attr-defined]
         ("time", 2.0, "over", "`m.onnx` at `HEAD`"),
         ("memory", 3.0, "over", "`m.onnx` at `HEAD`"),
     ]
-    assert [(each.metric, each.value, each.bound, each.bound_from) for each in done.measured] == [
+    assert [
+        (measurement.metric, measurement.value, measurement.bound, measurement.bound_from)
+        for measurement in done.measured
+    ] == [
         (f"{measure} ratio{part}", value, bound, "config")
         for measure, value, bound in (("time", 2.0, 1.2), ("memory", 3.0, 1.5))
         for part in ("", ", low", ", high")
@@ -159,7 +162,7 @@ def test_new_model(tmp_path: Path) -> None:
     write(track.root / "ml" / "m.onnx")
     done = track.hold(BOTH, against="HEAD")
 
-    assert [each.reason for each in done.skipped] == [
+    assert [entry.reason for entry in done.skipped] == [
         "the relative budget could not be checked: `ml/m.onnx` does not exist at `HEAD`"
     ]
     assert (done.undone, track.asked) == ((), [])
@@ -192,7 +195,7 @@ def test_what_cannot_be_measured(track: Track, observation: Observation, reason:
     track.observation = observation
     done = track.hold(BOTH, against="HEAD")
 
-    assert ([each.reason for each in done.undone], done.subjects) == (
+    assert ([entry.reason for entry in done.undone], done.subjects) == (
         [f"the relative budget could not be checked: {reason}"],
         (),
     )
@@ -266,6 +269,6 @@ def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
 
     assert isinstance(raced, Raced)
     assert raced.verdict == verdict
-    assert [each.reason for each in done.undone] == ([noisy] if verdict == "unclear" else [])
-    assert all(isinstance(each, IncompleteCheck) and each.runtime == "onnxruntime 1.10.0" for each in done.undone)
+    assert [entry.reason for entry in done.undone] == ([noisy] if verdict == "unclear" else [])
+    assert all(isinstance(entry, IncompleteCheck) and entry.runtime == "onnxruntime 1.10.0" for entry in done.undone)
     assert len(report_ratio(raced)) == 3

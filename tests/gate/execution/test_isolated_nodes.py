@@ -124,7 +124,7 @@ def test_crashes_end_the_search(tmp_path: Path) -> None:
     answering = Answering(lambda _: CRASHED)
     examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 5), {OLD: UNKNOWN})
 
-    assert ["3 of 5" in each.reason for each in examined.skipped] == [True]
+    assert ["3 of 5" in entry.reason for entry in examined.skipped] == [True]
 
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [("Elu", "refused", ("all", "disabled"))] == [
         (each.operator, each.outcome, each.explains) for each in examined.alone["onnxruntime 1.9.0"]
     ]
-    assert ["1 of 4" in each.reason for each in examined.skipped] == [True]
+    assert ["1 of 4" in entry.reason for entry in examined.skipped] == [True]
     assert [False] * 2 + [True] * 6 == [future.cancelled() for future in answering.futures]
 
 
@@ -148,7 +148,7 @@ def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytes
     first = asking.examine(run_model(tmp_path, 2), {OLD: UNKNOWN})
     second = asking.examine(run_model(tmp_path, 2), {OLD: UNKNOWN})
 
-    assert ([True], []) == (["1 of 2" in each.reason for each in first.skipped], second.skipped)
+    assert ([True], []) == (["1 of 2" in entry.reason for entry in first.skipped], second.skipped)
 
 
 def test_nothing_is_asked_in_vain(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def _planned(name: str) -> PlannedRuntime:
 
 def _judged(done: ExecutionResult) -> dict[str, set[str]]:
     """Return the names of the evaluated cases by runtime."""
-    runs = [each for each in done.step.subjects if isinstance(each, ModelRuns)]
-    return {each.runtime: {attempt.case.name for attempt in each.attempts} for each in runs}
+    runs = [subject for subject in done.step.subjects if isinstance(subject, ModelRuns)]
+    return {run.runtime: {attempt.case.name for attempt in run.attempts} for run in runs}
 
 
 def test_what_runs_is_run_once(tmp_path: Path) -> None:
@@ -146,8 +146,8 @@ def test_no_size_fits(tmp_path: Path) -> None:
     """If no size works, each selected stage is undecided with the reason."""
     done, _ = _execute(tmp_path, lambda _, __: False, stages=frozenset({Stage.RUNTIME, Stage.PARITY}))
 
-    assert [(each.stage, each.runtime) for each in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
-    assert {each.reason for each in done.step.undone} == {
+    assert [(entry.stage, entry.runtime) for entry in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
+    assert {entry.reason for entry in done.step.undone} == {
         "the model does not run on generated inputs of any tested size"
     }
 

@@ -175,7 +175,7 @@ def compared(
 
 def firsts(comparisons: Sequence[Comparison]) -> set[FirstDifference | None]:
     """Return the first differing nodes of the mismatches."""
-    return {each.first for each in comparisons if find_mismatches(each)}
+    return {comparison.first for comparison in comparisons if find_mismatches(comparison)}
 
 
 # One incorrect weight

@@ -104,7 +104,7 @@ def model(folder: Path) -> SearchedModel:
         root=folder,
         folder=folder,
         cases={"one": InputCase(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})},
-        runtimes={f"onnxruntime {each}": planned(each) for each in RELEASES},
+        runtimes={f"onnxruntime {release}": planned(release) for release in RELEASES},
         eager=None,
         fresh=None,
         source=None,
@@ -122,7 +122,7 @@ def located(
     """Return the node found for each comparison, and the runtime and reason if none was found."""
     locator = MismatchSearch(releases.submit, no_toolchain, releases.place)
     named, undone = locator.locate(model(folder), comparisons)
-    return [each.first and each.first.node for each in named], [(each.runtime, each.reason) for each in undone]
+    return [each.first and each.first.node for each in named], [(entry.runtime, entry.reason) for entry in undone]
 
 
 def test_mismatches_that_look_alike_share_a_search(tmp_path: Path) -> None:

@@ -26,9 +26,9 @@ def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], l
     reading = read_model(model, "model.onnx")
     cases = generate_cases(reading.facts, reading.view, {}, bench.place())
     comparisons, undone = compared(bench, model, cases)
-    pairs = {each.first: each.pair for each in comparisons}
+    pairs = {comparison.first: comparison.pair for comparison in comparisons}
     actual = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
-    return actual, [each.reason for each in undone]
+    return actual, [entry.reason for entry in undone]
 
 
 def test_a_release_that_computes_a_node_wrongly(bench: Make, tmp_path: Path) -> None:

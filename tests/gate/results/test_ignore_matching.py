@@ -107,7 +107,7 @@ def said(**more: object) -> list[tuple[str, str, str]]:
     use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
     prefix = "the `[[ignore]]` entry of `input-removed` for `m.onnx` "
     judged = resolution.apply_rules([use], rules.ALL, {})
-    return [(each.level.value, each.rule, each.hit.message.removeprefix(prefix)) for each in judged]
+    return [(finding.level.value, finding.rule, finding.hit.message.removeprefix(prefix)) for finding in judged]
 
 
 DONE = [("note", "ignore-unused", "no longer matches a finding")]

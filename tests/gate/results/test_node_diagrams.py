@@ -36,7 +36,7 @@ def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
     ]
 
     assert [("m.onnx", "e"), ("m.onnx", "w")] == [
-        (each.model, each.node) for each in node_context.find_named_nodes(actual)
+        (named_node.model, named_node.node) for named_node in node_context.find_named_nodes(actual)
     ]
 
 

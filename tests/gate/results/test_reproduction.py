@@ -130,7 +130,7 @@ def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:
     """Inputs of the user are already files, so they are not stored again."""
     own = {MODEL: (InputCase(name="a.npz", origin="user", inputs={"x": str(tmp_path / "absent.npy")}),)}
     subject = _compared(NAMES[1])
-    differences = tuple(msgspec.structs.replace(each, case="a.npz") for each in subject.differences[1:2])
+    differences = tuple(msgspec.structs.replace(difference, case="a.npz") for difference in subject.differences[1:2])
     subject = msgspec.structs.replace(subject, differences=differences)
     (replay,) = find_replays([subject], own, _say, 0, "onnxgate.toml", tmp_path / "inputs")
 

@@ -50,7 +50,7 @@ def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) 
 
 def only_message(*hits: Hit) -> str:
     """Return the message of the single finding that the hits are merged into."""
-    (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(each) for each in hits]), KNOWN)
+    (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(hit) for hit in hits]), KNOWN)
     return finding.message
 
 
@@ -153,7 +153,7 @@ def test_observation_decides_against_a_prediction() -> None:
         [judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)]
     )
 
-    assert [each.judged.rule for each in resolved_hits] == ["prediction-contradicted"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["prediction-contradicted"]
 
 
 def test_a_rule_that_is_off_answers_all_the_same() -> None:
@@ -171,7 +171,7 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
     elsewhere = judged(hit("onnxruntime 1.10.0"))
     resolved_hits = resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
 
-    assert [elsewhere] == [each.judged for each in resolved_hits]
+    assert [elsewhere] == [resolved_hit.judged for resolved_hit in resolved_hits]
 
 
 def test_what_is_contradicted_causes_nothing() -> None:
@@ -186,7 +186,7 @@ def test_what_is_contradicted_causes_nothing() -> None:
     observed = judged(loaded, "prediction-contradicted", Stage.RUNTIME)
     resolved_hits = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
 
-    assert ["invalid-model", "prediction-contradicted"] == [each.judged.rule for each in resolved_hits]
+    assert ["invalid-model", "prediction-contradicted"] == [resolved_hit.judged.rule for resolved_hit in resolved_hits]
 
 
 def stale(level: Level) -> RuleHit:
@@ -210,7 +210,7 @@ def test_only_the_cause_is_said() -> None:
     """A consequence is not reported in addition to its cause."""
     resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
 
-    assert [each.judged.rule for each in resolved_hits] == ["export-stale"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["export-stale"]
 
 
 def invalid(rule: str = "unknown-operator") -> RuleHit:
@@ -250,14 +250,14 @@ def test_softened_cause_hides_nothing() -> None:
     """A stale export that is only a warning does not hide a mismatch with the source."""
     resolved_hits = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
 
-    assert [each.judged.rule for each in resolved_hits] == ["export-stale", "source-mismatch"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["export-stale", "source-mismatch"]
 
 
 def test_ignored_cause_hides_nothing() -> None:
     """A stale export that is ignored does not hide a mismatch with the source."""
     resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
 
-    assert [each.judged.rule for each in resolved_hits] == ["export-stale", "source-mismatch"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["export-stale", "source-mismatch"]
 
 
 def test_softened_prediction_does_not_hide_the_observation() -> None:
@@ -272,7 +272,7 @@ def test_softened_prediction_does_not_hide_the_observation() -> None:
     )
     resolved_hits = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [each.judged.rule for each in resolved_hits] == ["opset-too-new", "load-failed"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["opset-too-new", "load-failed"]
 
 
 def about(what: str, rule: str = "missing-kernel") -> RuleHit:
@@ -303,7 +303,8 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
     resolved_hits = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [("missing-kernel", "Det", True), ("missing-kernel", "Mul", False), ("type-mismatch", "Det", False)] == [
-        (each.judged.rule, each.judged.hit.topic, each.confirmed) for each in resolved_hits
+        (resolved_hit.judged.rule, resolved_hit.judged.hit.topic, resolved_hit.confirmed)
+        for resolved_hit in resolved_hits
     ]
 
 
@@ -321,7 +322,9 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
     )
     resolved_hits = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [(KERNEL, True), ("load-failed", False)] == [(each.judged.rule, each.confirmed) for each in resolved_hits]
+    assert [(KERNEL, True), ("load-failed", False)] == [
+        (resolved_hit.judged.rule, resolved_hit.confirmed) for resolved_hit in resolved_hits
+    ]
 
 
 def test_the_whole_rule_may_be_meant() -> None:
@@ -337,7 +340,7 @@ def test_the_whole_rule_may_be_meant() -> None:
         [about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)]
     )
 
-    assert ["prediction-contradicted"] == [each.judged.rule for each in resolved_hits]
+    assert ["prediction-contradicted"] == [resolved_hit.judged.rule for resolved_hit in resolved_hits]
 
 
 def test_fault_that_keeps_nothing_from_running() -> None:

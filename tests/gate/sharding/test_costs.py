@@ -35,7 +35,7 @@ def test_kept(tmp_path: Path) -> None:
         plan.save_costs(tmp_path / "costs", SHA256, {"onnxruntime 1.18.1": seconds})
 
     assert {"onnxruntime 1.18.1": 2.5} == plan.load_costs(tmp_path / "costs", SHA256)
-    assert [SHA256] == [each.name for each in (tmp_path / "costs").iterdir()]
+    assert [SHA256] == [path.name for path in (tmp_path / "costs").iterdir()]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"x": "y"}', b'{"x": -1}', b'{"x": 1e300}', b"\xff"])
@@ -105,7 +105,7 @@ def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock
 def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
     """Measured costs replace estimates; other estimates are scaled by the ratio of measured to estimated cost."""
     estimates = plan.estimate_costs_ms(*planned)
-    names = [each.name for each in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
+    names = [runtime.name for runtime in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
     plan.save_costs(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
     weights, measured = plan.combine_costs_ms(*planned, tmp_path)
 

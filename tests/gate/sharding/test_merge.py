@@ -85,16 +85,16 @@ def test_less_than_all_is_no_pass(project: Project, gathered, division, data: st
     lost = data.draw(st.sampled_from(parts))
     content = report_json.format(lost).encode()
     cut = decode_report_file("cut.json", content[: data.draw(st.integers(0, len(content) - 2))])
-    rest = given([each for each in parts if each is not lost])
+    rest = given([part for part in parts if part is not lost])
     for number, report in enumerate((merged(rest), merged([*rest, cut]))):
-        known = any(each.level == "error" and not each.ignored for each in report.findings)
+        known = any(finding.level == "error" and not finding.ignored for finding in report.findings)
 
         assert report.exit == (1 if known else 3)
         assert report.verdict == ("fail" if known else "undecided")
         assert not rest or {m.path for m in lost.models} == {
-            each.model for each in report.undecided if each.stage == "gate" and each.model
+            entry.model for entry in report.undecided if entry.stage == "gate" and entry.model
         }
-        assert number == 0 or "cut.json" in "".join(each.reason for each in report.undecided)
+        assert number == 0 or "cut.json" in "".join(entry.reason for entry in report.undecided)
 
 
 FIELDS = [name for name in Report.__struct_fields__ if name not in ("version", "onnxgate", "shard")]
@@ -110,11 +110,11 @@ def test_what_was_lost_is_missed(project: Project, gathered, division, name: str
     other = {str: "x", int: 7, tuple: (), dict: {}, type(None): None}[type(value)]
     if other == value:
         return
-    rest = [each for each in parts if each is not damaged]
+    rest = [part for part in parts if part is not damaged]
     report = merged(given([*rest, replace(damaged, **{name: other})]))
 
     assert report.exit in (1, 3)
-    assert any("was not merged" in each.reason for each in report.undecided)
+    assert any("was not merged" in entry.reason for entry in report.undecided)
 
 
 @pytest.fixture
@@ -137,19 +137,19 @@ def replace_in(gathered: StageResults, *judged: RuleHit) -> StageResults:
 
 def reasons(report: Report) -> str:
     """Return the reasons why the report is undecided."""
-    return "\n".join(each.reason for each in report.undecided)
+    return "\n".join(entry.reason for entry in report.undecided)
 
 
 def said(report: Report) -> list[tuple[str, str]]:
     """Return level and rule of the findings."""
-    return [(each.level, each.rule) for each in report.findings]
+    return [(finding.level, finding.rule) for finding in report.findings]
 
 
 def test_sound_shards(parts: list[Report]) -> None:
     """Only the merge reports unused and expired ignores, because it knows the models of all shards."""
     whole = merged(given(parts))
 
-    assert [[], []] == [said(each) for each in parts]
+    assert [[], []] == [said(part) for part in parts]
     assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == said(whole)[:2]
     assert len(said(whole)) == 4
     assert whole.exit == 0
@@ -168,10 +168,10 @@ def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
     report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
 
     assert [("error", "run-failed", "about all")] == [
-        (each.level, each.rule, each.ignored) for each in report.findings if each.stage == "runtime"
+        (finding.level, finding.rule, finding.ignored) for finding in report.findings if finding.stage == "runtime"
     ]
-    assert "run-failed" not in "".join(each.message for each in report.findings if each.stage == "gate")
-    assert "lock-stale" in "".join(each.message for each in report.findings if each.stage == "gate")
+    assert "run-failed" not in "".join(finding.message for finding in report.findings if finding.stage == "gate")
+    assert "lock-stale" in "".join(finding.message for finding in report.findings if finding.stage == "gate")
 
 
 def test_every_field_is_merged() -> None:
@@ -189,7 +189,7 @@ def test_every_count_is_merged(project: Project) -> None:
     """An unknown count is an error and is not treated as 0."""
     division = division_of((1, 2, 1, 2, 1), 2)
     reports = parts_of(project, ALL, sound(), division)
-    reports = [replace(each, counts={**each.counts, "new": 1}) for each in reports]
+    reports = [replace(report, counts={**report.counts, "new": 1}) for report in reports]
     with pytest.raises(KeyError, match="new"):
         merge_reports(reports, (), "error")
 
@@ -312,12 +312,14 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
 
     first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
     report = merged(given([first, second]))
-    errors = {(each.model, each.node) for each in second.drawings}
+    errors = {(drawing.model, drawing.node) for drawing in second.drawings}
 
     assert (
-        node_context.MAX_DIAGRAMS == len(report.drawings) == len({(each.model, each.node) for each in report.drawings})
+        node_context.MAX_DIAGRAMS
+        == len(report.drawings)
+        == len({(drawing.model, drawing.node) for drawing in report.drawings})
     )
-    assert errors < {(each.model, each.node) for each in report.drawings}
+    assert errors < {(drawing.model, drawing.node) for drawing in report.drawings}
     assert list(report.drawings) == sorted(report.drawings, key=lambda each: (each.model, each.node))
 
 
@@ -334,7 +336,7 @@ def test_nothing_at_all() -> None:
     nothing, named = merged([]), merged([], ExpectedCheck(models=PATHS))
 
     assert (nothing.exit, nothing.verdict, len(nothing.undecided)) == (3, "undecided", 1)
-    assert list(PATHS) == [each.model for each in named.undecided]
+    assert list(PATHS) == [entry.model for entry in named.undecided]
 
 
 @pytest.mark.parametrize(

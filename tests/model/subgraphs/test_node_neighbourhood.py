@@ -24,7 +24,7 @@ def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
     """Return boxes by name, and arrows as text."""
     assert found is not None
     names = [box.name for box in found.nodes]
-    arrows = {f"{names[each.source]} -{each.value}-> {names[each.target]}" for each in found.edges}
+    arrows = {f"{names[edge.source]} -{edge.value}-> {names[edge.target]}" for edge in found.edges}
     return {box.name: f"{box.kind} {box.operator}".strip() for box in found.nodes}, arrows
 
 
@@ -147,7 +147,7 @@ def test_many_neighbours_are_counted() -> None:
 
     assert [box.name for box in actual.nodes if box.kind == "more"] == ["36 more", "7 more"]
     assert [box.name for box in actual.nodes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
-    assert {(actual.nodes[each.source].name, actual.nodes[each.target].name) for each in actual.edges} >= {
+    assert {(actual.nodes[edge.source].name, actual.nodes[edge.target].name) for edge in actual.edges} >= {
         ("36 more", "bad"),
         ("bad", "7 more"),
     }
@@ -182,7 +182,7 @@ def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
     neighbourhood = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
     assert neighbourhood is not None
     numbers = range(len(neighbourhood.nodes))
-    tied = {end for each in neighbourhood.edges for end in (each.source, each.target)}
+    tied = {end for edge in neighbourhood.edges for end in (edge.source, edge.target)}
 
     assert len(neighbourhood.nodes) <= MAX_BOXES + 1
     assert [box.kind for box in neighbourhood.nodes].count("failing") == 1

@@ -21,10 +21,12 @@ def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
     """Return the surroundings of a node in the main graph; `Constant` nodes count as constants."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
-    constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {each.name: each for each in model.graph.initializer}
+    constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {
+        tensor.name: tensor for tensor in model.graph.initializer
+    }
     constants |= {node.output[0]: node for node in model.graph.node if node.op_type == "Constant"}
-    functions = {reduced_models.function_key(each): each for each in model.functions}
-    imports = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+    functions = {reduced_models.function_key(function): function for function in model.functions}
+    imports = {opset.domain or "ai.onnx": opset.version for opset in model.opset_import}
     return NodeSurroundings(imports, types.get, constants, functions)
 
 
@@ -47,7 +49,7 @@ def test_what_a_node_is_given_becomes_inputs_with_their_shapes() -> None:
 
     assert "alone (float[N,4] y) => (float[] z) { [twice] z = Mul (y, y) }" == shown(cut_out)
     assert cut_out is not None
-    assert (IR, [("", 18)]) == (cut_out.ir_version, [(each.domain, each.version) for each in cut_out.opset_import])
+    assert (IR, [("", 18)]) == (cut_out.ir_version, [(opset.domain, opset.version) for opset in cut_out.opset_import])
 
 
 def test_small_constants_stay_constants() -> None:
@@ -105,7 +107,7 @@ def test_a_local_function_comes_along() -> None:
     cut_out = cut(model)
 
     assert cut_out is not None
-    assert ["inner", "outer"] == [each.name for each in cut_out.functions]
+    assert ["inner", "outer"] == [function.name for function in cut_out.functions]
 
 
 NESTED_CALLS = """

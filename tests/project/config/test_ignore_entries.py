@@ -167,8 +167,8 @@ def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple
 
     entries = made.get("ignore", [])
 
-    assert [each["rule"] for each in entries] == [each["rule"] for each in own] + [each.rule for each in added]
-    assert [each.get("reason") for each in entries][len(own) :] == [each.reason for each in added]
+    assert [entry["rule"] for entry in entries] == [each["rule"] for each in own] + [each.rule for each in added]
+    assert [entry.get("reason") for entry in entries][len(own) :] == [each.reason for each in added]
     assert made["limits"] == {"time-s": 3}
 
 

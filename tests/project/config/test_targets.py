@@ -21,7 +21,7 @@ def problems(folder: Path, target: str) -> list[str]:
     try:
         load_config(folder / "onnxgate.toml")
     except ConfigError as error:
-        return [each.removeprefix("line 3: `targets.a.") for each in error.problems]
+        return [problem.removeprefix("line 3: `targets.a.") for problem in error.problems]
     return []
 
 

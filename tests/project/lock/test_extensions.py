@@ -50,8 +50,10 @@ def test_first(tmp_path: Path) -> None:
     lock = locked(project)
 
     assert both("0.2") == pins(lock)
-    assert {each.extensions for each in lock.targets["server"].runtimes} == {("ort-extras",)}
-    assert [f"{each.name} {each.version}" for each in lock.packages if each.name == "ort-extras"] == ["ort-extras 0.2"]
+    assert {runtime.extensions for runtime in lock.targets["server"].runtimes} == {("ort-extras",)}
+    assert [f"{package.name} {package.version}" for package in lock.packages if package.name == "ort-extras"] == [
+        "ort-extras 0.2"
+    ]
     assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
     assert policy_differences(project.config, lock) == ()
 

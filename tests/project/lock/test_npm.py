@@ -114,7 +114,7 @@ def test_an_upgrade_takes_the_place_of_the_old_pins(
     one = locked(tmp_path, first, upgrade=(f"{ENGINE}=1.30.1",))
     every = locked(tmp_path, first, upgrade=("",))
 
-    assert ["1.20.1", "1.30.1"] == [each.release for each in one.targets["web"].runtimes]
+    assert ["1.20.1", "1.30.1"] == [runtime.release for runtime in one.targets["web"].runtimes]
     assert {"1.20.1", "1.30.1"} == {each.version for each in one.npm}
     assert one == every
 

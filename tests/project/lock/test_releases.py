@@ -33,7 +33,9 @@ def publish_onnxruntime(index: LocalIndex) -> None:
 
 def found(requirement: str, select: ReleaseSelection) -> list[tuple[str, str]]:
     """Return the releases with their Python versions."""
-    return [(str(each.version), each.python) for each in find_releases(Requirement(requirement), select, UvIndex())]
+    return [
+        (str(release.version), release.python) for release in find_releases(Requirement(requirement), select, UvIndex())
+    ]
 
 
 @pytest.mark.parametrize(

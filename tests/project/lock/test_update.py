@@ -95,7 +95,7 @@ def test_first(tmp_path: Path, published: LocalIndex) -> None:
     lock = locked(project)
 
     assert pins(lock) == FIRST
-    assert [f"{each.name} {each.version}" for each in lock.packages] == [
+    assert [f"{package.name} {package.version}" for package in lock.packages] == [
         "numpy 1.26.4",
         "numpy 2.4.0",
         "onnxruntime 1.18.1",
@@ -168,7 +168,7 @@ def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
     second = locked(project_of(tmp_path, CONFIG.replace(">=1.18", ">=1.19")), first)
 
     assert FIRST[1:] == pins(second)
-    assert [each.name for each in second.packages] == ["numpy", "onnxruntime"]
+    assert [package.name for package in second.packages] == ["numpy", "onnxruntime"]
 
 
 def test_a_pin_that_no_longer_fits(tmp_path: Path, published: LocalIndex) -> None:

@@ -58,7 +58,9 @@ def said(subjects: Sequence[object]) -> list[tuple[str, str, bool]]:
     findings = resolution.merge_runtimes(
         resolution.resolve_hits(list(resolution.apply_rules(subjects, rules.ALL, {}))), [RUNTIME]
     )
-    return [(each.rule, re.split(r"; | \(onnxruntime", each.message)[0], each.confirmed) for each in findings]
+    return [
+        (finding.rule, re.split(r"; | \(onnxruntime", finding.message)[0], finding.confirmed) for finding in findings
+    ]
 
 
 def runs(*attempts: Attempt, alone: Sequence[IsolatedNode] = ()) -> ModelRuns:
@@ -106,7 +108,9 @@ def test_optimization_levels_are_explained_separately() -> None:
         resolution.resolve_hits(list(resolution.apply_rules([predicted("Det"), model], rules.ALL, {}))), [RUNTIME]
     )
 
-    assert [("load-failed", False), ("missing-kernel", True)] == [(each.rule, each.confirmed) for each in findings]
+    assert [("load-failed", False), ("missing-kernel", True)] == [
+        (finding.rule, finding.confirmed) for finding in findings
+    ]
     assert findings[0].message.endswith("should be scalars` with optimization `all`")
 
 
@@ -119,9 +123,10 @@ def test_unpredicted_nodes_replace_the_finding_of_the_model() -> None:
     )
 
     assert [("Conv", LINE), ("Det", LINE)] == [
-        (each.message.partition("`")[2].partition("`")[0], Place(each.place.path, each.place.line)) for each in findings
+        (finding.message.partition("`")[2].partition("`")[0], Place(finding.place.path, finding.place.line))
+        for finding in findings
     ]
-    assert {"load-failed"} == {each.rule for each in findings}
+    assert {"load-failed"} == {finding.rule for finding in findings}
 
 
 def test_a_node_that_loads_contradicts_its_prediction() -> None:

@@ -322,9 +322,9 @@ def test_a_missing_kernel_is_refused(bench: Bench) -> None:
     """Every release refuses a node without a kernel, at both levels."""
     observations = [bench.load(NO_KERNEL), bench.load(NO_KERNEL, "disabled")]
 
-    assert [failure_family(each.failure.text) for each in observations if isinstance(each, Refused)] == [
-        "no_kernel"
-    ] * 2
+    assert [
+        failure_family(observation.failure.text) for observation in observations if isinstance(observation, Refused)
+    ] == ["no_kernel"] * 2
 
 
 def test_a_model_that_makes_a_runtime_fall_costs_one_job(bench: Bench) -> None:

@@ -58,7 +58,7 @@ g (float[N, 4] x) => (float[N, 4] y) { [first] y = my.domain.Twist(x) }
 def locked() -> Callable[[str], Locked]:
     """Return a function that finds the locked release of an engine."""
     lock = load_lock(LOCK)
-    runtimes = {each.engine: each for target in lock.targets.values() for each in target.runtimes}
+    runtimes = {runtime.engine: runtime for target in lock.targets.values() for runtime in target.runtimes}
 
     def find(engine: str) -> Locked:
         return runtimes[engine], lock.packages

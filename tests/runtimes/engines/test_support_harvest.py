@@ -38,7 +38,7 @@ def harvest(host: WorkerPool, locked: Locked, output: Path) -> tuple[HarvestResu
 
 def kernels(dump: BuildDump, domain: str, name: str) -> list[DumpedKernel]:
     """Return the kernels of one operator."""
-    return [each for each in dump.kernels if (each.domain, each.name) == (domain, name)]
+    return [kernel for kernel in dump.kernels if (kernel.domain, kernel.name) == (domain, name)]
 
 
 @pytest.mark.index
@@ -51,11 +51,11 @@ def test_a_release_says_its_kernels_and_schemas(
     assert HarvestResult(registry=True, release="1.31.1", commit="6af1a93") == result
     assert (len(dump.kernels), len(dump.schemas)) == (1465, 847)
     assert [((11, 21), {"T": ("tensor(float)",)}), ((22, 2**31 - 1), {"T": ("tensor(float)",)})] == [
-        (each.versions, each.constraints) for each in kernels(dump, "", "Det")
+        (kernel.versions, kernel.constraints) for kernel in kernels(dump, "", "Det")
     ]
-    assert {each.provider for each in dump.kernels} == {"CPUExecutionProvider"}
-    (clip,) = [each for each in dump.schemas if (each.domain, each.name, each.since) == ("", "Clip", 13)]
-    assert [(each.name, each.type, each.option) for each in clip.inputs] == [
+    assert {kernel.provider for kernel in dump.kernels} == {"CPUExecutionProvider"}
+    (clip,) = [schema for schema in dump.schemas if (schema.domain, schema.name, schema.since) == ("", "Clip", 13)]
+    assert [(value.name, value.type, value.option) for value in clip.inputs] == [
         ("input", "T", "Single"),
         ("min", "T", "Optional"),
         ("max", "T", "Optional"),
@@ -70,7 +70,7 @@ def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], 
     actual = {}
     for release in ("1.16.1", "1.16.3"):
         result, dump = harvest(host, locked(release, numpy=OLD_NUMPY), tmp_path / f"{release}.json")
-        schemas = [each for each in dump.schemas if each.name == "MatMulNBits"]
+        schemas = [schema for schema in dump.schemas if schema.name == "MatMulNBits"]
         actual[result.release] = (len(kernels(dump, "com.microsoft", "MatMulNBits")), len(schemas))
 
     assert {"1.16.1": (0, 0), "1.16.3": (1, 1)} == actual

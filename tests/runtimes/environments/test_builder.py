@@ -186,8 +186,8 @@ def test_another_hash_is_another_environment_and_is_not_installed(small: Locked,
     """A wheel with another hash is rejected with a one-line message, and no files remain."""
     runtime, packages = small
     forged = tuple(
-        msgspec.structs.replace(each, wheels=tuple(Wheel(file=w.file, sha256="0" * 64) for w in each.wheels))
-        for each in packages
+        msgspec.structs.replace(package, wheels=tuple(Wheel(file=w.file, sha256="0" * 64) for w in package.wheels))
+        for package in packages
     )
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, (runtime, forged))

@@ -41,7 +41,9 @@ def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> Non
     """An import counts anywhere in the file, unless the source handles its ImportError."""
     write(tmp_path, m=text)
 
-    assert [each[0] for each in required_frameworks(config("m.py:build"), tmp_path)] == found
+    assert [
+        required_framework[0] for required_framework in required_frameworks(config("m.py:build"), tmp_path)
+    ] == found
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def _ask(folder: Path, name: str) -> dict[str, Any]:
 
 def _arrays(result: dict[str, Any]) -> list[dict[str, Any]]:
     cases = result["cases"]
-    return [{name: np.load(path, allow_pickle=False).tolist() for name, path in each.items()} for each in cases]
+    return [{name: np.load(path, allow_pickle=False).tolist() for name, path in case.items()} for case in cases]
 
 
 def test_each_mapping_is_a_case(tmp_path: Path) -> None:

@@ -238,7 +238,7 @@ def test_transformer_with_mask_and_integers(project: Asker) -> None:
     assert outputs(result, "eager", 0)[0].shape == (3, 3, 16)
     assert np.float64 == outputs(result, "eager64", 0)[0].dtype
     model = onnx.load(result["model"])
-    assert [each.name for each in model.graph.output] == ["states"]
+    assert [output.name for output in model.graph.output] == ["states"]
     assert "Dropout" not in {node.op_type for node in model.graph.node}
     assert "source on case time=3" in phases
 
@@ -483,7 +483,7 @@ def test_outputs_in_containers(project: Asker) -> None:
 
     assert result["failure"] is None
     assert len(onnx.load(result["model"]).graph.output) == 3
-    assert [each.tolist() for each in outputs(result, "eager", 0)] == [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]]
+    assert [output.tolist() for output in outputs(result, "eager", 0)] == [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]]
     assert len(result["sample"]) == 3
 
 
@@ -520,7 +520,7 @@ def test_bfloat16_is_held_as_float32(project: Asker) -> None:
     result = project.ask("half.py:build")
 
     assert result["failure"] is None
-    assert [(each.dtype, each.shape) for each in outputs(result, "eager", 0)] == [(np.float32, (1, 2))]
+    assert [(output.dtype, output.shape) for output in outputs(result, "eager", 0)] == [(np.float32, (1, 2))]
     assert result["sample"] == []
 
 
@@ -750,8 +750,8 @@ def test_neighbours_of_the_same_name(project: Asker) -> None:
     sources = ("first/build_first.py:build", "second/build_second.py:build", "first/build_first.py:build")
     results = [project.ask(source) for source in sources]
 
-    assert [each["failure"] for each in results] == [None, None, None]
-    assert [np.load(each["sample"][0]).shape for each in results] == [(1, 2), (1, 3), (1, 2)]
+    assert [result["failure"] for result in results] == [None, None, None]
+    assert [np.load(result["sample"][0]).shape for result in results] == [(1, 2), (1, 3), (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["onnx", "wire", "json", "exporters"])

@@ -224,6 +224,6 @@ def test_renamed_outputs() -> None:
     )
     model_file.rename_outputs(model.graph, {"y": "score"})
 
-    assert [each.name for each in model.graph.output] == ["score", "z"]
+    assert [output.name for output in model.graph.output] == ["score", "z"]
     assert model.graph.node[0].output[0] == "score"
-    assert {each.g.node[0].input[0] for each in model.graph.node[1].attribute} == {"score"}
+    assert {attribute.g.node[0].input[0] for attribute in model.graph.node[1].attribute} == {"score"}

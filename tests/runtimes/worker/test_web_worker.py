@@ -299,7 +299,7 @@ def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
     assert text == refused.failure.text
     assert isinstance(ran, Completed)
     assert isinstance(ran.result, RunResult)
-    assert [text, text] == [each.failure.text if each.failure else "" for each in ran.result.cases]
+    assert [text, text] == [case.failure.text if case.failure else "" for case in ran.result.cases]
     assert isinstance(after, Completed)
     assert isinstance(after.result, RunResult)
     assert [3, 2] == np.load(str(after.result.cases[0].outputs[0])).tolist()  # its second session, in a new instance

@@ -232,7 +232,7 @@ def test_stale(new_project: NewProject) -> None:
     assert (evidence.subject.model, evidence.subject.source) == ("models/m.onnx", "export/m.py:build")
     assert evidence.subject.place == BUILD
     assert evidence.subject.committed.differences != ()
-    assert all("Tanh" in each for each in evidence.subject.committed.differences)
+    assert all("Tanh" in difference for difference in evidence.subject.committed.differences)
 
 
 def test_restamped(new_project: NewProject) -> None:

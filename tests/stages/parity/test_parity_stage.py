@@ -52,9 +52,9 @@ def _gather(
 
 def _failing(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
     return [
-        (each.pair, each.runtime, each.reference)
-        for each in comparisons
-        if not all(difference.agrees for difference in each.differences)
+        (comparison.pair, comparison.runtime, comparison.reference)
+        for comparison in comparisons
+        if not all(difference.agrees for difference in comparison.differences)
     ]
 
 
@@ -67,7 +67,7 @@ def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
         ("source", OLD, "the source"),
         ("source", NEW, "the source"),
     ]
-    assert [(each.output, each.optimization) for each in found[0].differences] == [
+    assert [(difference.output, difference.optimization) for difference in found[0].differences] == [
         ("y", "all"),
         ("z", "all"),
         ("y", "disabled"),
@@ -82,7 +82,7 @@ def test_runtime_that_differs_from_the_source_speaks_once(tmp_path: Path) -> Non
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
     assert _failing(found) == [("source", OLD, "the source")]
-    assert [each.optimization for each in found[0].differences if not each.agrees] == ["all", "all"]
+    assert [difference.optimization for difference in found[0].differences if not difference.agrees] == ["all", "all"]
 
 
 def test_without_a_source_the_newest_runtime_is_the_reference(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
 
     assert found == []
-    assert [(each.reason, each.by_design) for each in undone] == [
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
         ("all outputs depend on random operators (`RandomNormalLike`)", True)
     ]
 
@@ -196,7 +196,7 @@ def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
         found, undone = _gather(ParityModel("m.onnx", PLACE, QUANTIZED, None, None), jobs)
 
         assert _failing(found) == []
-        assert {each.by_design for each in undone} == {expected}
+        assert {entry.by_design for entry in undone} == {expected}
 
 
 def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
@@ -210,7 +210,10 @@ def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
     by_place, _ = compare_with_float(loose, jobs, placed, "f.onnx")
 
     assert _failing(by_name) == [("quantized", NEW, "f.onnx")]
-    assert [(each.output, each.agrees) for each in by_place[0].differences] == [("y", True), ("z", False)] * 2
+    assert [(difference.output, difference.agrees) for difference in by_place[0].differences] == [
+        ("y", True),
+        ("z", False),
+    ] * 2
     assert by_name[0].differences[0].metric == "sqnr_db"
 
 
@@ -219,7 +222,7 @@ def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
     jobs = _ran(tmp_path, NEW, {"all": RIGHT})
     found, undone = compare_with_float(PLAIN, jobs, RunOutputs(("y", "z"), {}), "f.onnx")
 
-    assert (found, [each.reason for each in undone]) == ((), [f"the float model `f.onnx` has no result for `{NAME}`"])
+    assert (found, [entry.reason for entry in undone]) == ((), [f"the float model `f.onnx` has no result for `{NAME}`"])
 
 
 def test_masked_positions_are_left_out(tmp_path: Path) -> None:
@@ -269,7 +272,7 @@ def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
     (between,) = [each for each in found if each.pair == "runtime"]
 
-    assert [each.output for each in between.differences] == ["y"]
+    assert [difference.output for difference in between.differences] == ["y"]
     assert _failing(found) == [("source", OLD, "the source"), ("runtime", OLD, NEW)]
 
 
@@ -295,9 +298,9 @@ def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> No
     model = ParityModel("m.onnx", PLACE, random, None, None)
     found, undone = _gather(model, _ran(tmp_path, NEW, _both(WRONG)), {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
-    assert {each.output for each in found[0].differences} == {"z"}
+    assert {difference.output for difference in found[0].differences} == {"z"}
     assert _failing(found) == [("source", NEW, "the source")]
-    assert [(each.reason, each.by_design) for each in undone] == [
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
         ("output `y` depends on random operators (`Bernoulli`)", True)
     ]
 
@@ -309,7 +312,7 @@ def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
     found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, blank, blank)})
 
     assert found == []
-    assert [each.reason for each in undone] == [
+    assert [entry.reason for entry in undone] == [
         f"output `{name}` of `{NAME}` cannot be compared: all elements are NaN on both sides" for name in "yz"
     ]
 
@@ -325,7 +328,7 @@ def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> No
     _, held = _gather(own, jobs, eager)
     _, equal = _gather(PLAIN, _ran(tmp_path, NEW, {"all": small}), eager)
 
-    assert [(each.reason, each.by_design) for each in undone] == [
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
         (f"output `{name}` is within its tolerance of zero (1e-05), so any small output would pass", False)
         for name in "yz"
     ]

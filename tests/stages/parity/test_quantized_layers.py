@@ -43,7 +43,7 @@ def pairs(text: str) -> tuple[TensorPair, ...]:
 
 def test_values_that_are_quantized_and_back() -> None:
     """Inputs, weights and outputs are paired with their values before quantization, and fused activations are found."""
-    actual = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
+    actual = {pair.tensor: (pair.kind, pair.before, pair.after, pair.activation) for pair in pairs(QDQ)}
 
     assert actual == {
         "x": ("input", "x", "xd", ""),
@@ -55,7 +55,7 @@ def test_values_that_are_quantized_and_back() -> None:
 
 def test_quantized_operators() -> None:
     """Quantized values are converted with the node's scale; other values are paired by name."""
-    actual = {each.tensor: (each.after, each.scale, each.zero) for each in pairs(OPERATORS)}
+    actual = {pair.tensor: (pair.after, pair.scale, pair.zero) for pair in pairs(OPERATORS)}
 
     assert actual == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
 
@@ -64,7 +64,7 @@ def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> lis
     """Return tensor, node and clipped share, worst first."""
     proto = onnx.parser.parse_model(FLOAT)
     layers = find_worst_layers(pairs(text), quantized, real, proto, lambda _: None)
-    return [(each.tensor, each.node, each.clipped) for each in layers]
+    return [(layer.tensor, layer.node, layer.clipped) for layer in layers]
 
 
 def test_loss_is_that_of_the_step_itself() -> None:

@@ -90,7 +90,7 @@ def judged(
 
 def names(kinds: Sequence[NodeKind]) -> list[str]:
     """Return the names of the operators."""
-    return [each.operation.name for each in kinds]
+    return [kind.operation.name for kind in kinds]
 
 
 def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedModel) -> None:

@@ -65,7 +65,7 @@ def test_a_call_is_what_its_function_consists_of() -> None:
     reshape = alone(actual[1])
 
     assert [("Constant", 2), ("Reshape", 2)] == named(actual)
-    assert [("", 14)] == [(each.domain, each.version) for each in reshape.opset_import]
+    assert [("", 14)] == [(opset.domain, opset.version) for opset in reshape.opset_import]
     assert ["Constant", "Reshape"] == [node.op_type for node in reshape.graph.node]
     assert ["a"] == [value.name for value in reshape.graph.input]
 
@@ -75,5 +75,5 @@ def test_only_what_a_node_needs_is_imported() -> None:
     actual = kinds("g (float[2] x) => (float[2] z) { y = com.microsoft.Gelu (x) z = Relu (y) }")
 
     assert [{"": 18, "com.microsoft": 1}, {"": 18}] == [
-        {each.domain: each.version for each in alone(single).opset_import} for single in actual
+        {opset.domain: opset.version for opset in alone(single).opset_import} for single in actual
     ]

@@ -53,7 +53,7 @@ def test_completed_cases_are_attempts(tmp_path: Path) -> None:
     fine = saved(tmp_path, FINE, FINE)
     attempts = _attempts(tmp_path, ran(NEW, "all", done(fine, fine)), ran(NEW, "disabled", done(fine, fine)))
 
-    assert [(each.optimization, each.case.name, each.outcome) for each in attempts] == [
+    assert [(attempt.optimization, attempt.case.name, attempt.outcome) for attempt in attempts] == [
         (level, name, "completed") for level in ("all", "disabled") for name in ("sizes batch=1", "sizes batch=3")
     ]
     assert (attempts[1].case.origin, attempts[1].case.sizes) == ("generated", {"batch": 3})
@@ -104,7 +104,7 @@ def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
     silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))
     found, _ = collect_evidence(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
 
-    assert [{each.refusal.node for each in runs.attempts} for runs in found] == [{"first"}, {"first"}]
+    assert [{attempt.refusal.node for attempt in runs.attempts} for runs in found] == [{"first"}, {"first"}]
     assert [runs.node_places for runs in found] == [{"first": Place("build.py", 2)}] * 2
 
 
@@ -222,7 +222,7 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
 
-    assert [each.source for each in runs.attempts] == ["none", "failed"]
+    assert [attempt.source for attempt in runs.attempts] == ["none", "failed"]
 
 
 def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
         run_model(tmp_path), (ran(OLD, "all", done(fine, fine)), ran(NEW, "all", failed)), {}, {}
     )
 
-    assert [each.runtime for each in runs] == [OLD]
+    assert [run.runtime for run in runs] == [OLD]
     assert undone == (
         IncompleteCheck(
             Stage.RUNTIME,
@@ -301,14 +301,14 @@ def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
     (runs,), nothing = collect_evidence(run_model(tmp_path), both, {}, {})
     no_runs, skipped = collect_evidence(run_model(tmp_path), both, {}, {}, {}, {NEW})
 
-    assert [each.outcome for each in runs.attempts] == ["provider-not-used"] * 2
+    assert [attempt.outcome for attempt in runs.attempts] == ["provider-not-used"] * 2
     assert (runs.unused_providers, nothing) == (("CUDAExecutionProvider",), ())
     assert no_runs == ()
-    assert [(each.runtime, each.reason) for each in skipped] == [(NEW, NOT_USED.failure.text)]
+    assert [(entry.runtime, entry.reason) for entry in skipped] == [(NEW, NOT_USED.failure.text)]
 
 
 def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
     """An optional runtime that runs is checked like any other."""
     (runs,), undone = collect_evidence(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
 
-    assert ([each.outcome for each in runs.attempts], undone) == (["completed"], ())
+    assert ([attempt.outcome for attempt in runs.attempts], undone) == (["completed"], ())
