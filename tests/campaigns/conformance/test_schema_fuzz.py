@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx
 import pytest
 
-from campaigns.conformance.schema_fuzz import Case, Arguments, bindings, cases, every, model, pairs
+from campaigns.conformance.schema_fuzz import Arguments, Case, bindings, cases, every, model, pairs
 from campaigns.conformance.schemas import Formal, Schema, in_force
 from campaigns.conformance.type_names import type_proto
 
