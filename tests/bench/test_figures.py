@@ -53,7 +53,7 @@ def test_growth_from_ten_to_a_hundred() -> None:
 
 
 @pytest.mark.parametrize("exit_status", [1, -9, None])
-def test_what_failed_has_no_figure(exit_status: int | None) -> None:
+def test_failed_run_has_no_figures(exit_status: int | None) -> None:
     """A crash, an error or a timeout leaves the time, ratio and growth empty."""
     failed, bound = Row("fast", (measurement(0.1), measurement(0.1, exit_status=exit_status))), row("bound", 1, 1)
 
@@ -62,7 +62,7 @@ def test_what_failed_has_no_figure(exit_status: int | None) -> None:
     assert () == growth(corpus(failed), corpus(row("fast", 1)), 90)
 
 
-def test_what_failed_is_shown_with_how_far_it_came() -> None:
+def test_failed_run_shows_exit_status_and_output() -> None:
     """The row contains the exit status and the output, on one line that does not break the table."""
     rows = (row("crashed", 0.1, exit_status=-11), row("slow", 60, exit_status=None), row("bound", 1))
 
@@ -79,7 +79,7 @@ def test_a_pair_that_failed_does_not_meet_its_target() -> None:
     assert "| start / `bound` | wall at most 2 x | **failed** |  |" in tables.markdown(Result({}, pairs=(pair,)))
 
 
-def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
+def test_hashing_time_is_subtracted() -> None:
     """Loading (20 s) is compared with checking without hashing (5 s minus 4 s)."""
     rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
 
@@ -89,7 +89,7 @@ def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
     assert "start-up" not in shown
 
 
-def test_what_both_start_with_is_taken_off() -> None:
+def test_start_up_is_subtracted() -> None:
     """The start-up of both commands is subtracted: importing onnx (2 s) and checking a small model (0.5 s)."""
     rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
     start = Pair("onnxgate check --static, one small model", row("own", 0.5), row("bound", 2), 2.0)
@@ -133,7 +133,7 @@ def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
     assert actual.wall_s < 30
 
 
-def test_a_contestant_that_failed_is_not_run_again(tmp_path: Path) -> None:
+def test_failing_command_is_run_once(tmp_path: Path) -> None:
     """The failing command is run once and the working one twice."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "a.onnx").write_bytes(b"abc")

@@ -42,7 +42,7 @@ def test_an_ensemble_may_take_two_hashes_and_a_second() -> None:
     assert [[True, False], [False, True]] == met
 
 
-def test_a_full_check_is_compared_with_the_runtimes_alone() -> None:
+def test_full_check_is_compared_with_runtimes() -> None:
     """A full check may use at most 20% more time and memory than the runtimes alone."""
     rows = row(f"onnxgate {FULL_WARM}", 11, peak_mib=1300), row(ALONE, 10, peak_mib=1000)
 

@@ -144,7 +144,7 @@ def test_failure(run: Run, project: Path) -> None:
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 
-def test_other_opset_than_asked(run: Run, project: Path) -> None:
+def test_other_opset_than_pinned_is_not_written(run: Run, project: Path) -> None:
     """A model with a different opset than the pinned one is not written."""
     make = project / "make.py"
     make.write_text(make.read_text().replace("sys.argv[2]", "17"))

@@ -65,7 +65,7 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
     assert command.help
 
 
-def test_the_installed_command_says_its_version(installed: Path) -> None:
+def test_installed_command_prints_its_version(installed: Path) -> None:
     """The wheel installs the command."""
     result = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
 
@@ -105,7 +105,7 @@ def test_errors_are_words_and_a_status(
     assert (end.value.code, capsys.readouterr()) == (status, ("", words))
 
 
-def test_our_own_bug_is_written_down(
+def test_internal_error_writes_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The report of an internal error contains the traceback; the status is 3, not that of a failed check."""
@@ -122,7 +122,7 @@ def test_our_own_bug_is_written_down(
     assert 'raise ZeroDivisionError("by zero")' in report.read_text(encoding="utf-8")
 
 
-def test_a_bug_where_nothing_can_be_written(
+def test_internal_error_report_is_printed_if_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If the report of an internal error cannot be written, it is printed."""
@@ -136,7 +136,7 @@ def test_a_bug_where_nothing_can_be_written(
 
 
 @pytest.mark.parametrize("attack", ["::error::x", "a ##[error]x", "x\n::error::y", "\x1b[31mx", "x\r::error::y"])
-def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_contain_no_workflow_commands(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A hostile name in an error is neither a workflow command nor a terminal escape."""
     for error in (OnnxgateError(attack, hint=attack), ConfigError("m", problems=(attack,)), click.UsageError(attack)):
         with pytest.raises(SystemExit), error_handling.report_errors():
@@ -148,7 +148,7 @@ def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
-def test_a_closed_pipe_is_no_verdict() -> None:
+def test_closed_pipe_is_not_a_failed_check() -> None:
     """`onnxgate … | head` ends without output and not with the status of a failed check."""
     code = "from onnxgate.cli import main; main(['explain'])"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -180,7 +180,7 @@ cli.main(["wait"])
     assert (process.returncode, said) == (130, b"interrupted\n")
 
 
-def test_what_the_terminal_cannot_show_is_an_escape() -> None:
+def test_unencodable_characters_are_escaped() -> None:
     """A character outside the terminal's encoding does not end the command."""
     imports = "from onnxgate.cli.shared.error_handling import report_errors, print_error"
     code = f"{imports}\nwith report_errors(): print('模'); print_error('模')"

@@ -52,7 +52,7 @@ def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path
     assert all(noise_estimate.bound >= max(8 * noise_estimate.noise, 1e-6) for noise_estimate in noises.values())
 
 
-def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path: Path) -> None:
+def test_unmeasured_models_are_reported(project: Project, toolchain: Path, tmp_path: Path) -> None:
     """A model that is not fetched is reported, and the other models are measured."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n"
     model = project.folder / "models" / "encoder.onnx"

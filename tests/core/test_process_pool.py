@@ -81,7 +81,7 @@ def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_affects_one_call(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash is reported for its call only; all other calls return results, forked or spawned."""
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
     bounds = CallLimits(time_s=1, memory_bytes=2 * 2**30)
@@ -112,7 +112,7 @@ def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None
     ]
 
 
-def test_calls_are_made_elsewhere() -> None:
+def test_calls_run_in_child_processes() -> None:
     """Calls run in child processes, and several children share the work."""
     with ProcessPool(2) as children:
         actual = set(children.run([Call(where, number, int) for number in range(100)]))
@@ -143,7 +143,7 @@ def prints(_: int) -> int:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_is_printed_is_no_part_of_a_report(
+def test_printed_text_goes_to_stderr(
     threads: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Output of a call is redirected to stderr, forked or spawned."""
@@ -157,7 +157,7 @@ def test_what_is_printed_is_no_part_of_a_report(
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_us(tmp_path: Path, sent: signal.Signals) -> None:
+def test_children_end_with_their_parent(tmp_path: Path, sent: signal.Signals) -> None:
     """Child processes end with the program that started them, even if it is killed."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM))

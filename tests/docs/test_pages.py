@@ -126,7 +126,7 @@ def test_pages_name_files_of_this_release() -> None:
     assert all((ROOT / each["path"]).is_file() for each in named)
 
 
-def test_what_messages_lead_to_is_there() -> None:
+def test_links_in_messages_work() -> None:
     """Links to this repository in the code, the action and the examples work."""
     places = [*ROOT.glob("onnxgate/**/*.py"), *ROOT.glob("*.yml"), *ROOT.glob("*/*.yml")]
     named = [found for path in places for found in OWN.finditer(path.read_text(encoding="utf-8"))]

@@ -62,7 +62,7 @@ def sessions(repository: Repository, folder: Path, *arguments: str) -> Counter[s
     return Counter(noted.read_text(encoding="utf-8").splitlines())
 
 
-def test_every_session_is_made_once_and_then_never_again(alone: Repository, tmp_path: Path) -> None:
+def test_each_session_is_created_once(alone: Repository, tmp_path: Path) -> None:
     """Each model is loaded once per release and level, and not loaded again unless `--no-cache` is used."""
     first = sessions(alone, tmp_path)
 
@@ -85,7 +85,7 @@ def test_reused_results_are_reported(alone: Repository) -> None:
     assert alone.report("--seed", "1")["counts"]["reused"] == 0
 
 
-def test_one_byte_more_is_run(alone: Repository) -> None:
+def test_changed_byte_invalidates_results(alone: Repository) -> None:
     """Any changed byte invalidates the results, even in metadata that runtimes ignore."""
     alone.report()
     path = alone.folder / "models" / "small.onnx"
@@ -136,7 +136,7 @@ def test_report_of_unchanged_models_is_the_same(faulty: Repository) -> None:
     assert {"parity", "runtime"} & {part["stage"] for part in reports[0]["undecided"]}
 
 
-def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository) -> None:
+def test_unchanged_models_start_no_process(faulty: Repository) -> None:
     """No environment, worker or child process is started, and neither onnx nor numpy is imported."""
     faulty.report(status=1)
     python = faulty.program.with_name("python")
@@ -152,7 +152,7 @@ def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository)
     assert (1, "[]") == (result.returncode, result.stdout.strip().splitlines()[-1]), result.stderr
 
 
-def test_change_of_one_model_runs_that_one(faulty: Repository, tmp_path: Path) -> None:
+def test_only_the_changed_model_is_run(faulty: Repository, tmp_path: Path) -> None:
     """Results of other models are reused, and findings have the current line numbers of the lock."""
     before = faulty.report(status=1)
     path = faulty.folder / "models" / "ceil-pool.onnx"

@@ -79,7 +79,7 @@ def test_unchanged(made: Repository) -> None:
     assert (report["counts"]["ran"], report["counts"]["without_source"]) == (2, 0)
 
 
-def test_the_same_in_other_words(made: Repository) -> None:
+def test_renamed_nodes_are_not_stale(made: Repository) -> None:
     """Different node names and metadata do not make an export stale."""
     made.edit("make.py", '["y"], name="multiply"', '["z"], name="other"), helper.make_node("Identity", ["z"], ["y"]')
     changed = exported(made, 1)
@@ -134,7 +134,7 @@ def test_a_command_that_fails(made: Repository) -> None:
     assert (finding["place"]["path"], finding["place"]["line"]) == ("make.py", 15)
 
 
-def test_nothing_is_written_into_the_repository(made: Repository) -> None:
+def test_work_tree_is_unchanged(made: Repository) -> None:
     """The export stage leaves the work tree unchanged."""
     commit(made.folder)
     exported(made, 0)
@@ -143,7 +143,7 @@ def test_nothing_is_written_into_the_repository(made: Repository) -> None:
     assert changed == b""
 
 
-def test_never_twice_at_once(made: Repository) -> None:
+def test_runs_of_one_script_do_not_overlap(made: Repository) -> None:
     """Runs of one script never overlap, so a script may use a file in its own folder."""
     made.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("once more ")\n')
 
@@ -151,7 +151,7 @@ def test_never_twice_at_once(made: Repository) -> None:
     assert made.read("runs") == "once more once more "
 
 
-def test_what_fails_is_not_asked_again(made: Repository) -> None:
+def test_failed_command_is_not_retried(made: Repository) -> None:
     """A command that hangs is not retried, so it costs its time limit once."""
     made.write("make.py", 'open("runs", "a").write("once more ")\nimport time\n\ntime.sleep(600)\n')
     made.write("onnxgate.toml", made.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")

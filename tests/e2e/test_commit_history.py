@@ -117,7 +117,7 @@ def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudge
         assert bool(report["remarks"]) == (smudged and step.said != "file renamed"), step.said
 
 
-def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path: Path) -> None:
+def test_undecided_result_has_a_working_hint(command: Repository, origin: Origin, tmp_path: Path) -> None:
     """The undecided result names the releases and the missing content, and its command leads to a verdict."""
     need("git-lfs")
     index = next(index for index, step in enumerate(STEPS, 1) if step.said == "newer opset")
@@ -222,7 +222,7 @@ def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path:
     replay(command.at(folder), expected(1))
 
 
-def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path: Path) -> None:
+def test_missing_default_baseline_is_not_an_error(command: Repository, origin: Origin, tmp_path: Path) -> None:
     """By default, a missing baseline is not an error; an explicit one is a usage error with a hint."""
     folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
     repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})

@@ -107,7 +107,7 @@ def test_fail_on(small: Repository, fail_on: str, level: str, status: int) -> No
     assert report["verdict"] == ("fail" if status else "pass")
 
 
-def test_never_failing_is_no_verdict(broken: Repository) -> None:
+def test_fail_on_never_keeps_undecided(broken: Repository) -> None:
     """`--fail-on never` does not turn an undecided result into a pass."""
     report = broken.report("--offline", "--fail-on", "never", status=3)
 
@@ -153,7 +153,7 @@ def test_not_required(elsewhere: Repository) -> None:
     assert "1 skipped" in output.splitlines()[-1]
 
 
-def test_a_finding_on_what_is_not_required(small: Repository) -> None:
+def test_finding_on_an_optional_target_fails(small: Repository) -> None:
     """A finding fails the check even if the target is not required: only unavailable releases are skipped."""
     small.edit("onnxgate.toml", "[[model]]", "required = false\n\n[[model]]")
     model = parse()

@@ -78,7 +78,7 @@ def test_operators_and_types(files: Repository) -> None:
     assert report["remarks"][0].startswith("model.onnx: loads on onnxruntime 1.21.0–")
 
 
-def test_loads_on_none(files: Repository) -> None:
+def test_model_that_loads_on_no_release(files: Repository) -> None:
     """An IR version that no release supports is an error; reasons of older releases are notes."""
     stamped(files, "model.onnx", 14, 18)
     report = files.report("model.onnx", status=1)
@@ -327,7 +327,7 @@ def test_a_config_without_a_lock(files: Repository) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text on other systems")
 @pytest.mark.parametrize("configured", [True, False])
-def test_a_name_that_is_no_text(files: Repository, configured: bool) -> None:
+def test_undecodable_file_name_is_a_usage_error(files: Repository, configured: bool) -> None:
     """A file name that is not UTF-8 is a usage error, because reports could not contain it."""
     name = os.fsdecode(b"b\xff.onnx")
     stamped(files, name, 7, 13)

@@ -97,7 +97,7 @@ def test_files(files: Repository) -> None:
     assert files.run("fix", "m.onnx").out == f"nothing to fix in 1 model\n{NOT_CHECKED}"
 
 
-def test_nothing_asked(small: Repository) -> None:
+def test_nothing_to_fix(small: Repository) -> None:
     """A path that is not a model and an ignored finding have nothing to fix, and the output gives the reason."""
     (small.folder / "notes.md").write_text("#\n", encoding="utf-8")
     result = small.run("fix", "notes.md").out

@@ -63,7 +63,7 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     assert len(list(folder.iterdir())) == 1
 
 
-def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, own_cache: Path, tmp_path: Path) -> None:
+def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """If the cache is not writable, harvested data are still used, and the reason contains no local path."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
     lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
@@ -92,7 +92,7 @@ def ready(environments: Path, pattern: str) -> list[Path]:
     return [path.parent / "attempts" / msgspec.json.decode(path.read_bytes())["attempt"] for path in states]
 
 
-def test_a_build_of_ones_own_is_harvested(small: Repository, tmp_path: Path) -> None:
+def test_custom_build_is_harvested(small: Repository, tmp_path: Path) -> None:
     """A custom build is harvested under a key of its libraries, whatever release number it reports."""
     small.run("check")
     built = min(ready(Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments", "onnxruntime-1.19.2-py*"))

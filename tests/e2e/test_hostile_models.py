@@ -63,7 +63,7 @@ def hidden(text: str) -> list[str]:
     return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") and each != "\n"]
 
 
-def test_each_is_one_finding(said: dict[str, str]) -> None:
+def test_each_hostile_model_has_one_finding(said: dict[str, str]) -> None:
     """A segfault, an endless loop and a 200 GB allocation are findings; nothing is undecided."""
     report = json.loads(said["report.json"])
 
@@ -80,14 +80,14 @@ def test_the_healthy_model_is_judged(said: dict[str, str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
-def test_no_process_is_left(said: dict[str, str]) -> None:
+def test_no_process_outlives_the_check(said: dict[str, str]) -> None:
     """No process outlives the check after a crash, a timeout or an out-of-memory error."""
 
     assert said["left"] == ""
 
 
 @pytest.mark.parametrize("where", LOG)
-def test_nothing_is_obeyed(said: dict[str, str], where: str) -> None:
+def test_output_contains_no_commands(said: dict[str, str], where: str) -> None:
     """No output line is a GitHub workflow command, and no line contains control characters."""
 
     assert list(commands(said[where])) == []
@@ -95,7 +95,7 @@ def test_nothing_is_obeyed(said: dict[str, str], where: str) -> None:
     assert where == "stderr" or "obeyed" in said[where]
 
 
-def test_annotations_are_ours(said: dict[str, str]) -> None:
+def test_annotations_are_only_those_of_onnxgate(said: dict[str, str]) -> None:
     """The GitHub output has one annotation per finding, at a file of the repository, and no other command."""
     obeyed = list(commands(said["report.github"]))
     places = [(each.name, each.properties["file"], each.properties["line"]) for each in obeyed]
@@ -120,7 +120,7 @@ def speaking(small: Repository) -> Repository:
     return small
 
 
-def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> None:
+def test_names_in_models_have_no_effect(speaking: Repository, tmp_path: Path) -> None:
     """Names of nodes and outputs are shown in every format but have no effect in any."""
     speaking.run("lock", "--offline")
     actual = check(speaking, tmp_path)
@@ -136,7 +136,7 @@ def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "arguments", [("lock",), ("lock", "--check"), ("init", "-y"), ("check", "--static"), ("check", f"no {NAME}")]
 )
-def test_no_command_lets_a_name_act(speaking: Repository, arguments: tuple[str, ...]) -> None:
+def test_every_command_escapes_names(speaking: Repository, arguments: tuple[str, ...]) -> None:
     """Every command that prints the name of a model or a path escapes it."""
     commit(speaking.folder)
     with speaking.start(*arguments) as process:

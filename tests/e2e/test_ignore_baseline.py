@@ -83,7 +83,7 @@ def adopted(old: Repository) -> Repository:
     return old
 
 
-def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> None:
+def test_write_ignores_accepts_all_findings(old: Repository) -> None:
     """The command appends entries for all findings, including hidden ones; a second run changes nothing."""
     before = old.read("onnxgate.toml")
     actual = counted(old.report("--static", status=1))
@@ -104,7 +104,7 @@ def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> N
     assert old.read("onnxgate.toml") == after
 
 
-def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
+def test_new_finding_fails_the_check(adopted: Repository) -> None:
     """A finding in a new model, a second one of an accepted rule and an unlocked content each fail the check."""
     write_model(adopted, "new.onnx", ("Foo",), pinned=True)
     relock(adopted)
@@ -123,7 +123,7 @@ def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
     assert ("error", "model-changed", "models/m07.onnx") in counted(adopted.report("--static", status=1))
 
 
-def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> None:
+def test_new_export_without_new_faults_passes(adopted: Repository) -> None:
     """Changed node names, numbers and lines cause no new findings and no unused ignores."""
     for number in range(MODELS):
         write_model(adopted, f"m{number:02}.onnx", ("Bar", "Foo"), before=1 + number % 3)
@@ -134,7 +134,7 @@ def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> Non
     assert counted(adopted.report("--static")) == []
 
 
-def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Repository) -> None:
+def test_resolved_finding_is_a_note_until_its_entry_is_removed(adopted: Repository) -> None:
     """A repaired fault leaves only a note, and `--write-ignores` removes exactly the outdated fingerprints."""
     before = adopted.read("onnxgate.toml")
     write_model(adopted, "m03.onnx", ("Bar",))
@@ -158,7 +158,7 @@ def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Rep
     assert all(re.search("fingerprints = |models/m0[34]", line) for line in lines)
 
 
-def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> None:
+def test_edited_reasons_and_dates_are_preserved(adopted: Repository) -> None:
     """Edited reasons and dates are kept, and a new finding gets a separate entry."""
     text = adopted.read("onnxgate.toml").replace(
         'reason = "present when the gate was adopted"', 'reason = "moves in March" # soon\nuntil = 2999-03-31', 1
@@ -193,7 +193,7 @@ CHANGED = "g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"
 CHANGED_AGAIN = "g (float[N, 4] z, float[N, 4] w) => (float[N, 4] y) { y = Mul(z, w) }"
 
 
-def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
+def test_intended_break_is_accepted_once(small: Repository) -> None:
     """An intended break is accepted for one exact content; after the merge the entry is a note."""
     write(small.folder / "models" / "small.onnx", NARROWED)
     relock(small)
@@ -265,7 +265,7 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
         (("--show-ignores", "--target", "onnxruntime>=1.18"), "requires a config"),
     ],
 )
-def test_what_does_not_go_together_is_refused(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_incompatible_options_are_rejected(small: Repository, arguments: tuple[str, ...], said: str) -> None:
     """Options that cannot be combined are rejected before anything is checked or written."""
     before = small.read("onnxgate.toml")
 
@@ -273,7 +273,7 @@ def test_what_does_not_go_together_is_refused(small: Repository, arguments: tupl
     assert small.read("onnxgate.toml") == before
 
 
-def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
+def test_read_only_config_is_not_modified(old: Repository) -> None:
     """A read-only config and one with inline entries are not modified."""
     config = old.folder / "onnxgate.toml"
     config.chmod(stat.S_IRUSR)
@@ -287,7 +287,7 @@ def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
     assert [path.name for path in old.folder.glob(".onnxgate*")] == []
 
 
-def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) -> None:
+def test_stale_lock_is_not_accepted(old: Repository) -> None:
     """A stale lock is still an error with a hint, and nothing is written without a lock."""
     old.edit("onnxgate.toml", ">=1.18,<1.20", ">=1.18,<1.19")
     result = old.run(*STATIC, "--write-ignores", status=1)
@@ -300,7 +300,7 @@ def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) ->
     assert old.read("onnxgate.toml") == written
 
 
-def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
+def test_unreadable_models_are_not_accepted(old: Repository) -> None:
     """Git LFS pointers and files that are not models cannot be ignored."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
     old.write("models/m00.onnx", pointer)
@@ -313,7 +313,7 @@ def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
     assert "models/m02.onnx" in {entry["model"] for entry in entries(old)}
 
 
-def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[str, Any]) -> None:
+def test_undecided_results_stay_undecided(old: Repository, cold: dict[str, Any]) -> None:
     """Known faults are accepted, but undecided results still determine the exit status."""
     offline = old.given(**cold)
     offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)

@@ -78,7 +78,7 @@ def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -
     assert [("prediction-contradicted", "", BOTH, False)] == said(report)
 
 
-def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -> None:
+def test_unnamed_failing_node_is_found(small: Repository, tmp_path: Path) -> None:
     """A node that fails although the support data list a kernel for it is found alone, even without a name."""
 
     def takes_all(kernel: KernelRow) -> KernelRow:
@@ -95,7 +95,7 @@ def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -
     )
 
 
-def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:
+def test_all_refused_nodes_are_found_without_kernel_data(small: Repository) -> None:
     """On a release without kernel data, all refused nodes are found in one check."""
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.run("lock")
@@ -107,14 +107,14 @@ def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> N
     assert {"load-failed", "no-support-data"} == {rule for rule, _, _, _ in said(report)}
 
 
-def test_all_nodes_are_found_where_nothing_was_predicted(small: Repository) -> None:
+def test_all_refused_nodes_are_found_without_predictions(small: Repository) -> None:
     """Without the support stage, all refused nodes are found in one check."""
     report = given(small, MISSES).report("--stage", "file,runtime", status=1)
 
     assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == said(report)
 
 
-def test_static_shapes_are_kept(small: Repository) -> None:
+def test_static_shapes_are_preserved(small: Repository) -> None:
     """Reduced models keep static shapes.
 
     1.15.1 has no kernel for `Shape(19)` but folds it for a static input, so it refuses only the dynamic one.

@@ -71,7 +71,7 @@ def test_every_known_release(files: Repository) -> None:
     assert model["runtimes"][-1]["reasons"] == []
 
 
-def test_kernels_and_patches_are_told_apart(files: Repository) -> None:
+def test_kernels_and_patches_are_distinguished(files: Repository) -> None:
     """Predictions depend on types, and patches of one minor release may differ."""
     write_model(files, "equal.onnx", 8, 14, EQUAL)
     write_quantized(files)
@@ -339,7 +339,7 @@ def test_verified(command: Repository, tmp_path: Path) -> None:
 
 
 @pytest.mark.index
-def test_verified_where_it_was_not_known(command: Repository, tmp_path: Path) -> None:
+def test_verify_decides_unknown_results(command: Repository, tmp_path: Path) -> None:
     """Loading the model decides the result for a release without kernel data."""
     files = command.at(tmp_path)
     stamped(files, "model.onnx", 8, 18)

@@ -43,7 +43,7 @@ def test_a_static_error_closes_the_gate(small: Repository, cold: Variables) -> N
 @pytest.mark.parametrize(
     "arguments", [("lock", "--check"), ("lock",), ("check", "--static"), ("check", "--static", "--offline")]
 )
-def test_what_needs_no_index(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
+def test_commands_without_index(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
     """Commands that need no index pass and create no environment."""
     small.given(**cold).run(*arguments, patience_s=60)
 
@@ -59,14 +59,14 @@ def test_offline(small: Repository, cold: Variables) -> None:
     assert {entry["hint"] for entry in report["undecided"]} == {"run the command once without `--offline`"}
 
 
-def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
+def test_unwritable_cache_is_undecided(small: Repository, cold: Variables) -> None:
     """If environments cannot be stored, models are undecided, with a hint."""
     report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
 
     assert {entry["hint"] for entry in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
 
 
-def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
+def test_new_target_cannot_be_locked_offline(small: Repository, cold: Variables) -> None:
     """A new target cannot be locked without an index; the status is 3, and the lock is unchanged."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
     before = small.read("onnxgate.lock")

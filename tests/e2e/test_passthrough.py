@@ -51,7 +51,7 @@ def test_pass_through(repository: Repository) -> None:
     }
 
 
-def test_the_run_alone(repository: Repository) -> None:
+def test_parity_stage_without_file_stage(repository: Repository) -> None:
     """Without the file stage, a finding of the parity stage names the same releases."""
     (found,) = repository.report("--stage", "runtime,parity", status=1)["findings"]
 

@@ -81,7 +81,7 @@ def test_every_figure_has_its_bound(repository: Repository) -> None:
     assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type"), ("top1", 0.98, "type")}
 
 
-def test_recorded_figures_are_held(repository: Repository) -> None:
+def test_measured_values_are_the_bounds(repository: Repository) -> None:
     """Values recorded by `lock --measure` are the bounds, also for a model that was quantized again."""
     output = repository.run("lock", "--measure").out
     recorded = repository.report(status=0)

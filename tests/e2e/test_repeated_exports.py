@@ -120,7 +120,7 @@ def test_external_data_in_a_subfolder(made: Repository) -> None:
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])
-def test_a_change_that_one_seed_alone_shows(made: Repository, seed: str) -> None:
+def test_change_that_only_one_seed_exposes(made: Repository, seed: str) -> None:
     """A change that only one of the two seeds exposes is found."""
     made.edit("make.py", '"DRAWN" in os.environ', f'os.environ["PYTHONHASHSEED"] == "{seed}"')
 

@@ -37,7 +37,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
         assert again["scope"].endswith("other input cases not selected")
 
 
-def test_stored_inputs_are_what_inputs_takes(project: Callable[[str], Repository], cache: Path) -> None:
+def test_stored_inputs_work_as_inputs(project: Callable[[str], Repository], cache: Path) -> None:
     """Stored input files work as `inputs` and reproduce the failure of the generated case."""
     broken = project("broken")
     first = broken.report("models/wrong-reshape.onnx", "--stage", "runtime", status=1)

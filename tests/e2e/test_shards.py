@@ -109,7 +109,7 @@ def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
     assert result.out.splitlines()[-1].startswith("undecided: ")
 
 
-def test_a_known_error_before_what_is_missing(many: Repository, tmp_path: Path) -> None:
+def test_failed_shard_precedes_missing_report(many: Repository, tmp_path: Path) -> None:
     """A failed shard takes precedence over a missing report."""
     many.edit("onnxgate.toml", 'rule = "ir-version-too-new"', 'rule = "path-leaked"')
     plan = planned(many, "--shards", "5")
@@ -143,7 +143,7 @@ def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
     assert whole == many.at(tmp_path).run("merge", "out", "--output", "json").out
 
 
-def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
+def test_missing_report_folder_is_undecided(many: Repository, tmp_path: Path) -> None:
     """An empty or missing report folder is undecided, and each model is named."""
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nowhere"):
@@ -167,7 +167,7 @@ def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
     )
 
 
-def test_no_model_is_meant(small: Repository) -> None:
+def test_paths_without_models(small: Repository) -> None:
     """PATHS without models yield an empty matrix."""
     (small.folder / "docs").mkdir()
 

@@ -81,7 +81,7 @@ def section(text: str, title: str) -> set[tuple[str, str]]:
     return listed  # type: ignore[return-value]
 
 
-def test_what_it_says_comes_true(upgradable: Repository) -> None:
+def test_preview_matches_later_reports(upgradable: Repository) -> None:
     """New, resolved and unchanged findings match the reports of `check` before and after the upgrade."""
     before, _ = checked(upgradable, status=1)
     lock = upgradable.folder / "onnxgate.lock"
@@ -145,14 +145,14 @@ def test_no_lock(repository: Repository) -> None:
     assert "run `onnxgate lock`" in repository.run("lock", "--upgrade", "--preview", status=2).err
 
 
-def test_index_away(upgradable: Repository) -> None:
+def test_unreachable_index(upgradable: Repository) -> None:
     """Without an index, the preview is not printed and the status is 3."""
     away = upgradable.given(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
 
     assert "preview:" not in away.run("lock", "--upgrade", "--preview", status=3).out
 
 
-def test_every_folder_goes(upgradable: Repository, tmp_path: Path) -> None:
+def test_temporary_folders_are_removed(upgradable: Repository, tmp_path: Path) -> None:
     """Temporary folders of the comparison are removed."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -163,7 +163,7 @@ def test_many_on_one_line(name: str) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
-def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
+def test_comment_counts_omitted_findings(judged: Report) -> None:
     """The findings that a comment shows and those that it counts add up to all findings; notes are only counted."""
     page = markdown.format_comment(judged)
     shown = in_page(markdown.format_comment)(judged)
@@ -197,7 +197,7 @@ def test_findings_that_do_not_fit_are_counted_once() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
-def test_junit_fails_where_the_gate_is_closed(judged: Report) -> None:
+def test_junit_fails_if_the_check_fails(judged: Report) -> None:
     """A failed check has a failure, an undecided one has an error or a failure, and a passed one has neither."""
     root = ElementTree.fromstring(junit.format(judged))
     failures, errors = (int(root.attrib[name]) for name in ("failures", "errors"))
@@ -221,7 +221,7 @@ SAYING: dict[str, Callable[[Report], str]] = {
 
 
 @pytest.mark.parametrize("name", SAYING)
-def test_a_remark_is_said(name: str) -> None:
+def test_remarks_are_in_every_format(name: str) -> None:
     """A remark is in every format, because it can limit the meaning of a pass."""
     actual = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
 

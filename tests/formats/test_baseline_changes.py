@@ -27,7 +27,7 @@ def test_a_baseline_is_named_once(name: str, expected: str) -> None:
     assert expected == wording.baseline_name(Against(name=name, commit="1a2b3c4d" * 5))
 
 
-def test_no_change_is_said_only_where_all_was_looked_at() -> None:
+def test_no_change_is_printed_only_after_a_complete_comparison() -> None:
     """ "No model changed" is printed only if there is a baseline and the lock stage was completed."""
     incomplete = not_done(stage="lock")
 

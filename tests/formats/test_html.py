@@ -153,7 +153,7 @@ def test_every_figure_is_in_a_table() -> None:
     assert "1.2e-05 is allowed" in text
 
 
-def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
+def test_page_shows_reasons_differences_and_commands() -> None:
     """The page contains reasons, hints, differences, commands, digests and providers."""
     text = Page(html_page.format(sample())).text
     whole = sample()
@@ -170,7 +170,7 @@ def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
     assert "origin/main (1a2b3c4)" in text
 
 
-def test_what_was_not_asked_for_is_said() -> None:
+def test_skipped_stages_are_shown() -> None:
     """Skipped stages are shown, so that a static pass is not mistaken for a complete one."""
     text = Page(html_page.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
 
@@ -179,7 +179,7 @@ def test_what_was_not_asked_for_is_said() -> None:
     assert "runtime, parity not asked for" in text
 
 
-def test_a_cell_leads_to_what_is_wrong_there() -> None:
+def test_failed_cell_links_to_its_finding() -> None:
     """A failed cell links to the first finding of its runtime, and an undecided one to the reasons."""
     names = [f"onnxruntime {version}" for version in MINORS]
     actual = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
@@ -346,7 +346,7 @@ slow = settings(
 
 @slow
 @given(reports())
-def test_no_foreign_string_is_markup(whole: Report) -> None:
+def test_untrusted_strings_are_not_markup(whole: Report) -> None:
     """All elements and attributes are expected ones, links stay inside the page, and no other script can run."""
     text = html_page.format(whole)
     page = Page(text)
@@ -378,7 +378,7 @@ def _check_policy(text: str, page: Page) -> None:
     "attack",
     [*hostile_reports.ATTACKS, '"><img src=x onerror=alert(1)>', "' onload='x", "javascript:alert(1)", "]]>", "--><b>"],
 )
-def test_each_attack_is_shown_as_it_is(attack: str) -> None:
+def test_attacks_are_shown_in_visible_form(attack: str) -> None:
     """Attack strings are shown in visible form, in messages, paths, nodes, runtimes and diagrams."""
     actual = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
     drawn = Drawing(
@@ -392,7 +392,7 @@ def test_each_attack_is_shown_as_it_is(attack: str) -> None:
     assert {tag for tag, _ in page.elements} <= OURS
 
 
-def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
+def test_invalid_edges_do_not_break_diagrams() -> None:
     """Edges that form a cycle or refer to missing nodes do not break the diagram."""
     nodes = tuple(DrawnNode(name=name, operator="Op") for name in "abc")
     pairs = ((0, 1), (1, 2), (2, 0), (1, 1), (0, 9), (-1, 0))
@@ -404,7 +404,7 @@ def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
     assert page.count('<span class="arrow"') == 3
 
 
-def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
+def test_incomplete_stage_is_not_marked_checked() -> None:
     """A stage with undecided or skipped parts is incomplete; if a shard crashed, no stage is shown as checked."""
     stages = ("file", "runtime", "parity")
     incomplete = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))

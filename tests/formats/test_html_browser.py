@@ -87,7 +87,7 @@ def hostile() -> Report:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("which", ["sample", "hostile"])
-def test_quiet_alone_and_no_wider_than_its_window(
+def test_page_logs_nothing_and_fits_the_window(
     page: chromium.Browser, tmp_path: Path, which: str, width: int, theme: str
 ) -> None:
     """The page logs nothing, requests only itself, and does not scroll horizontally."""

@@ -51,7 +51,7 @@ def test_quiet_is_one_sentence() -> None:
     assert model_diff.format_text(sample(), quiet=True).count("\n") == 1
 
 
-def test_the_sample_holds_to_the_schema() -> None:
+def test_sample_conforms_to_the_schema() -> None:
     """The JSON output is valid for the published schema."""
     jsonschema.Draft202012Validator(build_schema(Difference, "")).validate(json.loads(encode_json(sample())))
 
@@ -127,7 +127,7 @@ def test_hostile_strings(text: str) -> None:
     ("old", "new", "said"),
     [(7717, 15939, "+107 %"), (100, 10_000, "+9,900 %"), (1000, 1010, "+1 %"), (1000, 4, "-100 %")],
 )
-def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
+def test_growth_is_not_in_scientific_notation(old: int, new: int, said: str) -> None:
     """Large growth is not printed in scientific notation."""
     grown = structs.replace(
         sample(),
@@ -138,7 +138,7 @@ def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
     assert f"{old:,} → {new:,} bytes ({said})" in model_diff.format_text(grown)
 
 
-def test_nearly_all_is_said_in_plain_figures() -> None:
+def test_nearly_complete_change_is_shown_as_1() -> None:
     """A weight that changed by nearly its norm is shown as 1."""
     weight = WeightChange(
         change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997

@@ -95,7 +95,7 @@ def hostile() -> Report:
     [hostile(), report(), report(verdict="undecided", exit=3, undecided=not_done())],
     ids=["hostile", "an empty pass", "undecided"],
 )
-def test_nothing_is_said_against_a_log(multitool: Path, tmp_path: Path, judged: Report) -> None:
+def test_validator_reports_no_problem(multitool: Path, tmp_path: Path, judged: Report) -> None:
     """Neither the rules of the standard nor those of GitHub report a problem."""
     assert findings(multitool, tmp_path, judged) == []
 

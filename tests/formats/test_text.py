@@ -34,7 +34,7 @@ def test_lines_fit_the_terminal(width: int) -> None:
     assert [line for line in too_long if " " in line.strip() and len(line.rpartition(" ")[0]) > width] == []
 
 
-def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
+def test_command_is_one_line_at_any_width() -> None:
     """A command can be copied from one line; the folder of its inputs is shown if it is known."""
     output = text.format(sample(), width=40, inputs=Path("stored")).splitlines()
     command = sample().replays[0].command
@@ -80,7 +80,7 @@ def test_each_engine_is_named_over_its_columns() -> None:
     ]
 
 
-def test_models_that_pass_are_counted_where_they_are_many() -> None:
+def test_many_passing_models_are_summarized() -> None:
     """Of 30 models only the failing one has its own row."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
@@ -104,7 +104,7 @@ def test_a_model_without_any_cell_is_not_counted_as_passing() -> None:
     assert "m00.onnx  –" in text.format(many)
 
 
-def test_what_was_not_done_is_said_with_reason_and_hint() -> None:
+def test_incomplete_checks_have_reason_and_hint() -> None:
     """The same reason for several models and stages is printed only once."""
     incomplete = not_done(["a.onnx", "b.onnx"]) + not_done(["a.onnx", "b.onnx"], stage="parity")
     incomplete = tuple(msgspec.structs.replace(entry, hint="install one") for entry in incomplete)
@@ -228,7 +228,7 @@ def test_a_node_is_named_once() -> None:
     assert "node: conv2" in output
 
 
-def test_models_that_are_predicted_alike_are_counted_where_they_are_many() -> None:
+def test_many_predicted_models_are_summarized() -> None:
     """A check without runs summarizes predicted models and does not list 30 of them."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"

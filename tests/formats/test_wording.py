@@ -43,7 +43,7 @@ def test_engines_are_not_mixed_into_one_range() -> None:
     assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1–3; openvino 4"
 
 
-def test_gaps_claim_nothing_that_was_not_said() -> None:
+def test_same_reason_in_other_stages_is_separate() -> None:
     """Two models with the same reason in different stages are separate entries."""
     incomplete = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
 
@@ -81,7 +81,7 @@ def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: 
     assert [figures[nearest]] == wording.select_tightest(figures)
 
 
-def test_a_budget_is_no_difference_of_outputs() -> None:
+def test_budget_is_not_an_output_difference() -> None:
     """A budget's ratio is shown next to the tightest output, without its spread."""
     plain = Measured(
         model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"

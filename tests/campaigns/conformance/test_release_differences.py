@@ -30,7 +30,7 @@ def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_named_operators_do_what_is_predicted(release: str, shared_folder: Path) -> None:
+def test_listed_operators_behave_as_predicted(release: str, shared_folder: Path) -> None:
     """Prediction, real load and the recorded outcome agree."""
     home = environments.cache(shared_folder / "conformance")
     known = limits.get_limits(release)

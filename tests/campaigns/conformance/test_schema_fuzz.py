@@ -32,7 +32,7 @@ def _formal(name: str, type_: str = "T", option: str = "Single") -> Formal:
     return Formal(name, type_, option)
 
 
-def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
+def test_schema_is_used_up_to_its_successor() -> None:
     """Each schema is used up to its successor, the last one up to the newest opset; deprecated ones are skipped."""
     formals = ([_formal("x")], [_formal("y")])
     made = [
@@ -63,7 +63,7 @@ def test_every_type_of_every_parameter_is_bound() -> None:
     assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in actual
 
 
-def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
+def test_every_pair_of_types_occurs_once() -> None:
     """Every pair of types occurs in exactly one of the two corpora."""
     schema = _schema("Cast", [_formal("x")], [_formal("y", "T2")], {"T": (*FLOATS, "tensor(bool)"), "T2": FLOATS})
     given: Arguments = [*schema.inputs, *schema.outputs]
@@ -75,7 +75,7 @@ def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
     assert {("tensor(bool)", "tensor(double)")} == twice
 
 
-def test_optional_arguments_are_left_out_and_given() -> None:
+def test_variants_have_minimum_and_all_arguments() -> None:
     """One variant has the minimum number of arguments; the other has all, with two variadic ones."""
     schema = _schema(
         "Loop",
@@ -109,7 +109,7 @@ def _real_schemas() -> list[Schema]:
     return actual
 
 
-def test_cases_have_names_of_their_own() -> None:
+def test_case_names_are_unique() -> None:
     """Names are unique, so that results do not overwrite each other."""
     names = [name for name, _ in every(_real_schemas(), {"ai.onnx": 21})]
 
@@ -117,7 +117,7 @@ def test_cases_have_names_of_their_own() -> None:
     assert len(names) == len(set(names))
 
 
-def test_models_are_what_onnx_takes() -> None:
+def test_models_pass_type_inference() -> None:
     """Type inference of onnx accepts the generated models, including those with subgraphs.
 
     `Identity` in subgraphs does not accept every type that `If` accepts; such models are tolerated.
@@ -141,7 +141,7 @@ def _fault(case: Case) -> str:
 @pytest.mark.parametrize(
     "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(string)))", "sparse_tensor(double)"]
 )
-def test_types_are_made_as_they_are_spelled(name: str) -> None:
+def test_type_names_convert_to_type_protos(name: str) -> None:
     """A type is converted to a `TypeProto` with the same meaning."""
     proto = type_proto(name)
     kinds = []

@@ -34,7 +34,7 @@ ERROR = Seen(2, "", "error: no config\nhint: run `onnxgate init`\n", frozenset((
 
 
 @pytest.mark.parametrize("seen", [WELL, OPEN, ERROR, replace(WELL, status=-9, expected=frozenset((-9,)), killed=True)])
-def test_what_is_well(seen: Seen) -> None:
+def test_allowed_outcomes(seen: Seen) -> None:
     """A pass, an undecided result with a reason, an error with a hint and an intended kill are accepted."""
     assert wrongs(seen) == []
 
@@ -72,6 +72,6 @@ def test_what_is_well(seen: Seen) -> None:
         (replace(WELL, unread=("report.json",)), "half an output"),
     ],
 )
-def test_what_must_not_be(seen: Seen, expected: str) -> None:
+def test_violations_are_detected(seen: Seen, expected: str) -> None:
     """Each violation is detected and named."""
     assert any(expected in problem for problem in wrongs(seen)), wrongs(seen)

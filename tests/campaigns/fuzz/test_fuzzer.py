@@ -98,14 +98,14 @@ def test_an_interrupted_run_has_a_result(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 0 < result.count < 10**6
 
 
-def test_an_input_is_what_seed_and_index_say() -> None:
+def test_input_depends_only_on_seed_and_index() -> None:
     """The kind and bytes of an input depend only on the seed and the index, and differ between inputs."""
     assert mutant(5, 7) == mutant(5, 7)
     assert len({mutant(5, index).data for index in range(50)} | {mutant(6, index).data for index in range(50)}) > 90
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_makes_inputs(kind: str) -> None:
+def test_every_mutation_yields_inputs(kind: str) -> None:
     """Each kind of mutation yields different inputs without raising."""
     made = {mutant(1, index, (kind,)).data for index in range(4)}
 

@@ -40,7 +40,7 @@ def looked() -> Result:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_reader_does_it_again(looked: Result, name: str) -> None:
+def test_readers_stay_within_limits(looked: Result, name: str) -> None:
     """Every reader accepts the input or raises a documented error, within its limits."""
     assert looked.inputs[name] == 1
     assert [each.find for each in looked.found if each.kind == name] == []
@@ -108,7 +108,7 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
         ("location-longer-than-a-path", "external-data-missing: "),
     ],
 )
-def test_what_is_said(report: dict[str, object], name: str, said: str) -> None:
+def test_messages_describe_the_problem(report: dict[str, object], name: str, said: str) -> None:
     """Each message describes the problem instead of quoting an exception."""
     actual = [each for each in said_of(report, name) if each.startswith(said)]
 
@@ -116,7 +116,7 @@ def test_what_is_said(report: dict[str, object], name: str, said: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["functions-that-double", "functions-that-double-differently", "functions-100-deep"])
-def test_what_is_not_followed_is_no_pass(report: dict[str, object], name: str) -> None:
+def test_excessive_function_expansion_is_undecided(report: dict[str, object], name: str) -> None:
     """A model whose local functions expand too far is undecided."""
     undecided = report["undecided"]
     assert isinstance(undecided, list)
@@ -127,7 +127,7 @@ def test_what_is_not_followed_is_no_pass(report: dict[str, object], name: str) -
 
 
 @pytest.mark.parametrize("name", ["input-of-16-eib", "empty-input-of-2-to-62", "input-of-64-axes"])
-def test_what_is_not_generated(tmp_path: Path, name: str) -> None:
+def test_oversized_input_requires_user_data(tmp_path: Path, name: str) -> None:
     """An input that is too large to generate must be provided by the user."""
     bench = Bench(tmp_path)
     subject = Subject(tmp_path / "m.onnx", tmp_path / "seed.onnx", tmp_path / "scratch")

@@ -158,7 +158,7 @@ def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read(place: Path) -> None:
+def test_unreadable_file_is_a_finding(place: Path) -> None:
     """A file without read permission is a finding."""
     unreadable(place / "m.onnx")
 

@@ -96,7 +96,7 @@ def _caught(surface: Surface) -> bool:
         ("diff", "weights and interface: nodes: files"),
     ],
 )
-def test_what_was_found_once(kind: str, said: str) -> None:
+def test_known_misread_texts(kind: str, said: str) -> None:
     """Texts that were once mistaken for lines of onnxgate or for GitHub references and formulas have no effect."""
     here = sorted(places(samples()[kind]), key=lambda place: place != "a remark of ours")
     both = pair(kind, {place: f"{said}{' ' * index}" for index, place in enumerate(here)}, tame=True)

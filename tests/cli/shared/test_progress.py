@@ -100,7 +100,7 @@ with worker_pool.open_progress({arguments}) as board:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal as POSIX has it")
-def test_what_is_printed_meanwhile_has_lines_of_its_own() -> None:
+def test_printed_lines_do_not_mix_with_progress() -> None:
     """The display is cleared before a line is printed and redrawn below it."""
     code = """
 import sys, time

@@ -31,7 +31,7 @@ def made(path: Path, edits: Edits) -> bytes:
     return target.read_bytes()
 
 
-def test_nothing_asked_nothing_changed(tmp_path: Path) -> None:
+def test_no_edits_change_nothing(tmp_path: Path) -> None:
     """Without edits, the result is a single span of the file."""
     path = write_model(tmp_path / "m.onnx", NESTED)
 

@@ -57,7 +57,7 @@ def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
     assert left_beside(model) == ["m.onnx"]
 
 
-def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path) -> None:
+def test_backups_are_not_overwritten(model: Path, fresh: Path, tmp_path: Path) -> None:
     """Each old content has a backup, which a later repair does not overwrite."""
     first = put(model, fresh, tmp_path)
     fresh.write_bytes(b"newer yet")
@@ -66,7 +66,7 @@ def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path)
     assert (first.read_bytes(), second.read_bytes(), model.read_bytes()) == (OLD, NEW, b"newer yet")
 
 
-def test_link_kept(model: Path, fresh: Path, tmp_path: Path) -> None:
+def test_link_is_preserved(model: Path, fresh: Path, tmp_path: Path) -> None:
     """A link is kept, and its target is replaced."""
     link = model.with_name("link.onnx")
     link.symlink_to("m.onnx")

@@ -273,7 +273,7 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
 # Leaked paths
 
 
-def test_paths_taken_out(tmp_path: Path) -> None:
+def test_paths_are_made_relative(tmp_path: Path) -> None:
     """Paths become relative to the repository or the package; other paths are reduced to the file name."""
     model = parse()
     root = Path("/home/ada/project")

@@ -139,7 +139,7 @@ def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
         assert repaired(request, tmp_path / "again").state == ("unfixable" if repairs.remaining else "unchanged")
 
 
-def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
+def test_only_selected_findings_are_fixed(repaired: Repairs, tmp_path: Path) -> None:
     """Other rules and ignored findings are not repaired, and renames require `--unsafe`."""
     folder = tmp_path / "r"
     folder.mkdir()

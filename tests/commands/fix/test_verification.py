@@ -148,7 +148,7 @@ def test_case_that_fails_now(gives: Gives) -> None:
     )
 
 
-def test_beside_another_runtime(gives: Gives) -> None:
+def test_compared_with_another_runtime(gives: Gives) -> None:
     """If a runtime refused the original, the newest runtime that ran it is the reference, before the evaluator."""
     evaluator = gives("onnx 99.0.0", {"y": -ONE})
     old = [gives("onnxruntime 1.17.3", {"y": ONE}), gives(OLD, REFUSED), gives(NEW, {"y": ONE}), evaluator]

@@ -41,7 +41,7 @@ def test_a_call_is_found_however_it_is_spelled(tmp_path: Path, call: str) -> Non
     "source",
     ["", "import onnx\nonnx.export(m, a, 'x')", "# torch.onnx.export(m)", "torch.onnx.export(", "export(m)", "\0onnx"],
 )
-def test_nothing_else_is_taken_for_one(tmp_path: Path, source: str) -> None:
+def test_other_functions_are_ignored(tmp_path: Path, source: str) -> None:
     """Other functions, comments and broken files are ignored."""
     assert found(tmp_path, source) == []
 
