@@ -119,7 +119,7 @@ def test_hooks_have_the_versions_of_the_lint_session() -> None:
     assert used <= set(re.findall(r'"([^"]+)"', group[1]))
 
 
-def test_issue_form_asks_for_what_is_needed() -> None:
+def test_issue_form_requires_diagnostic_details() -> None:
     """The form requires the version, facts about the model and verbose output, which are needed to reproduce a bug."""
     form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8"))
     required = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}

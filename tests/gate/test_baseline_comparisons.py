@@ -143,7 +143,7 @@ def test_without_the_cache(repository: Repository, calls: Calls) -> None:
         ("name", []),
     ],
 )
-def test_what_a_comparison_depends_on(
+def test_cache_key_of_a_comparison(
     repository: Repository, calls: Calls, what: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache key covers both files with their data, the targets' providers and extensions, and onnxgate's code."""
@@ -217,7 +217,7 @@ def test_a_file_that_changed_meanwhile(tmp_path: Path) -> None:
     assert [analyzer.recall((key,), str) for key in ("same", "changed")] == ["answer", None]
 
 
-def test_content_of_git_lfs_that_is_not_the_committed_one(repository: Repository, tmp_path: Path) -> None:
+def test_corrupted_git_lfs_content_is_not_cached(repository: Repository, tmp_path: Path) -> None:
     """A corrupted file in Git LFS storage is compared, but the result is not stored under its expected digest."""
     present, base = write(tmp_path / "a.onnx", parse()), write(tmp_path / "b.onnx", parse())
     query = ContentQuery(present, BaseFiles(base, base, ((base, "00" * 32),)), ())
@@ -225,7 +225,7 @@ def test_content_of_git_lfs_that_is_not_the_committed_one(repository: Repository
     assert not compare_files(query).lasting
 
 
-def test_pointer_and_content_have_one_answer(repository: Repository, calls: Calls) -> None:
+def test_pointer_and_content_share_a_key(repository: Repository, calls: Calls) -> None:
     """A baseline in Git LFS has the same key as its content, so it is read once for all branches."""
     need("git-lfs")
     file = repository.folder / "models" / "a.onnx"

@@ -78,7 +78,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_the_same_is_taken_over(machine: Machine) -> None:
+def test_equal_run_is_reused(machine: Machine) -> None:
     """Reused outputs are written to the output folder of the new job."""
     machine.kept_once()
     job = machine.job()
@@ -92,7 +92,7 @@ def test_the_same_is_taken_over(machine: Machine) -> None:
     assert [0.0, 1.0, 2.0, 3.0] == np.load(str(first)).tolist()
 
 
-def test_whatever_is_other_is_run(machine: Machine) -> None:
+def test_different_run_is_not_reused(machine: Machine) -> None:
     """A different model, input, level, provider, wheel, release or Python version is a different run."""
     machine.kept_once()
     store = machine.store()
@@ -122,7 +122,7 @@ def test_whatever_is_other_is_run(machine: Machine) -> None:
     [{"failure": Failure(type="Fail", text="no")}, {"unstable": ("y",)}, {"aliased": ("y",)}],
     ids=["failed", "unstable", "aliased"],
 )
-def test_what_went_wrong_is_not_kept(machine: Machine, changes: dict[str, Any]) -> None:
+def test_failed_run_is_not_cached(machine: Machine, changes: dict[str, Any]) -> None:
     """Failed runs are not cached, so that the failure occurs again."""
     job = machine.job()
     machine.store().keep(seat(), job, machine.gave(job, **changes))
@@ -130,7 +130,7 @@ def test_what_went_wrong_is_not_kept(machine: Machine, changes: dict[str, Any]) 
     assert not machine.kept.exists()
 
 
-def test_refused_is_not_kept(machine: Machine) -> None:
+def test_refusal_is_not_cached(machine: Machine) -> None:
     """Rejected models and jobs other than runs are not cached."""
     machine.store().keep(seat(), machine.job(), Refused(failure=Failure(type="Fail", text="no")))
     machine.store().keep(seat(), Load(model="/m.onnx"), Refused(failure=Failure(type="Fail", text="no")))
@@ -191,7 +191,7 @@ def say(entry: Path, name: str, content: bytes) -> None:
 @pytest.mark.parametrize(
     "spoil", [spoil_output, spoil_shape, spoil_pickle, spoil_path, spoil_link, spoil_entry, spoil_cases]
 )
-def test_what_is_spoiled_is_run(machine: Machine, spoil: Any) -> None:
+def test_damaged_entry_is_replaced(machine: Machine, spoil: Any) -> None:
     """A damaged entry is removed, so that the new result can be stored."""
     machine.kept_once()
     spoil(machine.entry())

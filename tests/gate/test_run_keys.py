@@ -123,7 +123,7 @@ def other_model(bench: Bench, _: pytest.MonkeyPatch) -> None:
         *(other_memory, other_library, other_input, other_model),
     ],
 )
-def test_anything_other_is_another_run(
+def test_key_depends_on_every_part(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, change: Callable[[Bench, pytest.MonkeyPatch], None]
 ) -> None:
     """The result is reused before the change and not after it, which shows that the change is the reason."""
@@ -133,7 +133,7 @@ def test_anything_other_is_another_run(
     assert bench.found() is None
 
 
-def test_half_a_name_is_no_proof(bench: Bench) -> None:
+def test_entry_of_another_run_is_not_used(bench: Bench) -> None:
     """An entry contains the full key of its run, so one stored under another run's name is not used."""
     (entry,) = (bench.folder / "kept").iterdir()
     text = (entry / "entry.json").read_text(encoding="utf-8")
@@ -143,7 +143,7 @@ def test_half_a_name_is_no_proof(bench: Bench) -> None:
     assert bench.found() is None
 
 
-def test_what_says_nothing_does_not_count(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_irrelevant_variables_do_not_change_the_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables such as `TERM` and `PATH` do not affect the outputs."""
     monkeypatch.setenv("TERM", "another")
     monkeypatch.setenv("PATH", "/elsewhere")
@@ -151,7 +151,7 @@ def test_what_says_nothing_does_not_count(bench: Bench, monkeypatch: pytest.Monk
     assert bench.found() == 1.0
 
 
-def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
+def test_changed_file_is_run(bench: Bench) -> None:
     """The key has the digest of the static stages, so a file that changed since is run."""
     store = bench.store()
     bench.model.write_bytes(b"another")
@@ -159,7 +159,7 @@ def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
     assert store.find(SEAT, bench.job()) is None
 
 
-def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> None:
+def test_model_changed_during_its_run_is_not_cached(tmp_path: Path) -> None:
     """If a model changes during its run, its outputs would be stored under the key of another content."""
     bench = Bench(tmp_path)
     store, job = bench.store(), bench.job()
@@ -172,7 +172,7 @@ def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> Non
     assert bench.found() is None
 
 
-def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench) -> None:
+def test_fresh_check_stores_but_does_not_reuse(bench: Bench) -> None:
     """A fresh check does not reuse results, but stores its own for later checks."""
     store, job = bench.store(fresh=True), bench.job()
 
@@ -183,7 +183,7 @@ def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench)
     assert bench.found() == 2.0
 
 
-def test_it_is_expected_what_was_run_on_any_inputs(bench: Bench) -> None:
+def test_cached_model_needs_no_runtime(bench: Bench) -> None:
     """A runtime need not be started if results for the model exist; whether the inputs match is checked later."""
     job = bench.job()
     np.save(bench.fed, np.zeros(3, np.float32))

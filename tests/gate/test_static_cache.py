@@ -213,7 +213,7 @@ def test_one_model_changed(request_: GateRequest, counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("what", ["program", "rules", "runtimes", "damage"])
-def test_what_else_an_answer_depends_on(
+def test_program_rules_runtimes_and_damage_invalidate_results(
     request_: GateRequest, counted: Counted, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A different program, rule level or runtime, or a damaged entry, invalidates the results."""
@@ -317,9 +317,7 @@ def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, cou
         assert said(pipeline.run(request_)) == said(pipeline.run(replace(request_, static=StaticSettings())))
 
 
-def test_a_model_that_changes_while_it_is_read_is_not_kept(
-    request_: GateRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_changed_during_reading_is_not_cached(request_: GateRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a model changes while it is read, its results are not stored under the digest of the other content."""
     model = request_.models[1].absolute
     before = model.read_bytes()
@@ -359,7 +357,7 @@ def test_nowhere_to_keep(request_: GateRequest, tmp_path: Path, counted: Counted
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
-def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
+def test_folder_writable_by_others_is_not_used(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
     """A cache folder that other users could write to is not used."""
     pipeline.run(request_)
     counted()
@@ -425,7 +423,7 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
     assert {path for path, _ in outcome.gathered.support.verdicts} == set(paths(request_)) - {victim}
 
 
-def test_children_say_the_same(request_: GateRequest) -> None:
+def test_children_give_the_same_results(request_: GateRequest) -> None:
     """Parallel child processes give the same results as a sequential check."""
     write(request_.models[0].absolute, parse(MISH, HEAD_22))
     request_ = replace(request_, static=StaticSettings())

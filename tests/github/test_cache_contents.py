@@ -60,7 +60,7 @@ def left(given: dict[str, str], name: str = "results") -> list[str]:
     return sorted(path.name[:3] for path in folder.iterdir())
 
 
-def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
+def test_only_used_results_are_saved(given: dict[str, str]) -> None:
     """Only results that were used in this run are saved; the key depends on the set of results."""
     inputs, kept = read_inputs(given), Path(given[FOLDER_VARIABLE])
     use_restored_cache(inputs, given)
@@ -76,7 +76,7 @@ def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
     assert (MODEL[:3], 1) == (left(given, "costs")[0], len(left(given, "costs")))
 
 
-def test_nothing_is_saved_where_nothing_was_used(given: dict[str, str]) -> None:
+def test_nothing_is_saved_without_used_results(given: dict[str, str]) -> None:
     """Nothing is saved if no result was used, no cache is configured, or the command is `plan`."""
     inputs = read_inputs(given)
     use_restored_cache(inputs, given)
@@ -133,7 +133,7 @@ def _large_record(entry: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_link, _all_link, _folder, _other, _pipe, _large_array, _large_record])
-def test_what_is_no_result_is_gone_and_said(
+def test_invalid_result_is_reported_and_deleted(
     given: dict[str, str], capfd: pytest.CaptureFixture[str], spoil: object
 ) -> None:
     """An invalid result is reported and deleted; the other one is kept."""
@@ -172,7 +172,7 @@ def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPa
     assert ["111", "222"] == left(given)
 
 
-def test_a_shard_hands_over_what_it_measured(given: dict[str, str], tmp_path: Path) -> None:
+def test_shard_passes_on_its_own_costs(given: dict[str, str], tmp_path: Path) -> None:
     """A shard passes on only the costs that it measured itself; an unsharded check passes on none."""
     kept = Path(given[FOLDER_VARIABLE])
     results = ResultFiles(tmp_path / "out", shard="1/2")

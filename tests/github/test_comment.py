@@ -138,7 +138,7 @@ def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> No
     assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]
 
 
-def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Server) -> None:
+def test_nothing_is_posted_without_findings(job: Job, server: Server) -> None:
     """No first comment is created without findings, but an existing comment is updated."""
     job.comment("pass", ONNXGATE_ACTION_SILENT="true")
     silent = list(server.comments)
@@ -205,7 +205,7 @@ def test_a_fork_is_pointed_to_the_second_workflow(
     assert warning.data.endswith("#comments-on-pull-requests-from-forks")
 
 
-def test_a_busy_server_is_asked_again(job: Job, server: Server) -> None:
+def test_failed_requests_are_retried(job: Job, server: Server) -> None:
     """A page that fails twice is requested a third time."""
     answers = iter([(502, b"<html>"), (500, {"message": "x"})])
     server.refuse = lambda method, _: next(answers, None) if method == "GET" else None
@@ -268,7 +268,7 @@ def _deep() -> bytes:
     ],
     ids=["empty", "html", "no text", "deep", "null", "object", "no id", "text id", "number body", "strings"],
 )
-def test_an_answer_that_is_none_of_githubs_is_a_warning(
+def test_unexpected_response_is_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], answer: bytes
 ) -> None:
     """Nothing is posted, and the response is not executed as a command."""
@@ -328,7 +328,7 @@ def test_waiting_ends_with_the_time(server: Server, monkeypatch: pytest.MonkeyPa
     assert (2.0, 2) == (now[0], len(server.asked))
 
 
-def test_nobody_there_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_server_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     """A server that cannot be reached causes a warning."""
     job.comment(GITHUB_API_URL="http://127.0.0.1:9")
 
@@ -364,7 +364,7 @@ def test_without_a_pull_request_nothing_is_posted(
         ("ONNXGATE_ACTION_COMMENT", "/nowhere", "the previous step did not write it"),
     ],
 )
-def test_what_the_step_lacks_is_a_warning(
+def test_missing_settings_are_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], name: str, value: str, expected: str
 ) -> None:
     """A missing token or body and an invalid address each cause a warning."""
@@ -374,7 +374,7 @@ def test_what_the_step_lacks_is_a_warning(
     assert ("warning", f"no comment was posted: {expected}", []) == (warning.name, warning.data, server.asked)
 
 
-def test_a_comment_of_nobody_is_not_ours(job: Job, server: Server) -> None:
+def test_comment_of_a_deleted_user_is_not_edited(job: Job, server: Server) -> None:
     """A comment whose author was deleted is not edited, even if the API does not name the token's user."""
     server.comments.append({"id": 1, "body": f"{MARK}\nold", "user": None})
     job.comment("new")

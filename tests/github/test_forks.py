@@ -86,7 +86,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
     return list(commands(capfd.readouterr().out))
 
 
-def test_the_report_is_said_on_the_pull_request(second: Second, server: Server) -> None:
+def test_comment_names_the_report_and_conclusion(second: Second, server: Server) -> None:
     """The comment contains the origin of the report and the conclusion of the run."""
     second.comment(run())
 
@@ -113,14 +113,14 @@ def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server)
     assert "**The report does not match the conclusion of the run. Check the run.**" in comment["body"]
 
 
-def test_a_pass_has_nothing_to_say(second: Second, server: Server) -> None:
+def test_no_comment_for_a_pass(second: Second, server: Server) -> None:
     """No comment is created for a pass, as in the first workflow."""
     second.comment(run(conclusion="success"), changed_sample(**CLEAN))
 
     assert [] == server.comments
 
 
-def test_the_number_is_not_taken_from_what_the_fork_wrote(second: Second, server: Server) -> None:
+def test_pull_request_is_identified_by_the_commit(second: Second, server: Server) -> None:
     """The pull request is identified by the checked commit, and not by the report or the event's list."""
     server.pulls = [pull(8, sha="b" * 40), pull(7), pull(9, repo={"full_name": "somebody/other"})]
     second.comment(run(), changed_sample(number=8, pull_request=8))
@@ -139,7 +139,7 @@ def test_the_number_is_not_taken_from_what_the_fork_wrote(second: Second, server
     ],
     ids=["closed", "moved on", "another fork", "deleted fork", "two bases"],
 )
-def test_without_one_pull_request_nothing_is_said(
+def test_no_comment_without_exactly_one_pull_request(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], pulls: list[dict[str, Any]]
 ) -> None:
     """No comment is posted unless exactly one pull request has the commit."""
@@ -164,7 +164,7 @@ def test_without_one_pull_request_nothing_is_said(
         {"workflow_run": {"head_sha": 3}},
     ],
 )
-def test_an_event_about_no_pull_request_says_nothing(
+def test_event_without_pull_request_makes_no_requests(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], event: Any
 ) -> None:
     """Events without a pull request cause no requests."""
@@ -195,7 +195,7 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_what_is_no_report_is_a_warning(
+def test_invalid_report_is_a_warning(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     """An invalid report is a warning; no requests are made."""

@@ -84,7 +84,7 @@ def test_actions_workflows_and_pages_are_githubs(ask: Ask) -> None:
     assert {} == {name: problems for name, problems in actual.items() if problems}
 
 
-def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
+def test_service_reports_mistakes(ask: Ask) -> None:
     """The service reports unknown inputs, outputs, keys and contexts."""
     steps = ["- uses: onnxgate/onnxgate@v0.1.0", "  with: {path: x}", "- run: echo ${{ steps.none.outputs.x }}"]
     wrong = textwrap.indent("\n".join(["steps:", *steps]), "    ")

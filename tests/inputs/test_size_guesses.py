@@ -22,7 +22,7 @@ def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
     assert {(1, 128), (1, 4096), (2, 1600), (2, 8), (4, 8), (1, 1), (2, 2)} <= set(actual)
 
 
-def test_guesses_leave_the_config_alone() -> None:
+def test_guesses_do_not_change_configured_sizes() -> None:
     """Only axes without a configured size vary."""
     assert {settings["samples"] for settings in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
 
@@ -45,7 +45,7 @@ def test_only_the_leading_axis_changes() -> None:
     assert vary_setting([WAVE], {}, {"batch": 2, "samples": 8})[1] == {"batch": 4, "samples": 8}
 
 
-def test_what_may_be_the_batch_under_another_name_changes_with_it() -> None:
+def test_renamed_batch_axis_varies_with_the_batch() -> None:
     """An axis that may be the batch under another name varies with it, such as that of an LSTM state."""
     base = {"batch": 1, "samples": 8, "h_batch": 1}
 

@@ -117,7 +117,7 @@ def test_blocks_of_a_few_bits(tmp_path: Path, count: int, expected: list[str]) -
     assert len(found(tmp_path, body)) == len(expected)
 
 
-def test_float_models_have_none(tmp_path: Path) -> None:
+def test_float_models_have_no_faults(tmp_path: Path) -> None:
     """A float model has no quantization faults."""
     assert found(tmp_path, "{{ y = Relu(x) }}") == []
 

@@ -227,7 +227,7 @@ def test_external_shapes_are_used(tmp_path: Path) -> None:
     )
 
 
-def test_judging_changes_nothing(tmp_path: Path) -> None:
+def test_validation_does_not_modify_the_structure(tmp_path: Path) -> None:
     """The check does not modify the structure."""
     path = write(tmp_path / "model.onnx", weighty(bytes(160)))
     proto = read_structure(path, large_bytes=0, small_bytes=64)

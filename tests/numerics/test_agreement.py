@@ -81,7 +81,7 @@ def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) 
     assert (False, metric) == (comparison.agrees, comparison.metric)
 
 
-def test_unlike_arrays_say_what_they_are() -> None:
+def test_detail_contains_both_shapes() -> None:
     """Both shapes are in the detail, the candidate's first."""
     assert compare_arrays(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) instead of (1, 10)"
 

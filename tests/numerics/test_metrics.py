@@ -45,7 +45,7 @@ def test_distances_do_not_depend_on_the_side(pair: tuple[Array, Array]) -> None:
 
 
 @given(pairs())
-def test_what_is_equal_is_at_no_distance(pair: tuple[Array, Array]) -> None:
+def test_equal_arrays_have_the_best_metrics(pair: tuple[Array, Array]) -> None:
     """All metrics of equal arrays have their best value."""
     metrics = compute_metrics(pair[0], pair[0].copy())
 
@@ -116,7 +116,7 @@ def test_ulp_needs_one_type() -> None:
     assert compute_metrics(ones, ones.astype(np.float64)).max_ulp is None
 
 
-def test_nothing_against_something() -> None:
+def test_zeros_have_defined_ratios() -> None:
     """Arrays of zeros have defined ratios."""
     zeros, ones = np.zeros(3), np.ones(3)
 
@@ -137,7 +137,7 @@ def test_figures_of_huge_numbers_stay_finite() -> None:
     assert math.isfinite(metrics.max_abs)
 
 
-def test_elements_that_are_not_finite_are_left_out() -> None:
+def test_non_finite_elements_are_ignored() -> None:
     """Non-finite elements are ignored."""
     metrics = compute_metrics(np.array([1.0, np.nan, 3.0]), np.array([1.0, 2.0, np.inf]))
 
@@ -154,7 +154,7 @@ def test_largest_element_of_each_row() -> None:
     assert metrics.top1_share == 0.5
 
 
-def test_near_ties_are_no_disagreement() -> None:
+def test_near_ties_agree() -> None:
     """The largest of two nearly equal elements may differ; `tie` is the allowed distance."""
     reference, candidate = np.array([[1.0, 1.0, 0.0], [1.0, 0.9, 0.0]]), np.array([[0.0, 1.0, 0.0], [0.9, 1.0, 0.0]])
 

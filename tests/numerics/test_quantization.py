@@ -58,7 +58,7 @@ def test_ratio_decides(db: float) -> None:
         assert held.agreement.agrees == (db > FLOAT_BOUNDS.sqnr_db)
 
 
-def test_one_wrong_element_is_no_matter() -> None:
+def test_one_wrong_element_is_accepted() -> None:
     """A step of one element in a thousand is accepted; a change of a fifth in all elements is not."""
     reference = signal(10, 100)
     stepped = reference.copy()
@@ -98,7 +98,7 @@ def test_steps_of_the_output_are_right_between_two_runs() -> None:
     assert not compare_quantized(candidate, reference, SAME_FILE_BOUNDS, NOTHING).agreement.agrees
 
 
-def test_output_near_zero_is_held_to_what_is_usual() -> None:
+def test_output_near_zero_uses_the_usual_scale() -> None:
     """An output near zero is compared relative to its usual scale, if other cases provide one."""
     reference, usual = np.array([[0.001]], np.float32), OutputScale(power=1.0, spread=1.0)
     candidate = np.array([[-0.009]], np.float32)
@@ -123,7 +123,7 @@ def test_output_of_zeros() -> None:
     assert not compare_quantized(zeros + np.float32(1e-1), zeros, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
-def test_what_is_not_finite() -> None:
+def test_non_finite_values() -> None:
     """A non-finite value in place of a number is a mismatch; non-finite reference values are ignored."""
     reference = signal(2, 20)
     lost, unknown = reference.copy(), reference.copy()
@@ -180,7 +180,7 @@ def test_recorded_figures_are_the_bound() -> None:
     assert choose_float_bounds(locked(), "y") == choose_float_bounds(None, "y") == FLOAT_BOUNDS
 
 
-def test_record_holds_for_what_was_recorded() -> None:
+def test_measured_outputs_pass_their_own_record() -> None:
     """The measured outputs pass with their own record, and a loss of twice the margin fails."""
     reference = signal(8, 64)
     cases = [

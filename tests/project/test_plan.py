@@ -93,7 +93,7 @@ def test_extensions(tmp_path: Path) -> None:
     assert extensions["also", "plain"] == extensions["own",] == ()
 
 
-def test_seat_of_ones_own(tmp_path: Path) -> None:
+def test_user_environment_spec(tmp_path: Path) -> None:
     """A user environment is relative to the config's folder and has no pinned packages."""
     worker_spec = next(
         WorkerSpec.of_runtime(planned_model.runtime, (), tmp_path)
@@ -105,7 +105,7 @@ def test_seat_of_ones_own(tmp_path: Path) -> None:
     assert worker_spec.packages == ()
 
 
-def test_what_was_not_there(tmp_path: Path) -> None:
+def test_missing_optional_build_is_reported_if_used(tmp_path: Path) -> None:
     """An optional target without a build is reported only if a selected model uses it."""
     of = project(tmp_path)
     lock = lock_of(of.config.targets)

@@ -84,7 +84,7 @@ tables: st.SearchStrategy[dict[str, Any]] = st.recursive(
 
 
 @given(tables, st.booleans())
-def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool) -> None:
+def test_key_is_found_like_the_parser(table: dict[str, Any], multiline: bool) -> None:
     """The parser finds a top-level key only in text that includes the reported line."""
     text = tomli_w.dumps(table, multiline_strings=multiline)
     key_lines = find_key_lines(text)

@@ -80,7 +80,7 @@ def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
     return not is_alive(pid)
 
 
-def test_one_process_serves_all_jobs_of_a_seat(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_one_process_runs_all_jobs_of_a_worker_spec(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """All jobs of a worker specification run in one process."""
     pids = {pid_of(fake_host, fake) for _ in range(3)}
 
@@ -97,9 +97,7 @@ def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> No
 @pytest.mark.parametrize(
     ("model", "expected"), [("extension_falls", "SIGSEGV"), ("extension_hangs", "timed out after 2 s")]
 )
-def test_extensions_that_fall_are_no_fault_of_the_model(
-    fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str
-) -> None:
+def test_crash_of_an_extension_is_undecided(fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str) -> None:
     """A crash or hang while extensions are registered leaves the model undecided; the next job gets a new worker."""
     observation = ask(fake_host, fake, model)
 
@@ -123,7 +121,7 @@ def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: 
 
 
 @pytest.mark.parametrize("model", ["hang", "hang_with_the_lock"])
-def test_what_does_not_end_is_ended(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
+def test_hanging_job_times_out(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
     """A hanging job times out, even in native code that keeps the GIL; the next job works."""
     during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
 
@@ -131,7 +129,7 @@ def test_what_does_not_end_is_ended(fake_host: WorkerPool, fake: WorkerSpec, tmp
     assert ask(fake_host, fake, "good") == GOOD
 
 
-def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_excessive_output_is_discarded(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """200 MB on both streams are read and discarded."""
     limits = JobLimits(time_s=60)
 
@@ -157,7 +155,7 @@ def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> N
     assert before == pid_of(fake_host, fake)
 
 
-def test_jobs_cannot_be_read_by_what_is_run(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_job_code_cannot_read_queued_jobs(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """Code that reads its standard input finds it empty and does not consume queued jobs."""
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("read_stdin", "good")]
 
@@ -177,7 +175,7 @@ def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec
 @pytest.mark.parametrize(
     "model", ["wrong_kind", "wrong_type", "overlong", "no_json", "no_utf8", "deep", "not_to_us", "twice"]
 )
-def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
+def test_invalid_response_is_a_crash(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
     """An invalid response is a crash of its own or of the next job, and never a pass."""
     first = ask(fake_host, fake, model)
     if model == "twice":
@@ -190,9 +188,7 @@ def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: s
 
 
 @pytest.mark.parametrize("model", ["too_few_cases", "foreign_file", "no_file", "too_few_outputs"])
-def test_outputs_that_are_not_there_are_no_answer(
-    fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str
-) -> None:
+def test_missing_outputs_are_a_crash(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
     """A run is accepted only with every case and every output, each in its expected place."""
     output = tmp_path / "output"
     output.mkdir()
@@ -229,7 +225,7 @@ def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
     assert [job.result(60) for job in jobs] == [GOOD, GOOD]
 
 
-def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path) -> None:
+def test_slots_limit_concurrent_workers(fake_worker: Path, tmp_path: Path) -> None:
     """With one slot, two jobs that wait for each other do not run at the same time."""
     recorder = Recorder()
     limits = JobLimits(time_s=1)
@@ -244,7 +240,7 @@ def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path
     assert [event[0] for event in recorder.events] == ["started", "finished"] * 2
 
 
-def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
+def test_workers_with_one_turn_run_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
     """Workers with the same `turn` never run at the same time, regardless of the number of slots."""
     with WorkerPool(
         Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False
@@ -256,7 +252,7 @@ def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path)
     assert {TimedOut, Completed} == {type(first), type(second)}
 
 
-def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: WorkerSpec) -> None:
+def test_jobs_of_a_worker_run_in_order(fake_worker: Path, tmp_path: Path, fake: WorkerSpec) -> None:
     """Jobs run in the order of submission, and the display is notified of each."""
     recorder = Recorder()
     with WorkerPool(Environments(tmp_path, offline=True), 2, None, recorder, worker=fake_worker) as host:
@@ -290,7 +286,7 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
         (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "the worker failed to start: SIGILL"),
     ],
 )
-def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
+def test_worker_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
     """Every job is unavailable with the same reason, and the start is not retried."""
     observations = [ask(fake_host, seat, "good") for _ in range(2)]
 
@@ -299,7 +295,7 @@ def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: Wo
     assert observations[0] == observations[1]
 
 
-def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_gets_its_environment_variables(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The specification's variables are added, and variables that change a runtime's behavior are removed."""
     monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
     worker_spec = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
@@ -352,7 +348,7 @@ def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec)
     assert ask(fake_host, fake, "exit_3") == Crashed(signal="exit status 3", during="load", log="")
 
 
-def test_of_a_log_the_end_is_kept() -> None:
+def test_end_of_the_log_is_kept() -> None:
     """The log keeps the end of the output, regardless of its length."""
     script = "import os; os.write(2, b'x' * 10**7 + b'the end')"
     child = subprocesses.WorkerProcess(subprocesses.start_program([sys.executable, "-c", script], bound="group"))
@@ -364,7 +360,7 @@ def test_of_a_log_the_end_is_kept() -> None:
     assert child.log().endswith("xthe end")
 
 
-def test_closing_ends_what_runs_and_cancels_what_waits(
+def test_closing_ends_running_and_cancels_waiting_jobs(
     fake_worker: Path, tmp_path: Path, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
     """Closing the pool ends running jobs and cancels waiting ones, without reporting a timeout."""
@@ -382,7 +378,7 @@ def test_closing_ends_what_runs_and_cancels_what_waits(
 @pytest.mark.parametrize(
     ("end", "limited"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGINT, True), (signal.SIGTERM, True)]
 )
-def test_no_worker_outlives_its_host(
+def test_worker_ends_with_its_pool(
     fake_worker: Path, tmp_path: Path, is_alive: Callable[[int], bool], end: signal.Signals, *, limited: bool
 ) -> None:
     """The worker ends with its pool's process, even in native code that keeps the GIL."""
@@ -479,7 +475,7 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
     assert len(starts) == 2
 
 
-def test_jobs_that_need_more_than_there_is_run_one_by_one(tmp_path: Path) -> None:
+def test_jobs_beyond_available_memory_run_one_at_a_time(tmp_path: Path) -> None:
     """Jobs that need more than the available memory run one at a time and complete."""
     toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "toolchain again")]
     command = Command(argv=(sys.executable, "-c", "pass"), folder=str(tmp_path))

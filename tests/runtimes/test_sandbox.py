@@ -111,7 +111,7 @@ def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> d
 
 
 @held
-def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
+def test_sandbox_refuses_unneeded_actions(den: Den, port: int) -> None:
     """The system refuses each attempt, the worker stays usable, and nothing outside has changed."""
     seen = attempts(den, port, (*FILES, *OTHERS, "tell_a_secret"), limited=True)
 
@@ -120,7 +120,7 @@ def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
 
 
 @held
-def test_each_attempt_succeeds_where_nothing_is_limited(
+def test_attempts_succeed_without_the_sandbox(
     den: Den, port: int, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each attempt succeeds without the sandbox, so it is the sandbox that refuses it."""
@@ -148,7 +148,7 @@ def impossible() -> set[str]:
 
 
 @held
-def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
+def test_sandbox_allows_what_engines_need(den: Den, port: int) -> None:
     """The engine can read its model, write to its own folder and start threads; its abort costs one job."""
     seen = attempts(den, port, (*NEEDS, "end_itself", "read_the_model"), limited=True)
 
@@ -182,7 +182,7 @@ def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Pa
     assert [path for path in tmp_path.rglob("*") if path.name in ("0.npy", "other")] == []
 
 
-def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_contains_no_secrets(den: Den, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only required variables are passed on, and all scratch folders are the worker's own."""
     for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "PIP_INDEX_URL", "SSH_AUTH_SOCK", "HF_TOKEN", "CUDA_PATH"):
         monkeypatch.setenv(name, "secret")
@@ -199,7 +199,7 @@ def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.Mo
     assert not Path(seen["HOME"]).exists()  # removed with the pool
 
 
-def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
+def test_custom_build_gets_device_paths() -> None:
     """A user's own build also gets device paths, but no secrets."""
     variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
     own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
@@ -209,7 +209,7 @@ def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
     assert locked.keys() - set(sandbox.HOME_VARIABLES) == {"LD_LIBRARY_PATH"}
 
 
-def test_a_source_loses_what_is_the_runner_s_alone() -> None:
+def test_source_does_not_get_runner_tokens() -> None:
     """A source keeps credentials for its weights, but loses the runner's tokens and command files."""
     variables = dict.fromkeys(("HF_TOKEN", "SSH_AUTH_SOCK", "GITHUB_WORKSPACE", "GITHUB_ACTIONS", "HOME"), "x")
     taken = ("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "GITHUB_ENV", "GITHUB_PATH", "INPUT_TOKEN")
@@ -217,7 +217,7 @@ def test_a_source_loses_what_is_the_runner_s_alone() -> None:
     assert variables == sandbox.source_variables({**variables, **dict.fromkeys(taken, "x")})
 
 
-def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_path: Path) -> None:
+def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path: Path) -> None:
     """One worker serves all visible folders; a model in another folder needs a new worker."""
     elsewhere = tmp_path / "elsewhere" / "read_the_model"
     elsewhere.parent.mkdir()
@@ -260,7 +260,7 @@ def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: P
 
 
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
-def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
+def test_missing_restrictions_are_noted(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
     """The missing restrictions are noted, and the job runs."""
     old = tmp_path / "worker"
     shutil.copytree(fake_worker, old)
@@ -301,7 +301,7 @@ def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Pat
         (Permissions(file_mib=1), Permissions(file_mib=2), False),
     ],
 )
-def test_what_rights_cover(has: Permissions, wants: Permissions, *, covered: bool) -> None:
+def test_scope_of_permissions(has: Permissions, wants: Permissions, *, covered: bool) -> None:
     """Permission for a folder covers everything below it, and combined permissions cover both."""
     assert covered is has.covers(wants)
     assert (has | wants).covers(wants)

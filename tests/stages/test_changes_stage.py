@@ -153,7 +153,7 @@ def test_nothing_changed(repository: Repository) -> None:
     assert repository.since() == DetectedChanges()
 
 
-def test_what_it_was(repository: Repository) -> None:
+def test_change_has_facts_of_both_versions(repository: Repository) -> None:
     """The change has the facts of both versions, the weight changes, the minimum release and the lost releases."""
     repository.write("a.onnx", TWO.replace("4}", "5}"), OPSET_21)
     actual = repository.since()
@@ -189,7 +189,7 @@ def test_what_it_was(repository: Repository) -> None:
         ('runtime = "onnxruntime-gpu>=1.17.3"\nproviders = ["CUDAExecutionProvider"]\npython = ".venv"', ()),
     ],
 )
-def test_what_targets_promise(repository: Repository, target: str, lost: tuple[str, ...]) -> None:
+def test_supported_range_of_targets(repository: Repository, target: str, lost: tuple[str, ...]) -> None:
     """All releases in the supported range count, locked or not, except those of user-provided builds."""
     repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
     repository.write("a.onnx", NET, OPSET_21)
@@ -197,7 +197,7 @@ def test_what_targets_promise(repository: Repository, target: str, lost: tuple[s
     assert only(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
 
 
-def test_no_promise_of_onnxruntime(repository: Repository) -> None:
+def test_targets_without_onnxruntime(repository: Repository) -> None:
     """Without a target that requires ONNX Runtime, its releases are not compared."""
     repository.config = 'models = ["models/*.onnx"]\n[targets.edge]\nruntime = "openvino>=2026"\n'
     repository.write("a.onnx", NET, OPSET_21)
@@ -205,7 +205,7 @@ def test_no_promise_of_onnxruntime(repository: Repository) -> None:
     assert only(repository.since()).minimum is None
 
 
-def test_releases_that_nobody_can_predict(repository: Repository) -> None:
+def test_releases_without_prediction(repository: Repository) -> None:
     """Releases without a prediction, because of an extension, are named in a remark."""
     own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
     repository.config = CONFIG + 'extensions = ["onnxruntime-extensions"]\n'
@@ -262,7 +262,7 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
     assert remark.endswith("; there is no prediction for the current version")
 
 
-def test_lost_where_others_are_open(repository: Repository) -> None:
+def test_dropped_release_next_to_unknown_ones(repository: Repository) -> None:
     """A release without a prediction does not prevent others from being lost."""
     then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
     now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
@@ -272,7 +272,9 @@ def test_lost_where_others_are_open(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
-def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool) -> None:
+def test_git_calls_do_not_grow_with_models(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool
+) -> None:
     """The number of git calls does not depend on the number of unchanged models."""
     asked: list[object] = []
     monkeypatch.setattr(git_asked, "run_git", lambda *each, **named: asked.append(each) or run_git(*each, **named))
@@ -307,7 +309,7 @@ def test_only_the_data_changed(repository: Repository) -> None:
     assert change.weights == WeightChanges(changed=1, of=1, largest=2.0, name="w")
 
 
-def test_new_and_gone(repository: Repository) -> None:
+def test_added_and_removed_models(repository: Repository) -> None:
     """Added and removed models are listed; a model that is now excluded counts as removed."""
     repository.write("c.onnx", TWO)
     (repository.folder / "models" / "b.onnx").unlink()
@@ -463,7 +465,7 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     ]
 
 
-def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
+def test_pointer_described_by_the_lock(repository: Repository) -> None:
     """The old lock describes the content of a pointer that was not fetched."""
     repository.lock()
     point(repository.folder / "models" / "a.onnx")
@@ -475,7 +477,7 @@ def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
     assert (actual.undone, len(actual.remarks)) == ([], 1)
 
 
-def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
+def test_pointer_not_described_by_the_lock(repository: Repository) -> None:
     """If the lock does not describe the pointer's content, the comparison is incomplete."""
     repository.write("a.onnx", NET.replace("4}", "5}"))
     point(repository.folder / "models" / "a.onnx")
@@ -492,7 +494,7 @@ def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
     assert undone.hint == f'git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"'
 
 
-def test_lock_that_lies(repository: Repository) -> None:
+def test_lock_that_contradicts_the_content(repository: Repository) -> None:
     """Available content is read even if the old lock contradicts it."""
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
@@ -504,7 +506,7 @@ def test_lock_that_lies(repository: Repository) -> None:
     assert only(repository.since()).before.operators == {"Add": 1}
 
 
-def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
+def test_lock_that_contradicts_a_pointer(repository: Repository) -> None:
     """Content in the local Git LFS storage is read even if the old lock contradicts it."""
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})

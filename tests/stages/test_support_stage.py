@@ -73,7 +73,7 @@ def test_predictions_are_handed_on(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_refused_alike_is_told_alike(tmp_path: Path) -> None:
+def test_equal_refusals_have_equal_suggestions(tmp_path: Path) -> None:
     """Suggestions and spans are the same for all runtimes, so that their findings can be merged."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     first, second = said(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
@@ -83,7 +83,7 @@ def test_what_is_refused_alike_is_told_alike(tmp_path: Path) -> None:
     assert replace(first, runtime="") == replace(second, runtime="")
 
 
-def test_equal_misses_are_one(tmp_path: Path) -> None:
+def test_equal_gaps_are_merged(tmp_path: Path) -> None:
     """The first node is named, and the others are counted."""
     text = (
         "g (double[N, 3, 3] x) => (double[N] a, double[N] b, double[N] c) { [n] a = Det (x) b = Det (x) c = Det (x) }"
@@ -161,7 +161,7 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
         (planned("2026.1.0", engine="openvino"), "nothing can be predicted"),
     ],
 )
-def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
+def test_missing_support_data_is_noted(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
     """A runtime without data has a note instead of a prediction."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     evidence = gather(tmp_path, runtime)
@@ -170,7 +170,7 @@ def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what
     assert bool(evidence.predictions) == (what is None)
 
 
-def test_stamps_alone_are_a_prediction_where_they_are_refused(tmp_path: Path) -> None:
+def test_version_fields_can_predict_a_refusal(tmp_path: Path) -> None:
     """If kernels are unknown, version fields can predict a refusal, but never a load."""
     write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
     evidence = gather(tmp_path, planned("1.15.1"))
@@ -197,7 +197,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     )
 
 
-def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
+def test_external_data_locations(tmp_path: Path) -> None:
     """Each runtime that cannot read external data in its place is reported, with the number of tensors."""
     text = """g (float[2] x) => (float[2] y)
         <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
@@ -225,7 +225,7 @@ def harvested(operators: tuple[str, ...]) -> BuildSupport:
     return BuildSupport(known, tables_operators.build_implementations(made, {release: known.opsets})[release])
 
 
-def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
+def test_cpu_fallbacks_are_counted(tmp_path: Path) -> None:
     """Nodes that fall back to the CPU are counted by operator, unless the provider runs all nodes."""
     write(tmp_path / "m.onnx", "g (float[N, 3, 3] x) => (float[N] y) { [a] a = Relu (x) [d] d = Det (a) y = Neg (d) }")
     gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
@@ -239,7 +239,7 @@ def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
     assert [prediction.verdict for prediction in every.predictions.values()] == ["loads"]
 
 
-def test_what_was_harvested_counts(tmp_path: Path) -> None:
+def test_harvested_kernels_are_used(tmp_path: Path) -> None:
     """Harvested kernels are used for a release that the shipped table does not contain."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     unknown = planned("1.99.0")
@@ -250,7 +250,7 @@ def test_what_was_harvested_counts(tmp_path: Path) -> None:
     assert list(collect_prediction_gaps([unknown], PLACE, kept)) == []
 
 
-def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
+def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
     """An opset that another runtime does not support is not suggested, even if that runtime's kernels are unknown."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Gelu (x) }")
     (alone,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)

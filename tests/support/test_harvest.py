@@ -162,7 +162,7 @@ def _sets(constraints: object) -> object:
 
 
 @given(releases)
-def test_a_joined_table_says_what_each_build_said(said: dict[str, BuildDump]) -> None:
+def test_joined_table_round_trip(said: dict[str, BuildDump]) -> None:
     """Each release is equal after encoding and decoding."""
     table = msgspec.json.decode(msgspec.json.encode(harvest.join_tables(tables(said))), type=Table)
 
@@ -195,7 +195,7 @@ def _with_shuffled_types(row: Row, random: Random) -> Row:
 
 
 @given(releases)
-def test_joining_and_taking_apart_are_opposites(said: dict[str, BuildDump]) -> None:
+def test_joining_and_splitting_are_inverse(said: dict[str, BuildDump]) -> None:
     """A release selected from a joined table equals its own table; joining it again changes nothing."""
     each = tables(said)
     joined = harvest.join_tables(each)
@@ -217,7 +217,7 @@ def test_releases_ascend_by_number() -> None:
 
 
 @pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])
-def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
+def test_invalid_joins_are_rejected(wrong: str) -> None:
     """A table has each release once, for one platform."""
     dump = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     other = msgspec.structs.replace(dump, platform="linux aarch64")
@@ -235,7 +235,7 @@ def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
 
 
 @given(dumps)
-def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
+def test_stored_harvest_round_trip(dump: BuildDump) -> None:
     """Limits and rows are encoded reproducibly."""
     kept = harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.31.1")))
     actual = harvest.decode_harvest(kept)
@@ -246,7 +246,7 @@ def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
     assert kept == harvest.encode_harvest(actual)
 
 
-def test_a_build_without_a_registry_has_limits_alone() -> None:
+def test_build_without_a_registry_has_only_limits() -> None:
     """A build without a registry is not treated as one without operators."""
     dump = BuildDump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
     actual = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
@@ -255,7 +255,7 @@ def test_a_build_without_a_registry_has_limits_alone() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
-def test_a_damaged_harvest_is_none(damage: str) -> None:
+def test_damaged_harvest_is_ignored(damage: str) -> None:
     """A harvest of another version is ignored, so that the build is harvested again."""
     whole = harvest.HarvestRecord(limits=LIMITS, table=None)
     kept = harvest.encode_harvest(whole)
@@ -266,7 +266,7 @@ def test_a_damaged_harvest_is_none(damage: str) -> None:
     assert harvest.decode_harvest(kept) == whole
 
 
-def test_the_name_of_a_kept_harvest_is_a_file_s() -> None:
+def test_stored_harvest_has_a_valid_file_name() -> None:
     """File names are valid for any name of a custom build."""
     names = [
         harvest.make_harvest_key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"),

@@ -33,7 +33,7 @@ def test_patches_share_the_limits_of_their_minor() -> None:
     assert moved == []
 
 
-def test_where_external_data_may_be() -> None:
+def test_external_data_limits() -> None:
     """External data locations are refused since the releases that were measured with real files.
 
     Source: 1.19.0 began to accept absolute paths, 1.24.1 to refuse files outside the folder, 1.24.2 to follow a linked

@@ -61,13 +61,13 @@ def test_missing_probes_are_not_measured() -> None:
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
-def test_what_is_no_limit_is_no_answer(wrong: dict[str, bool]) -> None:
+def test_implausible_limits_are_rejected(wrong: dict[str, bool]) -> None:
     """A gap in a range, and external data that never or always loads, are reported as wrong measurements."""
     with pytest.raises(probes.ProbeError):
         probes.derive_limits(loads(**wrong))
 
 
-def test_probes_are_stamped_as_they_are_called() -> None:
+def test_probes_have_the_versions_in_their_names() -> None:
     """Each is a valid model, and an `unreleased` one has a node of its domain."""
     for name, data in probes.make_limit_probes().items():
         kind, *domain, version = name.split("/")
@@ -81,7 +81,7 @@ def test_probes_are_stamped_as_they_are_called() -> None:
 
 
 @LINKS
-def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
+def test_layouts_match_their_names(tmp_path: Path) -> None:
     """Each layout leads to two ones, except the one without data."""
     paths = probes.write_probes(tmp_path)
     actual = {}

@@ -32,7 +32,7 @@ from onnxgate.support.suggestions import is_lossless_cast, list_casts
         ("float8e5m2", "float16", True),
     ],
 )
-def test_keeps(source: str, to: str, kept: bool) -> None:
+def test_lossless_casts(source: str, to: str, kept: bool) -> None:
     """A cast is lossless if the target type represents every value."""
     assert is_lossless_cast(f"tensor({source})", f"tensor({to})") == kept
 

@@ -64,7 +64,7 @@ def test_fixtures_are_small() -> None:
     assert size_bytes < 3_000_000
 
 
-def test_no_file_names_the_machine_that_made_it() -> None:
+def test_projects_contain_no_absolute_path() -> None:
     """The projects' files contain no absolute path."""
     files = [path for path in PROJECTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     actual = {path.name: FOREIGN_PATH.findall(path.read_bytes()) for path in files}
@@ -126,7 +126,7 @@ def test_broken_covers_many_rules() -> None:
 
 
 @pytest.mark.torch
-def test_state_that_was_locked_is_sound(toolchain: Path, tmp_path: Path) -> None:
+def test_locked_state_is_valid(toolchain: Path, tmp_path: Path) -> None:
     """When it was locked, `broken` had only valid, locked models with all their data."""
     folder = tmp_path / "locked"
     result = generate(toolchain, "--as-locked", os.fspath(folder))

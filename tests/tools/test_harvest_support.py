@@ -138,7 +138,7 @@ def test_every_release_and_change_is_on_the_page() -> None:
     assert known.limits.keys() == known.sources.keys()
 
 
-def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None:
+def test_record_is_reused_only_for_its_wheel_and_recipe(tmp_path: Path) -> None:
     """Records of other code, another wheel or an interrupted run are not reused."""
     from harvest import measuring
     from harvest.releases import Installable

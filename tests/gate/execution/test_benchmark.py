@@ -190,7 +190,7 @@ FAILED = Failure(type="Fail", text="no")
     ],
     ids=["no case", "unavailable", "refused", "crashed", "timed out", "slow", "not weighed"],
 )
-def test_what_cannot_be_measured(track: Track, observation: Observation, reason: str) -> None:
+def test_failed_measurement_is_undecided(track: Track, observation: Observation, reason: str) -> None:
     """A failed measurement is undecided with a reason and gives no finding."""
     track.observation = observation
     done = track.hold(BOTH, against="HEAD")
@@ -212,7 +212,7 @@ def test_no_release_of_onnxruntime(track: Track) -> None:
     )
 
 
-def test_answer_to_another_job_is_our_own_fault(track: Track) -> None:
+def test_wrong_result_type_is_an_internal_error(track: Track) -> None:
     """A result of the wrong type is an internal error."""
     track.observation = Completed(result=LoadResult(providers=()))
     with pytest.raises(TypeError, match="unexpected observation of a benchmark: Completed"):

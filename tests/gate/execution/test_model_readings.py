@@ -144,7 +144,7 @@ def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:
     assert [["bias", "table"]] == omitted
 
 
-def test_nodes_are_loaded_alone_with_their_weights(tmp_path: Path) -> None:
+def test_isolated_nodes_keep_their_weights(tmp_path: Path) -> None:
     """A kernel may require a constant that was omitted from the model in memory, so it is read from the file."""
     save_large_model(tmp_path / "m.onnx")
     constants: dict[str, list[int]] = {}

@@ -123,7 +123,7 @@ def _judged(done: ExecutionResult) -> dict[str, set[str]]:
     return {run.runtime: {attempt.case.name for attempt in run.attempts} for run in runs}
 
 
-def test_what_runs_is_run_once(tmp_path: Path) -> None:
+def test_working_sizes_are_run_once(tmp_path: Path) -> None:
     """If all cases run, there is one job per runtime and level."""
     done, host = _execute(tmp_path, lambda _, __: True)
 
@@ -152,7 +152,7 @@ def test_no_size_fits(tmp_path: Path) -> None:
     }
 
 
-def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
+def test_configured_sizes_must_work(tmp_path: Path) -> None:
     """Sizes in the config must work, so no others are tried, and the failure is a finding."""
     done, host = _execute(tmp_path, lambda _, __: False, settings="sizes = { batch = [1], samples = [9] }")
 
@@ -198,7 +198,7 @@ def test_the_source_proves_the_sizes(
     assert (len(names) > 5) == searched
 
 
-def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_without_a_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime stage does not require a toolchain, so it continues without one."""
 
     def absent(*_: object) -> Path:
@@ -210,7 +210,7 @@ def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pyte
     assert _judged(done)[NEW] == {"sizes batch=1 samples=8", "sizes batch=3 samples=8"}
 
 
-def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
+def test_unsupported_inputs_are_reported(tmp_path: Path) -> None:
     """The model is loaded and its unsupported inputs are reported, even if the user provides inputs."""
     np.savez(tmp_path / "a.npz", x=np.zeros(2, np.float32))
     done, host = _execute(tmp_path, lambda _, __: True, model=SEQUENCE, settings='inputs = "a.npz"')

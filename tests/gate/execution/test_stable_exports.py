@@ -136,7 +136,7 @@ def test_packages_that_are_not_known(tmp_path: Path, python: Path, monkeypatch: 
     assert digest_state(tmp_path, python) == ""
 
 
-def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, python: Path) -> None:
+def test_code_change_invalidates_export_comparison(tmp_path: Path, python: Path) -> None:
     """After a code change, the earlier comparison of exports with two seeds is no longer valid."""
     write(tmp_path / "project" / "m.onnx")
     project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')

@@ -163,14 +163,14 @@ def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_searched_is_said(found: Comparison, reason: str, tmp_path: Path) -> None:
+def test_failed_search_has_a_reason(found: Comparison, reason: str, tmp_path: Path) -> None:
     """If the first differing node cannot be found, the mismatch remains and the reason is reported."""
     actual = f"the first node that differs from {found.reference} was not found: {reason}"
 
     assert located(tmp_path, Releases(tmp_path), found) == ([None], [("onnxruntime 1.18.1", actual)])
 
 
-def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
+def test_engine_refusal_is_reported(tmp_path: Path) -> None:
     """Some releases do not load a model with all intermediate values as outputs."""
     releases = Releases(tmp_path, Refused(failure=Said(type="Fail", text="no")))
     _, ((_, reason),) = located(tmp_path, releases, comparison("1.18.1", difference(1)))
@@ -178,7 +178,7 @@ def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
     assert reason.endswith("with intermediate values as outputs, the model does not load: no")
 
 
-def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
+def test_missing_inputs_are_reported(tmp_path: Path) -> None:
     """A file that cannot be read ends the search but does not affect the verdict."""
     releases = Releases(
         tmp_path, Completed(result=RunResult(providers=(), outputs=("y",), cases=(CaseResult(outputs=("gone.npy",)),)))

@@ -66,7 +66,7 @@ def _ran(*failing: str) -> ModelRuns:
     return ModelRuns(model=MODEL, place=Place("m"), runtime="onnxruntime 1.18.1", attempts=tuple(attempts))
 
 
-def test_worst_case_stands_for_all() -> None:
+def test_worst_case_is_selected() -> None:
     """The case with the largest difference is selected, because the finding shows its value."""
     (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
 
@@ -74,7 +74,7 @@ def test_worst_case_stands_for_all() -> None:
     assert replay.command == f'onnxgate check {MODEL} --stage runtime,parity --case "{NAMES[1]}"'
 
 
-def test_case_that_tells_the_axis_comes_along() -> None:
+def test_failing_size_comes_with_a_working_case() -> None:
     """A case that fails due to a size is reproduced with one that runs."""
     (replay,) = find_replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
 
@@ -109,14 +109,14 @@ def test_command_is_read_back_by_a_shell() -> None:
         ("nightly.toml", "sub", " --directory sub --config sub/nightly.toml"),
     ],
 )
-def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
+def test_command_selects_the_configs_folder(config: str, directory: str, end: str) -> None:
     """In another working directory, the command selects the config's folder with `--directory`."""
     typed = build_command("m.onnx", ("a",), 0, config, directory)
 
     assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
 
 
-def test_only_findings_that_are_shown_have_one() -> None:
+def test_hidden_findings_have_no_command() -> None:
     """Ignored findings and those explained by another finding have no reproduction command."""
     every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
     actual = finding(rule="source-mismatch", model=MODEL)

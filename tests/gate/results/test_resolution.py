@@ -109,7 +109,7 @@ def test_findings_at_two_places_stay_two() -> None:
     assert len(findings) == 2
 
 
-def test_observation_confirms_and_is_not_said_twice() -> None:
+def test_observation_confirms_prediction() -> None:
     """A failed load confirms the prediction that explains it; on another runtime it is a separate finding."""
     load = Hit(
         PLACE,
@@ -174,7 +174,7 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
     assert [elsewhere] == [resolved_hit.judged for resolved_hit in resolved_hits]
 
 
-def test_what_is_contradicted_causes_nothing() -> None:
+def test_contradicted_prediction_is_not_a_cause() -> None:
     """A consequence of a contradicted prediction is reported as a finding again."""
     loaded = Hit(
         PLACE,
@@ -206,7 +206,7 @@ def mismatch() -> RuleHit:
     return RuleHit("source-mismatch", Stage.PARITY, Level.ERROR, hit)
 
 
-def test_only_the_cause_is_said() -> None:
+def test_only_the_cause_is_reported() -> None:
     """A consequence is not reported in addition to its cause."""
     resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
 
@@ -228,7 +228,7 @@ def invalid(rule: str = "unknown-operator") -> RuleHit:
     )
 
 
-def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> None:
+def test_model_error_follows_from_a_hit_on_any_runtime() -> None:
     """An error of the model is dropped if it follows from a hit on any runtime, and kept if it has another cause."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
 
@@ -236,7 +236,7 @@ def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> Non
     assert len(resolution.resolve_hits([invalid("type-mismatch"), refused])) == 2
 
 
-def test_what_only_follows_does_not_block() -> None:
+def test_consequence_does_not_block_runs() -> None:
     """A consequence of another error does not prevent runs, unless its cause is missing or ignored."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
     accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
@@ -287,7 +287,7 @@ def about(what: str, rule: str = "missing-kernel") -> RuleHit:
     return judged(predicted, rule)
 
 
-def test_an_observation_answers_one_prediction_of_a_rule() -> None:
+def test_observation_affects_single_predictions() -> None:
     """An observation affects single predictions of a rule: one is confirmed, one removed, and one unchanged."""
     load = Hit(
         PLACE,
@@ -308,7 +308,7 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
     ]
 
 
-def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
+def test_run_confirms_prediction_without_explaining_it() -> None:
     """A run can confirm a prediction that does not explain its failure, which is then reported as well."""
     load = Hit(
         PLACE,
@@ -327,7 +327,7 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
     ]
 
 
-def test_the_whole_rule_may_be_meant() -> None:
+def test_reference_without_topic_covers_the_rule() -> None:
     """A reference without a topic applies to all hits of the rule."""
     load = Hit(
         PLACE,
@@ -343,7 +343,7 @@ def test_the_whole_rule_may_be_meant() -> None:
     assert ["prediction-contradicted"] == [resolved_hit.judged.rule for resolved_hit in resolved_hits]
 
 
-def test_fault_that_keeps_nothing_from_running() -> None:
+def test_passthrough_does_not_block_runs() -> None:
     """An input that is passed through does not prevent runs, other errors of the file do."""
     harmless, broken = (
         Hit(PLACE, "is passed through", model="m.onnx"),

@@ -79,7 +79,7 @@ def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, 
 
 @settings(max_examples=50, deadline=None)
 @examples(gathereds(), divisions, st.data())
-def test_less_than_all_is_no_pass(project: Project, gathered, division, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+def test_missing_shard_is_undecided(project: Project, gathered, division, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
     """If a shard is missing or its report is truncated, its models are named as undecided."""
     parts = parts_of(project, STATIC, gathered, division)
     lost = data.draw(st.sampled_from(parts))
@@ -102,7 +102,7 @@ FIELDS = [name for name in Report.__struct_fields__ if name not in ("version", "
 
 @settings(max_examples=50, deadline=None)
 @examples(gathereds(), divisions, st.sampled_from(FIELDS), st.data())
-def test_what_was_lost_is_missed(project: Project, gathered, division, name: str, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+def test_modified_report_is_not_merged(project: Project, gathered, division, name: str, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
     """A report with a modified field, even if it is valid JSON, is not merged."""
     parts = parts_of(project, ALL, gathered, division)
     damaged = data.draw(st.sampled_from(parts))
@@ -145,7 +145,7 @@ def said(report: Report) -> list[tuple[str, str]]:
     return [(finding.level, finding.rule) for finding in report.findings]
 
 
-def test_sound_shards(parts: list[Report]) -> None:
+def test_complete_shards(parts: list[Report]) -> None:
     """Only the merge reports unused and expired ignores, because it knows the models of all shards."""
     whole = merged(given(parts))
 
@@ -199,7 +199,7 @@ def test_the_same_report_twice(parts: list[Report]) -> None:
     assert merged(given(parts)) == merged(given([*parts, parts[0]]))
 
 
-def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
+def test_different_reports_of_one_shard_are_undecided(parts: list[Report]) -> None:
     """If a shard has two different reports, the result is undecided, and errors of both are kept."""
     worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
     report = merged(given([*parts, worse]))
@@ -217,7 +217,7 @@ def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
     assert len(report.models) == len(PATHS)
 
 
-def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> None:
+def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Report]) -> None:
     """Two halves of different checks contain every model but are not a complete check."""
     other = parts_of(project, ALL, sound(), division_of((1, 2, 1, 2, 1), 2))
     report = merged(given([parts[0], other[1]]))
@@ -251,7 +251,7 @@ def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
     assert "the report of shard 2/2 is missing" in reasons(report)
 
 
-def test_a_whole_report_is_no_shard(project: Project, parts: list[Report]) -> None:
+def test_unsharded_report_is_rejected(project: Project, parts: list[Report]) -> None:
     """The report of an unsharded check is not accepted as a shard."""
     whole = report_of(request_of(project, STATIC), sound())
 
@@ -292,7 +292,7 @@ def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -
         {"levels": {"ignore-unused": "\x1b"}},
     ],
 )
-def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, object]) -> None:
+def test_unknown_values_are_not_merged(parts: list[Report], forged: dict[str, object]) -> None:
     """Reports with unknown stages or levels are not merged and do not cause an error."""
     report = merged(given([resealed(part, **forged) for part in parts]))
 
@@ -323,7 +323,7 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
     assert list(report.drawings) == sorted(report.drawings, key=lambda each: (each.model, each.node))
 
 
-def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
+def test_contradictory_verdict_is_not_merged(parts: list[Report]) -> None:
     """A report whose verdict contradicts its content is not merged."""
     gap = merged([]).undecided
     report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
@@ -331,7 +331,7 @@ def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
     assert "its verdict is `pass`, although it contains undecided checks" in reasons(report)
 
 
-def test_nothing_at_all() -> None:
+def test_no_reports_are_undecided() -> None:
     """Without any report the result is undecided, and each expected model is named."""
     nothing, named = merged([]), merged([], ExpectedCheck(models=PATHS))
 
@@ -347,7 +347,7 @@ def test_nothing_at_all() -> None:
         (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one that"),
     ],
 )
-def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
+def test_reports_of_an_earlier_check_are_rejected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
     """Reports of an earlier check are not accepted for the current state."""
     report = merged(given(parts), expected)
 

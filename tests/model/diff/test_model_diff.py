@@ -118,7 +118,7 @@ def put_in(model: onnx.ModelProto, operator: str, after: str) -> onnx.ModelProto
     return model
 
 
-def test_taken_out(tmp_path: Path) -> None:
+def test_deleted_node(tmp_path: Path) -> None:
     """A deleted node is the only reported change."""
     comparison = compare(tmp_path, put_in(net(), "Relu", "second"), net())
 
@@ -170,7 +170,7 @@ def test_swapped_operands(tmp_path: Path) -> None:
     assert told(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped (no effect on `Add`)")]
 
 
-def test_wired_otherwise(tmp_path: Path) -> None:
+def test_rewired_input(tmp_path: Path) -> None:
     """An input that comes from another existing node is reported."""
     comparison = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
 
@@ -215,7 +215,7 @@ def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
     assert comparison.weights == ()
 
 
-def test_a_weight_of_its_own(tmp_path: Path) -> None:
+def test_weight_that_is_no_longer_shared(tmp_path: Path) -> None:
     """A node that no longer shares a weight gets an added weight; the shared one is unchanged."""
     shared = net(NET.replace("w3", "w1"))
     shared.graph.initializer.pop(2)
@@ -227,7 +227,7 @@ def test_a_weight_of_its_own(tmp_path: Path) -> None:
     assert [(it.change, it.name) for it in comparison.weights] == [("added", "w9")]
 
 
-def test_a_weight_behind_a_node(tmp_path: Path) -> None:
+def test_weight_replaced_by_a_node(tmp_path: Path) -> None:
     """If a weight is replaced by a quantized one and a DequantizeLinear node, only the added node is reported."""
     text = "g (float[N, 3, 8, 8] x) => (float[N, 2, 6, 6] y) { [conv] c = Conv (x, w)  [act] y = Relu (c) }"
     packed = "[unpack] w = DequantizeLinear (q, s)  [conv]"
@@ -401,7 +401,7 @@ def test_an_output_of_another_node(tmp_path: Path) -> None:
     assert [(it.output, it.before, it.after) for it in comparison.ends] == [("z", "`Sigmoid` `z`", "`Neg` `z`")]
 
 
-def test_what_makes_no_difference(tmp_path: Path) -> None:
+def test_changes_that_keep_models_equal(tmp_path: Path) -> None:
     """IR version and metadata are reported without making a different model; another opset makes a different model."""
     new = net()
     new.producer_name, new.ir_version = "someone", 9

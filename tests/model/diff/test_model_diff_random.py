@@ -163,7 +163,7 @@ class Drawing:
 @example(seed=0, count=27, edits=["take out"], renames=False)  # removes the first of two nodes of one operator
 @example(seed=68614046, count=12, edits=["put in", "swap"], renames=False)  # the swapped values differ only in weights
 @example(seed=1251608, count=20, edits=["put in", "put in"], renames=True)  # two equal nodes with different readers
-def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], renames: bool) -> None:
+def test_each_edit_is_reported_once(seed: int, count: int, edits: list[str], renames: bool) -> None:
     """Each edit is reported once, and nothing else is."""
     old = Drawing(random.Random(seed))
     old.draw(count)

@@ -142,7 +142,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_what_is_not_finite_has_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
+def test_non_finite_elements_have_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
     """If an element is or was NaN or infinite, no largest change is reported."""
     old, new = drawn(), drawn()
     new[0][1, 1] = broken

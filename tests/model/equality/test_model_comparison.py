@@ -61,7 +61,7 @@ def test_metadata_and_names_do_not_count(tmp_path: Path) -> None:
 AXES = "g (float[unk__6, unk__7] x) => (float[unk__6, unk__7] y) { y = Neg (x) }"
 
 
-def test_numbers_that_a_converter_gives_to_axes(tmp_path: Path) -> None:
+def test_axis_numbers_of_a_converter(tmp_path: Path) -> None:
     """tf2onnx numbers axes differently in each export; only which axes have the same name counts."""
     again = AXES.replace("unk__7", "unk__41").replace("unk__6", "unk__9")
     square = AXES.replace("unk__7", "unk__6")
@@ -133,7 +133,7 @@ def test_defaults_are_filled_in(tmp_path: Path, old: str, new: str) -> None:
     assert compare(tmp_path, net(text % old), net(text % new)) == ()
 
 
-def test_weights_count_by_what_they_hold(tmp_path: Path) -> None:
+def test_weights_are_compared_by_value(tmp_path: Path) -> None:
     """Inline raw, inline typed and external data are equal if their values are."""
     raw, typed, external = net(), net(), net()
     for tensor in typed.graph.initializer:
@@ -170,7 +170,7 @@ def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) ->
     assert tuple(text.rpartition(" ")[0] for text in compare(tmp_path, old, new)) == said
 
 
-def test_rounding_is_said(tmp_path: Path) -> None:
+def test_rounding_is_counted(tmp_path: Path) -> None:
     """Elements that are equal only within rounding are counted."""
     paths = [tmp_path / "old.onnx", tmp_path / "new.onnx"]
     old, new = net(), net()
@@ -229,14 +229,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_are_said(tmp_path: Path, change: str) -> None:
+def test_changes_are_reported(tmp_path: Path, change: str) -> None:
     """Each change is reported once, with its place."""
     text, said = CHANGES[change]
 
     assert compare(tmp_path, net(), net(text)) == said
 
 
-def test_opsets_are_said(tmp_path: Path) -> None:
+def test_opset_changes_are_reported(tmp_path: Path) -> None:
     """Another opset or domain is a difference; another IR version is not."""
     new = net(head='<ir_version: 9, opset_import: ["" : 20, "my.domain" : 1]>\n')
 
@@ -339,7 +339,7 @@ def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path
     assert gone == ["`s` was removed", "`r` was removed", "`q` was removed", "`p` was removed"]
 
 
-def test_missing_data_are_no_equality(tmp_path: Path) -> None:
+def test_missing_data_is_never_equal(tmp_path: Path) -> None:
     """Missing external data is never equal."""
     old, new = net(), net()
     make_external(new, "gone.bin")
@@ -370,7 +370,7 @@ def tensor_attribute(values: np.ndarray[Any, Any]) -> AttributeProto:
     return AttributeProto(name="value", type=AttributeProto.TENSOR, t=numpy_helper.from_array(values))
 
 
-def test_every_nan_is_one(tmp_path: Path) -> None:
+def test_nan_bit_patterns_are_equal(tmp_path: Path) -> None:
     """All NaN bit patterns are equal; NaN and a number differ."""
     quiet, loud, number = (np.array([bits, 0, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00001, 0))
     models = [constant(tensor_attribute(values)) for values in (quiet, loud, number)]

@@ -51,7 +51,7 @@ def test_all_facts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ir_version", [3, 8])
-def test_initializers_are_no_inputs(tmp_path: Path, ir_version: int) -> None:
+def test_initializers_are_not_required_inputs(tmp_path: Path, ir_version: int) -> None:
     """An input with an initializer is not a required input, even if IR version 3 requires it to be listed."""
     model = parse(
         "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {1}> { y = Add (x, w) }",

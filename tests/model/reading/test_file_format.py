@@ -112,7 +112,7 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
     assert actual == {"", "a truncated model"}
 
 
-def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
+def test_truncation_reports_the_expected_size(tmp_path: Path) -> None:
     """The expected size follows from the lengths in the file."""
     content = parse().SerializeToString()
     path = tmp_path / "model.onnx"

@@ -78,7 +78,7 @@ def test_a_view_has_nested_graphs_and_functions() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_view_of_a_mutant_has_what_its_messages_have(seed: int, tmp_path: Path) -> None:
+def test_view_of_a_damaged_model_is_complete(seed: int, tmp_path: Path) -> None:
     """A view of a damaged model is complete, so that the checks read everything."""
     compared = 0
     for index in range(150):

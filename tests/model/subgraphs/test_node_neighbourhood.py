@@ -73,7 +73,7 @@ def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
     assert {"x -x-> bad", "k -k-> bad", "bad -y-> y"} == arrows
 
 
-def test_an_unnamed_node_is_found_by_what_it_makes() -> None:
+def test_unnamed_node_is_found_by_its_output() -> None:
     """An unnamed node is found by its output, and its box has the output's name."""
     boxes, _ = said(drawn("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
 
@@ -81,7 +81,7 @@ def test_an_unnamed_node_is_found_by_what_it_makes() -> None:
     assert {"a", "x", "y"} == set(boxes)
 
 
-def test_no_such_node_and_two_of_a_name() -> None:
+def test_missing_and_ambiguous_nodes() -> None:
     """Nothing is drawn if the node is ambiguous; a named node is not found by its output."""
     text = "g (float[N] x) => (float[N] y) { [one] a = Relu(x) [two] b = Neg(a) [two] y = Abs(b) }"
 
@@ -107,7 +107,7 @@ def test_inside_a_subgraph() -> None:
     assert {"x -x-> outer", "outer -a-> bad", "bad -v-> last", "x -x-> last", "last -u-> u"} == arrows
 
 
-def test_a_subgraph_takes_what_its_node_is_fed() -> None:
+def test_value_used_in_a_subgraph_is_an_input_of_its_node() -> None:
     """A value used in a subgraph is drawn as an input of the node with the subgraph."""
     text = """g (bool c, float[N] x) => (float[N] y) {
       [bad] a = Relu(x)
@@ -153,7 +153,7 @@ def test_many_neighbours_are_counted() -> None:
     }
 
 
-def test_a_value_that_nobody_makes_is_left_out() -> None:
+def test_value_without_producer_is_omitted() -> None:
     """A value that no node computes is omitted."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
@@ -177,7 +177,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 
 
 @given(models())
-def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
+def test_few_connected_boxes_for_any_model(model: onnx.ModelProto) -> None:
     """Any model results in few boxes, exactly one of them failing, all connected by arrows."""
     neighbourhood = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
     assert neighbourhood is not None

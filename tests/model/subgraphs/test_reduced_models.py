@@ -42,7 +42,7 @@ def shown(model: onnx.ModelProto | None) -> str:
     return " ".join(onnx.printer.to_text(model.graph).split())
 
 
-def test_what_a_node_is_given_becomes_inputs_with_their_shapes() -> None:
+def test_node_inputs_become_model_inputs() -> None:
     """Inputs have known sizes and names of dynamic axes and are listed once; outputs have a type and no shape."""
     model = parse("g (float[N, 4] x) => (float[N, 4] z) { y = Relu (x) [twice] z = Mul (y, y) }")
     cut_out = cut(model, 1)
@@ -82,7 +82,7 @@ def test_other_weights_become_inputs(*, away: bool) -> None:
     assert "alone (float[1,200] x, float[200,200] w) => (float[] y) { y = MatMul (x, w) }" == shown(cut(model))
 
 
-def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
+def test_outer_values_of_a_subgraph_become_inputs() -> None:
     """Outer values at any depth of a subgraph become inputs; its own values do not."""
     model = parse(
         "g (bool b, float[2] x, float[2] y) => (float[2] z) { z = If (b) <"
@@ -96,7 +96,7 @@ def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
     assert "alone (bool b, float[2] y, float[2] x) => (float[] z) {" in shown(cut(model))
 
 
-def test_a_local_function_comes_along() -> None:
+def test_local_function_is_included() -> None:
     """A local function is included with the functions that it calls, and no others."""
     head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
     functions = """
@@ -139,7 +139,7 @@ def test_a_function_comes_after_those_that_it_calls() -> None:
     assert [[1, 1]] == [output.tolist() for output in ReferenceEvaluator(cut_out).run(None, feeds)]
 
 
-def test_nothing_is_made_of_what_is_not_known() -> None:
+def test_untyped_node_is_not_extracted() -> None:
     """A node is not extracted if an input has no type, or if its own tensor is external."""
     head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
     untyped = parse("g (float[2] x) => (float[2] z) { y = mine.Strange (x) z = Relu (y) }", head)

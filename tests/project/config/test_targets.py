@@ -35,7 +35,7 @@ def problems(folder: Path, target: str) -> list[str]:
         "python = '.venv'\nextensions = ['foo']\n[targets.b]\nruntime = 'onnxruntime'\npython = '.venv'",
     ],
 )
-def test_taken(tmp_path: Path, target: str) -> None:
+def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
     """Packages, libraries inside the project, and custom builds with any provider are accepted."""
 
     assert problems(tmp_path, target) == []

@@ -79,7 +79,7 @@ def chosen(root: Path, environment: Mapping[str, str], *, offline: bool = False)
     )
 
 
-def test_asked_for_wins(origin: Origin, tmp_path: Path) -> None:
+def test_explicit_baseline_overrides_ci(origin: Origin, tmp_path: Path) -> None:
     """An explicit baseline overrides the CI environment; `none` and an empty value select no baseline, without a
     remark.
     """
@@ -347,7 +347,7 @@ def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why
     assert "`fetch-depth: 2` for `HEAD^1`" in (raised.value.hint or "")
 
 
-def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
+def test_fetching_does_not_change_history(origin: Origin, tmp_path: Path) -> None:
     """A commit that is missing in a full clone is fetched without making the clone shallow or creating a ref."""
     root = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", "--single-branch", "--branch=main", origin.url, str(root))

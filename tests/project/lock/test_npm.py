@@ -128,7 +128,7 @@ def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None
 
 
 @pytest.mark.surface
-def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path: Path) -> None:
+def test_missing_table_is_resolved_again(registry: Registry, tmp_path: Path) -> None:
     """Missing integrities are reported and resolved again from the pins of the rows."""
     lock = locked(tmp_path)
     lost = msgspec.structs.replace(lock, npm=())
@@ -139,7 +139,7 @@ def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path
 
 
 @pytest.mark.surface
-def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
+def test_unlockable_releases(registry: Registry, tmp_path: Path) -> None:
     """A missing release and a release without SHA-512 integrity have different error messages."""
     registry.add(COMPANION, "2.0.0")
     registry.add(ENGINE, "2.0.0", {COMPANION: "2.0.0"}, hashed=False)
@@ -182,7 +182,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
+def test_damaged_lock_is_reported(wrong: str, right: str, expected: str) -> None:
     """A lock with values that onnxgate never writes is reported as damaged."""
     text = render_lock(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
     assert wrong in text
@@ -194,6 +194,6 @@ def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
 @pytest.mark.parametrize(
     "said", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
 )
-def test_a_cause_is_what_npm_says_first(said: str) -> None:
+def test_cause_is_extracted_from_npm_output(said: str) -> None:
     """The cause is extracted from the error output of old and new npm releases."""
     assert summarize_npm_error(said) == "404 Not Found - GET x"

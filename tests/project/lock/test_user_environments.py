@@ -74,7 +74,7 @@ def test_first(tmp_path: Path) -> None:
     assert policy_differences(project.config, actual.lock) == ()
 
 
-def test_stays_where_it_is_not(tmp_path: Path) -> None:
+def test_missing_environment_keeps_pins(tmp_path: Path) -> None:
     """On a machine without the environment the locked pins are kept with a note."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
@@ -85,7 +85,7 @@ def test_stays_where_it_is_not(tmp_path: Path) -> None:
     assert again.notes == ("target `own`: there is no `.venv`; the locked pins are unchanged",)
 
 
-def test_stays_where_another_one_is(tmp_path: Path) -> None:
+def test_other_installed_release_keeps_pins(tmp_path: Path) -> None:
     """A different installed release is reported, and locked only with an explicit upgrade."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
@@ -110,7 +110,7 @@ def test_upgrade(tmp_path: Path, upgrade: str) -> None:
     assert (rows(again), again.notes) == (["onnxruntime@.venv 1.25.0"], ())
 
 
-def test_upgrade_to_what_is_not_there(tmp_path: Path) -> None:
+def test_upgrade_to_a_release_that_is_not_installed(tmp_path: Path) -> None:
     """An upgrade to a release other than the installed one is an error."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))

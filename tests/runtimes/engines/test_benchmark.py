@@ -103,7 +103,7 @@ def _verdict(measure: str, figures: benchmark.MeasuredRatio, budget: float) -> s
     ).verdict
 
 
-def test_three_times_the_work_is_found(course: Course) -> None:
+def test_three_times_the_work_exceeds_budgets(course: Course) -> None:
     """A model with three times the work exceeds both budgets; with the models swapped the time ratio is a third."""
     long, short = chain(course.folder / "long.onnx", 30), chain(course.folder / "short.onnx", 10)
     result, turned = course.raced(long, short, weighings=2), course.raced(short, long)
@@ -115,7 +115,7 @@ def test_three_times_the_work_is_found(course: Course) -> None:
     assert min(result.baseline_mib) > 9  # ten weights of 1 MiB
 
 
-def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
+def test_equal_models_stay_within_budgets(course: Course) -> None:
     """Ten benchmarks of equal models stay within the budgets, even on a busy machine."""
     one, other = chain(course.folder / "one.onnx", 5), chain(course.folder / "other.onnx", 5)
     actual = [course.raced(one, other, weighings=1) for _ in range(10)]
@@ -124,7 +124,7 @@ def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
     assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in actual] == ["within"] * 10
 
 
-def test_what_is_not_asked_is_not_measured(course: Course) -> None:
+def test_zero_rounds_are_not_measured(course: Course) -> None:
     """A benchmark with 0 rounds measures no time, and one with 0 weighings measures no memory."""
     model = chain(course.folder / "one.onnx", 1)
     timed, weighed = course.raced(model, model), course.raced(model, model, rounds=0, weighings=1)

@@ -91,7 +91,7 @@ def test_input_in_the_order_of_columns(bench: Bench) -> None:
     ],
     ids=["strings", "no elements", "what a runtime may reuse", "NaN is NaN"],
 )
-def test_what_is_fine(bench: Bench, text: str, feed: Feed) -> None:
+def test_stable_results(bench: Bench, text: str, feed: Feed) -> None:
     """The results are stable and do not alias inputs, on every release and at both optimization levels."""
     actual = [_only(bench, text, feed, level) for level in ("all", "disabled")]
 
@@ -139,7 +139,7 @@ def test_every_bit_counts_on_the_processor(tmp_path: Path) -> None:
     assert ["y"] == _unstable(tmp_path, np.array(["a"]), np.array(["b"], dtype=object))
 
 
-def test_shared_memory_alone_proves_nothing() -> None:
+def test_shared_memory_alone_is_not_aliasing() -> None:
     """An output is aliased only if it changes together with the input; the check leaves the input array unchanged."""
     block = np.arange(16, dtype=np.float32)
     fed, before = block[4:8], block.copy()

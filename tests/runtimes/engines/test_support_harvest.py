@@ -42,9 +42,7 @@ def kernels(dump: BuildDump, domain: str, name: str) -> list[DumpedKernel]:
 
 
 @pytest.mark.index
-def test_a_release_says_its_kernels_and_schemas(
-    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
-) -> None:
+def test_release_dumps_kernels_and_schemas(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """The dump contains versions and types. Source: 1.31.1 registers Det since opset 22 for float only."""
     result, dump = harvest(host, locked("1.31.1"), tmp_path / "a file.json")
 
@@ -77,9 +75,7 @@ def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], 
 
 
 @pytest.mark.index
-def test_an_older_release_says_that_it_has_no_registry(
-    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
-) -> None:
+def test_older_release_has_no_registry(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """A release without a registry is a valid result, not an error."""
     result, dump = harvest(host, locked("1.15.1", numpy=OLD_NUMPY), tmp_path / "dump.json")
 
@@ -96,14 +92,14 @@ def test_two_pythons_hear_the_same(host: WorkerPool, locked: Callable[..., Locke
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_a_file_that_was_not_written_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path) -> None:
+def test_unwritten_file_counts_as_crash(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path) -> None:
     """A worker that reports a file it did not write counts as crashed."""
     observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
 
     assert Crashed(signal="an invalid response", during="start", log="") == observation
 
 
-def test_nonsense_is_not_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_invalid_dump_is_an_error(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """An invalid dump from a patched build raises an error with a readable message."""
     seat = replace(fake, environment=(("NONSENSE", '{"registry": true}'),))
     with pytest.raises(HarvestError, match=r"^the result of the kernel query is invalid: ValidationError$"):

@@ -112,7 +112,7 @@ def arrays(found: RunResult, case: int = 0) -> list[object]:
     return [None if path is None else np.load(path) for path in found.cases[case].outputs]
 
 
-def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
+def test_environment_contains_only_locked_packages(web: WorkerPool) -> None:
     """The environment contains only locked packages, not other dependencies from the packages' manifests."""
     response = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
 
@@ -122,7 +122,7 @@ def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_every_type_goes_through(web: WorkerPool, tmp_path: Path, name: str) -> None:
+def test_every_type_round_trips(web: WorkerPool, tmp_path: Path, name: str) -> None:
     """Each element type is passed through unchanged, with its numpy type."""
     value = np.array([[0, 1, 1], [1, 0, 1]]).astype(TYPES[name])
     path = model(tmp_path, f"g ({name}[N, 3] x) => ({name}[N, 3] y) {{ y = Identity (x) }}")
@@ -273,7 +273,7 @@ def test_a_lock_without_integrity(tmp_path: Path) -> None:
         prepare(tmp_path, NPM[:1])
 
 
-def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_uses_only_npms_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline, only npm's cache is used; the message reports a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     with pytest.raises(UnavailableError, match=r"is not in npm's cache and cannot be downloaded with `--offline`"):
@@ -282,7 +282,7 @@ def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.Mon
     assert leftovers(tmp_path / "cache") == []
 
 
-def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unreachable registry is reported as such, not as a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
@@ -316,7 +316,7 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
     assert response.hint == "install Node.js 18 or newer, with `node` and `npm` on PATH"
 
 
-def test_what_node_is_told_elsewhere_is_not_heard(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_options_are_ignored(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker ignores NODE_OPTIONS, so that only locked code is loaded."""
     prepare(cache)
     environments = Environments(cache, offline=False)

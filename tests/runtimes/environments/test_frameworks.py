@@ -66,7 +66,7 @@ def test_modules_that_import_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["from timm import create_model", "not python", None])
-def test_source_that_does_not_say(tmp_path: Path, text: str | None) -> None:
+def test_source_without_known_framework(tmp_path: Path, text: str | None) -> None:
     """If no known framework is imported directly, any one of them is required and all are recorded."""
     if text is not None:
         write(tmp_path, m=text)

@@ -94,7 +94,7 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
         (target(python="."), "`.` contains no Python interpreter"),
     ],
 )
-def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
+def test_unmet_requirement_is_reported(own: Path, asked: Target, expected: str) -> None:
     """The message reports what the environment contains if it does not meet the target's requirements."""
     with pytest.raises(UnavailableError) as caught:
         find_user_build(own, asked)
@@ -126,7 +126,9 @@ def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
         ({"environment": "absent"}, "`absent` does not exist", "set `python` to an interpreter or to the folder of an"),
     ],
 )
-def test_held_to_the_lock(own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str) -> None:
+def test_environment_must_match_the_lock(
+    own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str
+) -> None:
     """A runtime is unavailable if the environment does not match the lock."""
     locked = LockedRuntime(engine="onnxruntime", release="1.31.1", environment=".venv")
 

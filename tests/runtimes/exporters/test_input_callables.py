@@ -98,6 +98,6 @@ def test_failure_names_the_line(tmp_path: Path) -> None:
         ("absent", "`samples.py` has no callable `absent`"),
     ],
 )
-def test_what_gives_no_inputs(name: str, text: str, tmp_path: Path) -> None:
+def test_callable_without_inputs(name: str, text: str, tmp_path: Path) -> None:
     """The message describes the expected return value."""
     assert _ask(tmp_path, name)["failure"]["text"] == text

@@ -158,7 +158,7 @@ def test_cnn_with_a_dynamic_batch(project: Asker) -> None:
     assert 0 < np.abs(narrow - wide).max() < 1e-5
 
 
-def test_the_exported_graph_computes_what_the_source_computes(project: Asker) -> None:
+def test_exported_graph_agrees_with_the_source(project: Asker) -> None:
     """The outputs of the source agree with those of the exported graph, for the given case and for the sample."""
     from onnx.reference import ReferenceEvaluator
 
@@ -244,7 +244,7 @@ def test_transformer_with_mask_and_integers(project: Asker) -> None:
 
 
 @pytest.mark.parametrize(("asked", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
-def test_opset_asked_and_opset_written(project: Asker, asked: int, written: int) -> None:
+def test_requested_and_written_opset(project: Asker, asked: int, written: int) -> None:
     """PyTorch silently keeps opset 18 if it cannot convert to an older one, so the version is read from the file."""
     project.write("classifier.py", CNN)
     result = project.ask("classifier.py:build", opset=asked)
@@ -487,7 +487,7 @@ def test_outputs_in_containers(project: Asker) -> None:
     assert len(result["sample"]) == 3
 
 
-def test_output_that_is_none(project: Asker) -> None:
+def test_output_none(project: Asker) -> None:
     """A module that returns None has no eager outputs."""
     project.write(
         "none.py",
@@ -506,7 +506,7 @@ def test_output_that_is_none(project: Asker) -> None:
     assert outputs(project.ask("none.py:build"), "eager", 0) == []
 
 
-def test_bfloat16_is_held_as_float32(project: Asker) -> None:
+def test_bfloat16_is_stored_as_float32(project: Asker) -> None:
     """numpy has no bfloat16: outputs are converted to float32, and the sample, which must keep its type, is omitted."""
     project.write(
         "half.py",
@@ -588,7 +588,7 @@ def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
     assert np.load(project.ask("masked.py:switched")["sample"][0]).item() == 1.0
 
 
-def test_failure_says_no_path_of_the_machine(project: Asker) -> None:
+def test_failure_contains_no_local_path(project: Asker) -> None:
     """Paths in messages are relative to the project, so that findings are the same on every machine."""
     project.write(
         "export/weights.py",
@@ -677,7 +677,7 @@ def test_no_float64(project: Asker) -> None:
     assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
 
 
-def test_tensors_made_on_the_way_are_float64_too(project: Asker) -> None:
+def test_intermediate_tensors_are_float64(project: Asker) -> None:
     """Tensors that `forward` creates without a dtype are float64 in the float64 run."""
     project.write(
         "mixed.py",
@@ -789,7 +789,7 @@ def test_source_outside_of_the_configs_folder(project: Asker) -> None:
     assert result["failure"]["source"] == "../shared/build.py:5"
 
 
-def test_external_data_as_asked(project: Asker) -> None:
+def test_external_data_on_request(project: Asker) -> None:
     """Weights are stored as external data only if the job requests it."""
     project.write("big.py", "import torch\ndef build():\n    return torch.nn.Linear(64, 64), torch.ones(1, 64)\n")
     inside, beside = project.ask("big.py:build"), project.ask("big.py:build", external_data=True)

@@ -52,7 +52,7 @@ def failure(result: dict[str, Any]) -> tuple[str, str]:
     ("returned", "what"),
     [("None", "None"), ("(print, 1, 2)", "a tuple of 3"), ("{'model': 3}", "a value of type `dict`")],
 )
-def test_nothing_of_a_framework(project: Path, returned: str, what: str) -> None:
+def test_source_without_a_framework(project: Path, returned: str, what: str) -> None:
     """The message names all supported frameworks."""
     assert failure(export(project, f"def build():\n    return {returned}\n")) == (
         "SourceError",
@@ -166,7 +166,7 @@ def test_another_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
-def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
+def test_float32_source_has_no_float64_outputs(tmp_path: Path, dtype: str, runs: int) -> None:
     """A source that computes in float32 internally has no float64 outputs, because they would not be more precise."""
     call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])), wide=lambda v: [v[0].astype(dtype)])

@@ -179,7 +179,7 @@ def test_nothing_outside_of_the_folder_is_read(node: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"no model at all", b"\x3a\xff\xff\xff\x7f", b"\x3a\x05\x2a\x7f\x00\x00\x00"])
-def test_what_is_no_model_names_no_files(node: str, tmp_path: Path, content: bytes) -> None:
+def test_invalid_model_has_no_external_data(node: str, tmp_path: Path, content: bytes) -> None:
     """An invalid model has no external data."""
     (tmp_path / "m.onnx").write_bytes(content)
 
@@ -237,7 +237,7 @@ def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | Non
     return talk.run(job, time_s, memory_mib)
 
 
-def test_a_probe_says_versions(start: Start) -> None:
+def test_probe_reports_versions(start: Start) -> None:
     """A probe reports the engine's version, Node's version and those of requested packages that are installed."""
     response = ask(start(), Probe(packages=("onnxruntime-web", "nothing")))
 
@@ -257,7 +257,7 @@ def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("phase", ["load", "run"])
-def test_what_is_printed_is_a_log(start: Start, tmp_path: Path, phase: str) -> None:
+def test_printed_text_is_not_a_response(start: Start, tmp_path: Path, phase: str) -> None:
     """Printed text is not taken for a response."""
     assert isinstance(ask(start(), run(tmp_path, f"{phase} print")), Completed)
 
@@ -278,7 +278,7 @@ def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str
     assert talk.ended
 
 
-def test_an_error_that_nobody_awaits_is_a_crash(start: Start, tmp_path: Path) -> None:
+def test_unhandled_rejection_is_a_crash(start: Start, tmp_path: Path) -> None:
     """An unhandled rejection ends the Node process before or after the response."""
     talk = start()
     ask(talk, load(tmp_path, "load reject"))
@@ -321,7 +321,7 @@ def test_memory_is_limited(start: Start, tmp_path: Path) -> None:
     assert (True, "the job's memory limit was exceeded") == (response.failure.memory, response.failure.text)
 
 
-def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
+def test_unsupported_requests(start: Start, tmp_path: Path) -> None:
     """Unsupported jobs, providers and extensions make the runtime unavailable."""
     job = load(tmp_path, "good")
     foreign = Load(model=job.model, providers=("CUDAExecutionProvider",))

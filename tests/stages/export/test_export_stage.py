@@ -162,7 +162,7 @@ def test_plan_of_both(new_project: NewProject) -> None:
     assert not planned.source.export
 
 
-def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> None:
+def test_command_with_unpinned_opset(new_project: NewProject, tmp_path: Path) -> None:
     """A command that uses `{opset}` requires a pinned opset."""
     new_project(COMMAND)
     config = tmp_path / "onnxgate.toml"
@@ -338,7 +338,7 @@ def test_command_that_fails(new_project: NewProject, status: int, log: str, kind
     assert evidence.subject.failure == Failure(type=kind, text=text)
 
 
-def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: NewProject) -> None:
+def test_command_failure_contains_no_local_path(new_project: NewProject) -> None:
     """The interpreter and the output file appear under the names used in the config."""
     project = new_project(COMMAND)
     planned = planned_for(project)
@@ -487,7 +487,7 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
     assert evidence.undone.hint == 'run `git lfs pull --include "m.onnx"`'
 
 
-def test_pointer_beside_the_model(new_project: NewProject) -> None:
+def test_external_data_is_a_pointer(new_project: NewProject) -> None:
     """If external data is a pointer, the check is incomplete and the hint names the data file."""
     project = new_project(SOURCE)
     planned = planned_for(project)
@@ -538,7 +538,7 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
     assert evidence.subject.committed.differences == ("the file does not exist",)
 
 
-def test_source_beside_a_command(new_project: NewProject) -> None:
+def test_source_with_a_command(new_project: NewProject) -> None:
     """A source that only provides eager outputs has no finding about the file, but its failure is reported."""
     project = new_project(f"{SOURCE}\n{COMMAND}")
     planned = planned_for(project)

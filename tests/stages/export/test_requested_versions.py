@@ -60,7 +60,7 @@ def lost(told: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
     return compare_with_request(told, model).lost_axes
 
 
-def test_axes_that_are_as_asked() -> None:
+def test_axes_match_the_request() -> None:
     """Dynamic inputs and outputs match the request, whatever names the exporter gives their sizes."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
@@ -91,7 +91,7 @@ def test_output_that_became_static() -> None:
     )
 
 
-def test_outputs_that_cannot_be_told_apart() -> None:
+def test_ambiguous_outputs() -> None:
     """With a different number of outputs, positions are ambiguous; `output-dropped` reports that."""
     axis = RequestedAxis(input=0, axis=0)
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
@@ -100,7 +100,7 @@ def test_outputs_that_cannot_be_told_apart() -> None:
     assert lost(details, facts({"x": ("batch", 4)}, {"z": (2, 4)})) == ()
 
 
-def test_output_asked_by_name() -> None:
+def test_output_requested_by_name() -> None:
     """An axis of an output can be requested by name, and is reported once."""
     axes = (RequestedAxis(value="x", axis=0, name="b"), RequestedAxis(value="y", axis=0, name="b"))
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)

@@ -139,7 +139,7 @@ g (float[N, 8] x) => (float[N, 1] y) {
 }"""
 
 
-def test_nodes_are_run_alone_with_their_lists(tmp_path: Path) -> None:
+def test_isolated_nodes_keep_their_lists(tmp_path: Path) -> None:
     """Attribute lists that were omitted from the structure are read from the model."""
     candidate, reference = (side(tmp_path, name, fault, LINEAR) for name, fault in (("a", wrong("sum")), ("b", right)))
     candidate.proto = read_structure(candidate.model, large_bytes=0, small_bytes=16)
@@ -162,13 +162,13 @@ def test_portions_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("text", [CHAIN, CANCELLING])
-def test_rounding_has_no_beginning(text: str, tmp_path: Path) -> None:
+def test_rounding_has_no_first_node(text: str, tmp_path: Path) -> None:
     """Nodes that only round differently are not reported, however large the difference of the output is."""
     assert found(tmp_path, rounding, text=text) is None
 
 
 @pytest.mark.parametrize("name", ["mul", "lift", "drop", "neg"])
-def test_rounding_that_grows_hides_no_fault(name: str, tmp_path: Path) -> None:
+def test_amplified_rounding_does_not_hide_a_fault(name: str, tmp_path: Path) -> None:
     """A subtraction of large numbers amplifies rounding and is not reported; the faulty node is."""
     proto = parser.parse_model(CANCELLING)
     first = found(tmp_path, wrong(name), text=CANCELLING)
@@ -177,12 +177,12 @@ def test_rounding_that_grows_hides_no_fault(name: str, tmp_path: Path) -> None:
     assert proto.graph.node[first.node].name == name
 
 
-def test_a_fault_beside_the_way_is_no_beginning(tmp_path: Path) -> None:
+def test_unrelated_fault_is_ignored(tmp_path: Path) -> None:
     """Nodes that the differing output does not depend on are ignored."""
     assert found(tmp_path, wrong("neg")) is None
 
 
-def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
+def test_values_missing_in_the_reference(tmp_path: Path) -> None:
     """If values are missing in the reference, the node after them is named, with the other candidates."""
     proto = parser.parse_model(CHAIN)
     first = found(tmp_path, wrong("exp"), {"a", "c", "d", "y"})
@@ -195,7 +195,7 @@ def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
     assert (proto.graph.node[first.node].name, first.within, first.since) == ("sub", (1, 2), "a")
 
 
-def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
+def test_fused_nodes(tmp_path: Path) -> None:
     """If exposing an intermediate value removes the mismatch, the node that computes the value is named."""
     proto = parser.parse_model(CHAIN)
     plain, optimised = side(tmp_path, "plain", right), side(tmp_path, "optimised", fusing("c", "tanh"))
@@ -205,7 +205,7 @@ def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
     assert (proto.graph.node[first.node].name, first.fused) == ("sub", True)
 
 
-def test_what_rules_are_told(tmp_path: Path) -> None:
+def test_evidence_of_the_first_difference(tmp_path: Path) -> None:
     """The evidence contains the node, its operator, the value, the case, and the distances before and after it."""
     first = found(tmp_path, wrong("tanh"))
     assert first is not None
@@ -261,7 +261,7 @@ def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path:
         candidate.values(["a"])
 
 
-def test_difference_from_zeros_is_said_in_figures() -> None:
+def test_difference_from_zeros_is_absolute() -> None:
     """A difference from zeros has no relative size, so its absolute size is reported."""
     first = FirstDifference(
         node="norm",

@@ -40,7 +40,7 @@ def test_noise_over_all_elements_is_found() -> None:
     assert 40 < actual.value < 45
 
 
-def test_what_cancels_may_be_noisy() -> None:
+def test_cancellation_may_be_noisy() -> None:
     """A small output, as after cancellation, is compared only element by element."""
     assert held(0.015, scale=0.1).agrees
 
@@ -50,6 +50,6 @@ def test_bfloat16_has_fewer_bits() -> None:
     assert held(0.0075, scale=0.6, comparability=NumericTraits(half=True, bfloat16=True)).agrees
 
 
-def test_a_tolerance_of_the_config_decides_alone() -> None:
+def test_configured_tolerance_replaces_the_noise_limit() -> None:
     """A tolerance in the config replaces the noise limit."""
     assert held(0.0075, scale=0.6, tolerance=Tolerance(rtol=0.01, atol=0.01)).agrees

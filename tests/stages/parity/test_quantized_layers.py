@@ -93,7 +93,7 @@ def test_activation_in_the_step_is_no_loss() -> None:
     assert worst(QDQ, quantized, real) == [("w", "fc", 0.0)]
 
 
-def test_layers_that_cannot_be_taken_apart() -> None:
+def test_loss_of_a_quantized_operator() -> None:
     """The loss of a quantized operator is that of its output beyond that of its inputs."""
     x = np.linspace(1, 9, 8, dtype=np.float32).reshape(4, 2)
     w = np.array([[1, 2], [3, 4]], np.float32)
@@ -104,7 +104,7 @@ def test_layers_that_cannot_be_taken_apart() -> None:
     assert worst(OPERATORS, quantized, real) == [("m", "fc", 0.0)]
 
 
-def test_nothing_is_lost() -> None:
+def test_no_loss_reports_no_layer() -> None:
     """Without a loss, no layer is reported."""
     same = {name: np.ones((2, 2), np.float32) for name in ("x", "xd", "w", "wd", "r", "rd", "y")}
 

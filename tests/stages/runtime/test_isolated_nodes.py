@@ -93,7 +93,7 @@ def names(kinds: Sequence[NodeKind]) -> list[str]:
     return [kind.operation.name for kind in kinds]
 
 
-def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedModel) -> None:
+def test_refused_node_confirms_its_prediction(model: ExecutedModel) -> None:
     """Both the node that the model fails at and nodes after it are confirmed."""
     findings = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
 
@@ -103,7 +103,7 @@ def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedMod
     } == findings
 
 
-def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: ExecutedModel) -> None:
+def test_loading_node_contradicts_if_the_refusal_has_another_cause(model: ExecutedModel) -> None:
     """A node that loads contradicts its prediction if the refusal names another cause."""
     seen = {"Det": said(NO_DET), "Conv": LOADS}
 
@@ -112,7 +112,7 @@ def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model
     assert "loads" == judged(model, refusing(EXTERNAL, misses=("Conv",)), {"Conv": LOADS})["Conv"][0]
 
 
-def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: ExecutedModel) -> None:
+def test_loading_node_is_inconclusive_without_another_cause(model: ExecutedModel) -> None:
     """Without another cause, a node that loads in isolation may still be refused in the context of the model."""
     assert {"Conv": ("unknown", (), "missing-kernel")} == judged(
         model, refusing(SHAPES, misses=("Conv",)), {"Conv": LOADS}
@@ -128,7 +128,7 @@ def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
     assert "unknown" == findings["Conv"][0]
 
 
-def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedModel) -> None:
+def test_message_of_the_model_confirms_prediction(model: ExecutedModel) -> None:
     """The model's message confirms a prediction if it names the node, or an operator with only one node."""
     conv = {"Conv": LOADS}
 
@@ -139,7 +139,7 @@ def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedM
     assert "unknown" == judged(model, refusing(TYPES, misses=("Conv",), node="c"), conv)["Conv"][0]
 
 
-def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
+def test_shared_operator_does_not_identify_a_node(tmp_path: Path) -> None:
     """If several nodes have the operator, the message may be about another one."""
     two = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
@@ -156,7 +156,7 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
+def test_only_the_inner_node_is_refused(tmp_path: Path) -> None:
     """Only the inner node is refused."""
     nested = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
@@ -173,7 +173,7 @@ def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
     assert ["Det"] == [each.operator for each in actual]
 
 
-def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:
+def test_unloaded_node_is_unknown(model: ExecutedModel) -> None:
     """The outcome is unknown if the node crashed or was not loaded."""
     unknown = refusing(NO_DET, misses=("Det", "Conv"))
 
@@ -181,7 +181,7 @@ def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:
     assert "unknown" == judged(model, unknown, {"Det": said(NO_DET)})["Conv"][0]
 
 
-def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> None:
+def test_missing_context_is_not_a_refusal(model: ExecutedModel) -> None:
     """Errors about missing shapes or constants count only if predicted, or if the model has the same error."""
     seen = {"Conv": said(SHAPES), "Det": said(NO_DET)}
     attribute = refusing(NO_DET, misses=("Conv",), rule="attribute-unsupported")
@@ -191,14 +191,14 @@ def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> No
     assert "refused" == judged(model, attribute, seen)["Conv"][0]
 
 
-def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: ExecutedModel) -> None:
+def test_unpredicted_refusals_are_reported(model: ExecutedModel) -> None:
     """Refused nodes without a prediction are reported, except those that only lack shapes or constants in isolation."""
     seen = {"Det": said(NO_DET), "Conv": said(SHAPES), "Neg": LOADS}
 
     assert {"Det": ("refused", ("all",), "")} == judged(model, refusing(NO_DET, in_full=False), seen)
 
 
-def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
+def test_other_nodes_are_loaded_without_explanation() -> None:
     """Other nodes are loaded in isolation only if neither a prediction nor the message explains the refusal."""
     kinds = collect_node_kinds(VIEW)
     det = {kinds[0]: said(NO_DET)}
@@ -215,14 +215,14 @@ def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
     assert [] == names(isolated_nodes.select_remaining_kinds(refusing(IR), kinds, {}))
 
 
-def test_each_predicted_operation_is_witnessed() -> None:
+def test_only_predicted_nodes_are_selected() -> None:
     """Only nodes with a prediction are selected."""
     assert ["Det", "Neg"] == names(
         isolated_nodes.select_predicted_kinds(refusing(NO_DET, misses=("Det", "Neg")), collect_node_kinds(VIEW))
     )
 
 
-def test_nodes_are_not_asked_where_they_would_be_refused_for_the_same() -> None:
+def test_nodes_are_not_loaded_if_the_model_is_unreadable() -> None:
     """Nodes are not loaded in isolation if the file is unreadable or its `ai.onnx` opset is unsupported."""
     assert refusing(CUT_OFF).is_hopeless
     assert refusing(OPSET).is_hopeless

@@ -31,7 +31,7 @@ def alone(single: NodeKind) -> onnx.ModelProto:
     return onnx.ModelProto.FromString(data)
 
 
-def test_nodes_that_ask_for_the_same_are_one_kind() -> None:
+def test_equal_nodes_are_one_kind() -> None:
     """Nodes of the same operator with different types or attributes are different kinds."""
     actual = kinds(
         "g (float[2] x) => (float16[2] z) { a = Relu (x) b = Relu (a) c = Elu <alpha = 0.5> (b) d = Elu (c)"
@@ -41,7 +41,7 @@ def test_nodes_that_ask_for_the_same_are_one_kind() -> None:
     assert [("Relu", 2), ("Elu", 1), ("Elu", 1), ("Cast", 1), ("Relu", 1)] == named(actual)
 
 
-def test_what_is_inside_a_node_comes_before_it() -> None:
+def test_inner_nodes_come_first() -> None:
     """Inner nodes come before their node, with the outer values they use; equal names in two branches stay separate."""
     actual = kinds(
         "g (bool c, float[2, 3] x) => (float[N] y) { y = If (c) <"
@@ -55,7 +55,7 @@ def test_what_is_inside_a_node_comes_before_it() -> None:
     assert ["c", "x"] == [value.name for value in alone(actual[-1]).graph.input]
 
 
-def test_a_call_is_what_its_function_consists_of() -> None:
+def test_function_nodes_are_counted_once() -> None:
     """A function's nodes are counted once for all calls with the same types, with its own imports and constants."""
     actual = kinds(
         "g (float[1, 4] x) => (float[2, 2] z) { y = mine.Square (x) v = mine.Square (x) z = mine.Square (y) }"
@@ -70,7 +70,7 @@ def test_a_call_is_what_its_function_consists_of() -> None:
     assert ["a"] == [value.name for value in reshape.graph.input]
 
 
-def test_only_what_a_node_needs_is_imported() -> None:
+def test_only_used_domains_are_imported() -> None:
     """An extracted node imports only the domains it uses, plus ai.onnx for function bodies."""
     actual = kinds("g (float[2] x) => (float[2] z) { y = com.microsoft.Gelu (x) z = Relu (y) }")
 

@@ -71,12 +71,12 @@ def test_contradictions(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> 
         (("class",), (7,)),
     ],
 )
-def test_what_is_no_contradiction(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
+def test_compatible_shapes(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
     """Matching shapes, and shapes that the declaration does not determine, are accepted."""
     assert not _wrong(tmp_path, X, _y(*dims), shape)
 
 
-def test_sum_by_custom_is_no_promise(tmp_path: Path) -> None:
+def test_conventional_sum_is_not_required(tmp_path: Path) -> None:
     """By convention, a cache may be longer than `total_sequence_length`."""
     inputs = {"x": (("past_sequence_length", "sequence_length"), (3, 8))}
 
@@ -90,13 +90,13 @@ def test_name_that_inputs_use_for_several_sizes(tmp_path: Path) -> None:
     assert not _wrong(tmp_path, inputs, _y("n"), (7,))
 
 
-def test_name_that_is_no_word(tmp_path: Path) -> None:
+def test_axis_names_with_spaces(tmp_path: Path) -> None:
     """Axis names with spaces are compared like others."""
     assert _wrong(tmp_path, {"x": (("batch size",), (3,))}, _y("batch size"), (2,))
 
 
 @pytest.mark.parametrize("placeholder", ["None", "?", "unk", "-1"])
-def test_placeholder_is_no_name(tmp_path: Path, placeholder: str) -> None:
+def test_placeholders_are_not_compared(tmp_path: Path, placeholder: str) -> None:
     """Converters use such placeholders for all unknown axes, so they are not compared."""
     assert not _wrong(tmp_path, {"x": ((placeholder,), (3,))}, _y(placeholder), (7,))
 

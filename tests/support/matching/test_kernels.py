@@ -60,7 +60,7 @@ def test_all_misses_at_once() -> None:
     assert expected == [each.miss.rule for each in actual if each.miss]
 
 
-def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
+def test_open_ended_kernel_covers_its_own_version() -> None:
     """In 1.17 the schema at opset 21 is that of 19, which has a kernel; only the opset limit refuses the model."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
     known = limits.get_limits("1.31.1")
@@ -105,7 +105,7 @@ def test_functions_import_all_that_they_use(imports: str, body: str, domain: str
     ]
 
 
-def test_what_depends_on_the_machine_is_unknown() -> None:
+def test_machine_dependent_kernel_is_unknown() -> None:
     """StringNormalizer needs a locale of the machine, which a table cannot contain."""
     model = node(10, "string[N] x", "string[M] y", "y = StringNormalizer (x)")
 
@@ -122,7 +122,7 @@ def test_float16_is_not_cast_around_subgraphs_nor_before_opset_6() -> None:
     assert prediction(new, "1.31.1").verdict == "loads"
 
 
-def test_an_unknown_type_is_told_only_where_it_matters() -> None:
+def test_unknown_type_matters_only_if_kernels_differ() -> None:
     """An unknown type does not matter if the kernel accepts every allowed type."""
     header = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
     behind = header + " g (float[N] x) => (float[N] y) {{ u = acme.Do (x) y = {} }}"
@@ -134,7 +134,7 @@ def test_an_unknown_type_is_told_only_where_it_matters() -> None:
     assert len(prediction(behind.format("Cast <to: int = 1> (u)"), "1.20.1").found) == 1
 
 
-def test_what_need_not_be_imported_takes_no_types_away() -> None:
+def test_missing_import_does_not_remove_types() -> None:
     """Type inference of onnx requires imports, but releases do not."""
     model = node(17, "double[N] x", "float[N] y", "c = Cast <to = 1> (x) g = com.microsoft.Gelu (c) y = Relu (g)")
 
@@ -153,7 +153,7 @@ def test_what_need_not_be_imported_takes_no_types_away() -> None:
         ("float", "ai.onnx.new.Nova (x)", '<domain: "ai.onnx.new"> Nova (X) => (Y) { Y = Neg (X) }', "loads"),
     ],
 )
-def test_a_local_function_never_stands_in_for_an_operator(types: str, call: str, body: str, expected: str) -> None:
+def test_local_function_does_not_replace_an_operator(types: str, call: str, body: str, expected: str) -> None:
     """A local function with the name of an existing operator is not called, nor a new one in a domain of ONNX."""
     header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "ai.onnx.new" : 1]>'
     function = body.replace(">", ', opset_import: ["" : 17]>', 1)
