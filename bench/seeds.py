@@ -54,7 +54,7 @@ def main() -> int:
         every = (*cases, *([sample] if sample else []))
         ran = [each for one in runtimes for each in _run(project, lock, model, one, every, Path(scratch), host)]
         comparisons, undone = stage.collect_evidence(_subject(model, reading, lock), ran, eager, ())
-    return _say(ran, comparisons, [entry.reason for entry in undone])
+    return _describe(ran, comparisons, [entry.reason for entry in undone])
 
 
 def _arguments() -> argparse.Namespace:
@@ -133,7 +133,7 @@ def _subject(model: SelectedModel, reading: ParsedModel, lock: Lock) -> ParityMo
     )
 
 
-def _say(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
+def _describe(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
     done: Counter[str] = Counter()
     failed = 0
     for each in ran:

@@ -18,11 +18,11 @@ from uv import find_uv_bin
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
-FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
+CI_VARIABLES = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
 TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need more than the `test` dependency group
 FULL_FOLDERS = ("tests/campaigns/", "tests/e2e/")
 INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
+CI_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
 
 # Tests must not fail because the machine is busy. Other settings of the active profile are kept.
 settings.register_profile("patient", settings(), deadline=None)
@@ -33,7 +33,7 @@ settings.load_profile("patient")
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove variables of CI and of the calling environment."""
     for name in list(os.environ):
-        if name in FOREIGN or name.startswith(FOREIGN_PREFIXES):
+        if name in CI_VARIABLES or name.startswith(CI_PREFIXES):
             monkeypatch.delenv(name)
 
 

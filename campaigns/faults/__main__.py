@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from campaigns.faults.all_faults import FAULTS
 from campaigns.faults.docs_table import Row, markdown, renewed, row, text
-from campaigns.faults.invariants import Seen, wrongs
+from campaigns.faults.invariants import FaultOutcome, find_violations
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import Fault
 from tests.conftest import _install_wheel, _program
@@ -60,7 +60,7 @@ def main() -> int:
 
 
 def _made(each: Fault, ground: Ground) -> Row:
-    seen: list[Seen] = []
+    seen: list[FaultOutcome] = []
     try:
         for one in each.make(ground.laid()):
             seen.append(one)
@@ -68,7 +68,7 @@ def _made(each: Fault, ground: Ground) -> Row:
         return row(each, [], [], ground, skipped=str(skipped))
     except Exception as error:  # noqa: BLE001 - an error in one fault must not stop the others
         return row(each, seen, [f"it could not be made: {error!r}"], ground)
-    return row(each, seen, [wrong for one in seen for wrong in wrongs(one)], ground)
+    return row(each, seen, [wrong for one in seen for wrong in find_violations(one)], ground)
 
 
 def _installed(home: Path) -> Path:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from campaigns.faults.invariants import Seen, masked, said
+from campaigns.faults.invariants import FaultOutcome, main_message, masked
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import Fault
 
@@ -41,11 +41,11 @@ class Row:
     skipped: str = ""
 
 
-def row(fault: Fault, seen: Sequence[Seen], wrong: Sequence[str], ground: Ground, *, skipped: str = "") -> Row:
+def row(fault: Fault, seen: Sequence[FaultOutcome], wrong: Sequence[str], ground: Ground, *, skipped: str = "") -> Row:
     """Return the row of a fault."""
     statuses = tuple(sorted({each.status for each in seen}, key=lambda status: (status == 0, status)))
     telling = next((each for each in seen if each.status == (statuses[0] if statuses else 0)), None)
-    words = masked(said(telling), ground.folder, ground.shared) if telling else ""
+    words = masked(main_message(telling), ground.folder, ground.shared) if telling else ""
     return Row(fault, statuses, _short(words), tuple(wrong), len(seen), skipped)
 
 

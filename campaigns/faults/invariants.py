@@ -19,7 +19,7 @@ UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FaultOutcome:
     """Result of one command under a fault, with the state before and after."""
 
     status: int
@@ -41,19 +41,19 @@ class Seen:
     unread: tuple[str, ...] = field(default=())  # outputs that are neither complete nor empty
 
 
-def wrongs(seen: Seen) -> list[str]:
+def find_violations(seen: FaultOutcome) -> list[str]:
     """Return all violated invariants; empty if the fault was handled."""
-    return [f"{seen.about}: {problem}" if seen.about else problem for problem in _wrongs(seen)]
+    return [f"{seen.about}: {problem}" if seen.about else problem for problem in _find_violations(seen)]
 
 
-def _wrongs(seen: Seen) -> Iterator[str]:
+def _find_violations(seen: FaultOutcome) -> Iterator[str]:
     yield from _of_the_end(seen)
     yield from _of_the_verdict(seen)
     yield from _of_the_words(seen)
     yield from _of_what_is_left(seen)
 
 
-def _of_the_end(seen: Seen) -> Iterator[str]:
+def _of_the_end(seen: FaultOutcome) -> Iterator[str]:
     if seen.late:
         yield "it did not end"
     elif seen.status not in seen.expected:
@@ -62,7 +62,7 @@ def _of_the_end(seen: Seen) -> Iterator[str]:
         yield f"status {seen.status} is none of ours"
 
 
-def _of_the_verdict(seen: Seen) -> Iterator[str]:
+def _of_the_verdict(seen: FaultOutcome) -> Iterator[str]:
     """A pass must equal that of the command without a fault, and every undecided check must have a reason."""
     if seen.truth is None:
         return
@@ -84,7 +84,7 @@ def _of(report: Mapping[str, Any], name: str) -> Any:
     return {what: number for what, number in report["counts"].items() if what != "reused"}
 
 
-def _of_the_report(report: Mapping[str, Any], seen: Seen) -> Iterator[str]:
+def _of_the_report(report: Mapping[str, Any], seen: FaultOutcome) -> Iterator[str]:
     if report["exit"] != seen.status and seen.status not in (130, 141) and "cannot be written" not in seen.err:
         yield f"the report says {report['exit']}, the status is {seen.status}"
     if report["verdict"] == "undecided" and not report["undecided"]:
@@ -98,7 +98,7 @@ def _of_the_report(report: Mapping[str, Any], seen: Seen) -> Iterator[str]:
         yield f"undecided without a word: {lost}"
 
 
-def _of_the_words(seen: Seen) -> Iterator[str]:
+def _of_the_words(seen: FaultOutcome) -> Iterator[str]:
     """The output contains one short message with a hint, and no traceback."""
     both = f"{seen.out}\n{seen.err}"
     if UNFINISHED.search(both):
@@ -123,7 +123,7 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
         yield f"no word of what to do: {seen.err[-400:]!r}"
 
 
-def _of_what_is_left(seen: Seen) -> Iterator[str]:
+def _of_what_is_left(seen: FaultOutcome) -> Iterator[str]:
     before, after = seen.lock
     if before and after != before and after not in seen.locks:
         yield "the lock is neither what it was nor what it was to be"
@@ -149,7 +149,7 @@ def _damage(text: str) -> str:
     return ""
 
 
-def said(seen: Seen) -> str:
+def main_message(seen: FaultOutcome) -> str:
     """Return the main message: the error with its hint, or the reason of an undecided check, or the last line."""
     lines = [line.strip() for line in seen.err.splitlines() if line.strip()]
     error = next((line for line in lines if line.startswith(("error:", "interrupted"))), "")

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 
@@ -46,7 +46,7 @@ def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
 
 def misbehaving(
     ground: Ground, bodies: dict[str, str], expected: Sequence[int] = (1, 3), limit_s: int = 3
-) -> Iterator[Seen]:
+) -> Iterator[FaultOutcome]:
     """Run a check with each of the bodies."""
     ground.truth()
     config = ground.project / "onnxgate.toml"
@@ -58,7 +58,7 @@ def misbehaving(
 
 
 @fault("misbehaving runtime", "prints without end")
-def runtime_floods(ground: Ground) -> Iterator[Seen]:
+def runtime_floods(ground: Ground) -> Iterator[FaultOutcome]:
     """1 GB on each stream is read and discarded."""
     body = """
 chunk = b"x" * 2**20
@@ -145,7 +145,7 @@ LIES = {
 
 
 @fault("misbehaving runtime", "returns invalid results", quick=True)
-def runtime_lies(ground: Ground) -> Iterator[Seen]:
+def runtime_lies(ground: Ground) -> Iterator[FaultOutcome]:
     """An invalid response is rejected, and only outputs of the run are used."""
     honest = {"figures that are none": (0, 1, 3), "the same twice": (0, 1, 3), "an answer of 15 MB": (0, 1, 3)}
     ground.truth()
@@ -158,7 +158,7 @@ def runtime_lies(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "does not end, and ignores signals")
-def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
+def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     """The runtime is killed with its child processes."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
     bodies = {
@@ -170,7 +170,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "leaves processes running")
-def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
+def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """A daemon in its own session ends with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
     quiet = "stdin=-3, stdout=-3, stderr=-3"
@@ -184,7 +184,7 @@ def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "exceeds its memory limit")
-def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
+def runtime_eats_memory(ground: Ground) -> Iterator[FaultOutcome]:
     """The allocation fails at the limit."""
     config = ground.project / "onnxgate.toml"
     ground.truth()
@@ -194,7 +194,7 @@ def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "crashes in different ways")
-def runtime_dies(ground: Ground) -> Iterator[Seen]:
+def runtime_dies(ground: Ground) -> Iterator[FaultOutcome]:
     """Each crash is a finding, not an internal error."""
     bodies = {
         "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)",

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from campaigns.faults.full_disk import changed, with_command
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import During, Ground
 from campaigns.faults.registry import fault
 
@@ -60,14 +60,14 @@ def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
     return took_s
 
 
-def bounded(ground: Ground, seen: Seen) -> Seen:
+def bounded(ground: Ground, seen: FaultOutcome) -> FaultOutcome:
     """Require that nothing from killed runs is left."""
     left = tuple(path.name for path in ground.temporary.iterdir())
     return replace(seen, scratch=left)
 
 
 @fault("killed", "`check`, at any moment", quick=True)
-def killed_check(ground: Ground) -> Iterator[Seen]:
+def killed_check(ground: Ground) -> Iterator[FaultOutcome]:
     """The next run has the usual result and removes what the killed one left."""
     ground.truth()
     for wait_s in moments(ground, duration_s(ground, ["check"]), 30, 3):
@@ -81,7 +81,7 @@ def killed_check(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("killed", "`lock`, at any moment", quick=True, runs=False)
-def killed_lock(ground: Ground) -> Iterator[Seen]:
+def killed_lock(ground: Ground) -> Iterator[FaultOutcome]:
     """The lock is either the old or the new one, and no temporary file is left."""
     old, new = ground.lock.read_text(), changed(ground)
     for wait_s in moments(ground, duration_s(ground, ["lock", "--offline"]), 30, 4):
@@ -100,7 +100,7 @@ def killed_lock(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("killed", "`export`, at any moment")
-def killed_export(ground: Ground) -> Iterator[Seen]:
+def killed_export(ground: Ground) -> Iterator[FaultOutcome]:
     """The committed model is either the old or the new one."""
     with_command(ground)
     model = ground.project / "models" / "small.onnx"
@@ -119,7 +119,7 @@ def killed_export(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("killed", "while an environment is created")
-def killed_building(ground: Ground) -> Iterator[Seen]:
+def killed_building(ground: Ground) -> Iterator[FaultOutcome]:
     """An incomplete environment is not used, and the processes that build it end."""
     ground.truth()
     (ground.cache / "environments").unlink()
@@ -131,7 +131,7 @@ def killed_building(ground: Ground) -> Iterator[Seen]:
     yield bounded(ground, ground.check(expected=(0,), about="the next"))
 
 
-def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int) -> Iterator[Seen]:
+def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int) -> Iterator[FaultOutcome]:
     ground.truth()
     for wait_s in moments(ground, duration_s(ground, ["check"]), 12, few):
         sent = after(wait_s, *numbers, group=group)
@@ -139,13 +139,13 @@ def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int
 
 
 @fault("interrupted", "Ctrl-C, once", quick=True)
-def interrupted_once(ground: Ground) -> Iterator[Seen]:
+def interrupted_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 130, and all child processes have ended."""
     yield from _interrupted(ground, signal.SIGINT, group=True, few=2)
 
 
 @fault("interrupted", "Ctrl-C, twice")
-def interrupted_twice(ground: Ground) -> Iterator[Seen]:
+def interrupted_twice(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 130; the next run cleans up what was left."""
     for seen in _interrupted(ground, signal.SIGINT, signal.SIGINT, group=True, few=2):
         yield replace(seen, scratch=())
@@ -153,19 +153,19 @@ def interrupted_twice(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("interrupted", "SIGTERM", quick=True)
-def interrupted_by_term(ground: Ground) -> Iterator[Seen]:
+def interrupted_by_term(ground: Ground) -> Iterator[FaultOutcome]:
     """A CI runner cancels a job in this way."""
     yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
 
 
 @fault("interrupted", "SIGHUP (terminal closed)")
-def interrupted_by_hangup(ground: Ground) -> Iterator[Seen]:
+def interrupted_by_hangup(ground: Ground) -> Iterator[FaultOutcome]:
     """All child processes have ended."""
     yield from _interrupted(ground, signal.SIGHUP, group=False, few=2)
 
 
 @fault("interrupted", "SIGHUP under `nohup`")
-def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
+def hangup_is_ignored(ground: Ground) -> Iterator[FaultOutcome]:
     """The command ignores SIGHUP and completes."""
 
     def ignore() -> None:
@@ -175,7 +175,7 @@ def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("interrupted", "stopped and continued")
-def stopped_and_continued(ground: Ground) -> Iterator[Seen]:
+def stopped_and_continued(ground: Ground) -> Iterator[FaultOutcome]:
     """Ctrl-Z does not affect the result."""
 
     def stop(process: subprocess.Popen[bytes]) -> None:

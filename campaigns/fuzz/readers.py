@@ -125,7 +125,7 @@ def _facts(subject: Subject) -> object:
     return None
 
 
-def _known(subject: Subject) -> ModelFacts:
+def _read_facts(subject: Subject) -> ModelFacts:
     """Return the facts, if they could be read; errors were reported before."""
     return subject.facts or extract_facts(ModelView(ModelProto()), subject.path, "m.onnx")
 
@@ -187,7 +187,7 @@ def _runtimes() -> tuple[PlannedRuntime, ...]:
 def _stage(subject: Subject) -> object:
     """Run the support stage like `check` and `matrix`, with suggestions."""
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
-    facts = _known(subject)
+    facts = _read_facts(subject)
     folder = subject.path.parent
     model = support_stage.LocatedModel(selected, Place("m.onnx"), folder, folder)
     content = validity.CheckedModel(subject.view, None)
@@ -195,14 +195,14 @@ def _stage(subject: Subject) -> object:
 
 
 def _roles(subject: Subject) -> object:
-    facts = _known(subject)
+    facts = _read_facts(subject)
     graph = DataflowGraph(subject.view)
     setting = next(iter(list_size_settings(facts.inputs, {})))
     return [find_role(value, facts.inputs, graph, setting) for value in facts.inputs]
 
 
 def _cases(subject: Subject) -> object:
-    facts = _known(subject)
+    facts = _read_facts(subject)
     with mock.patch.object(cases, "MAX_ELEMENTS", FEW_ELEMENTS):
         return generate_cases(facts, subject.view, {}, subject.fresh())
 

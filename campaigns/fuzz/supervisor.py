@@ -171,7 +171,7 @@ class _Lane:
             self._pid = 0
             self._gather()
             if os.waitstatus_to_exitcode(status) != _FINISHED:
-                self._lost(index, reader, f"ended by {_name(os.waitstatus_to_exitcode(status))}")
+                self._record_crash(index, reader, f"ended by {_name(os.waitstatus_to_exitcode(status))}")
             else:
                 self._next = index + self._run.jobs
         elif self._hangs(since, computed, self._run.hang_s + HANG_S_PER_MB * size / 1e6):
@@ -181,7 +181,7 @@ class _Lane:
             os.waitpid(self._pid, 0)
             self._pid = 0
             self._gather()
-            self._lost(index, reader, "hangs")
+            self._record_crash(index, reader, "hangs")
 
     def _at_work(self) -> tuple[int, int, float, float, int]:
         """Return the child's status; read again if it was being written."""
@@ -193,7 +193,7 @@ class _Lane:
         elapsed = time.monotonic() - since
         return elapsed > most_s and (elapsed > most_s * ASLEEP or _computed_s(self._pid) - computed > most_s)
 
-    def _lost(self, index: int, reader: int, what: str) -> None:
+    def _record_crash(self, index: int, reader: int, what: str) -> None:
         """Record that the current input crashed its child."""
         readers = [*self._run.bench(self._folder / "names").readers]
         name = readers[reader] if 0 <= reader < len(readers) else "making the input"

@@ -68,7 +68,7 @@ def test_release_uses_first_python_with_a_wheel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("observation", "said"),
+    ("observation", "message"),
     [
         (Completed(result=LoadResult(providers=("CPUExecutionProvider",))), ("loads", "")),
         (
@@ -84,6 +84,6 @@ def test_release_uses_first_python_with_a_wheel() -> None:
         (Unavailable(reason="no Python 3.9", hint="get one"), ("unavailable", "no Python 3.9 (get one)")),
     ],
 )
-def test_observations_map_to_verdicts(observation: Observation, said: tuple[str, str]) -> None:
+def test_observations_map_to_verdicts(observation: Observation, message: tuple[str, str]) -> None:
     """Only a refusal by the runtime is `refused`; exceeding a limit of onnxgate is not."""
-    assert said == _describe_observation(observation)
+    assert message == _describe_observation(observation)

@@ -61,9 +61,9 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
     return preview_upgrade(request, locked(new), "error", lambda: folder / f"kept{next(numbers)}")
 
 
-def rules(found: Preview) -> list[str]:
+def rules(actual: Preview) -> list[str]:
     """Return the rules of the findings that the upgrade resolves."""
-    return [repair.rule for repair in found.repairs]
+    return [repair.rule for repair in actual.repairs]
 
 
 def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def odd_fates(number: int) -> int:
     return number
 
 
-def where(_: int) -> int:
+def process_id(_: int) -> int:
     """Return the ID of the process that runs the call."""
     return os.getpid()
 
@@ -115,7 +115,7 @@ def test_crash_affects_one_call(threads: int, monkeypatch: pytest.MonkeyPatch) -
 def test_calls_run_in_child_processes() -> None:
     """Calls run in child processes, and several children share the work."""
     with ProcessPool(2) as children:
-        actual = set(children.run([Call(where, number, int) for number in range(100)]))
+        actual = set(children.run([Call(process_id, number, int) for number in range(100)]))
 
     assert os.getpid() not in actual
     assert len(actual) == 2
@@ -124,7 +124,7 @@ def test_calls_run_in_child_processes() -> None:
 def test_children_that_are_not_worth_it() -> None:
     """No more children are started than the amount of work justifies."""
     with ProcessPool(4) as children:
-        actual = set(children.run([Call(where, number, int) for number in range(20)], at_once=1))
+        actual = set(children.run([Call(process_id, number, int) for number in range(20)], at_once=1))
 
     assert len(actual) == 1
 

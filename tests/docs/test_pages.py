@@ -42,7 +42,7 @@ class Link(NamedTuple):
         return self.target.partition("#")[2]
 
     @property
-    def wrong(self) -> str:
+    def link_problem(self) -> str:
         """The reason why the link is broken; "" if it works."""
         if not self.file.is_file():
             return "file not found"

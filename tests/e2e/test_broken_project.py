@@ -14,7 +14,7 @@ from tests.harness.repositories.user_repository import Repository
 pytestmark = [pytest.mark.index, pytest.mark.torch]
 
 
-def told(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def select_fields(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the fields that `expected.json` contains, in its order."""
     kept = [
         {key: finding[key] for key in ("rule", "level", "model", "runtimes")} | _place(finding) for finding in findings
@@ -33,10 +33,10 @@ def _place(finding: dict[str, Any]) -> dict[str, Any]:
 
 def test_broken(project: Callable[[str], Repository], toolchain: Path) -> None:
     """Each fault is one finding, regardless of how many runtimes it affects, and nothing is undecided."""
-    broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
+    broken = project("broken").with_environment(VIRTUAL_ENV=toolchain.parent.parent)
     report = broken.report(status=1)
 
-    assert told(report["findings"]) == json.loads(broken.read("expected.json"))
+    assert select_fields(report["findings"]) == json.loads(broken.read("expected.json"))
     assert (report["verdict"], report["undecided"], report["skipped"]) == ("fail", [], [])
     healthy = [cell["state"] for cell in report["cells"] if cell["model"] == "models/classifier.onnx"]
     assert healthy == ["pass"] * 4

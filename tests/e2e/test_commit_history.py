@@ -26,17 +26,17 @@ Findings = list[tuple[str, str, str]]
 
 
 @pytest.fixture(scope="session")
-def origin(command: Repository, made_once: Callable[[str, Make], Path]) -> Origin:
+def origin(command: Repository, create_once: Callable[[str, Make], Path]) -> Origin:
     """Return a function that creates the history in a bare repository, plain or in Git LFS."""
 
-    def made(lfs: bool) -> Path:
+    def create(lfs: bool) -> Path:
         def make(folder: Path) -> None:
             make_history(command.at(folder / "work"), lfs=lfs)
             publish(folder / "work", folder / "origin.git", lfs=lfs)
 
-        return made_once(f"history-{'lfs' if lfs else 'plain'}", make) / "origin.git"
+        return create_once(f"history-{'lfs' if lfs else 'plain'}", make) / "origin.git"
 
-    return made
+    return create
 
 
 def status_of(findings: Findings) -> int:
@@ -154,7 +154,7 @@ def in_actions(repository: Repository, tmp_path: Path, ref: str, event: object, 
     """Return the command with the variables of a workflow run."""
     (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
     own = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_REF": ref, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
-    return repository.given(**own, **variables)
+    return repository.with_environment(**own, **variables)
 
 
 @pytest.fixture

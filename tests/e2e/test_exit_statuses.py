@@ -24,7 +24,7 @@ def broken(small: Repository, cold: Variables) -> Repository:
     write(small.folder / "models" / "page.onnx")
     small.run("lock", "--offline")
     small.write("models/page.onnx", PAGE)
-    return small.given(**cold)
+    return small.with_environment(**cold)
 
 
 def test_closed_before_undecided(broken: Repository) -> None:
@@ -45,7 +45,7 @@ def test_undecided(broken: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "message"),
     [
         ("onnxgate.toml", "sizes", "sises", "did you mean `sizes`"),
         ("onnxgate.toml", "onnxruntime>=1.18", "onnxruntime=>1.18", "`targets.server.runtime`"),
@@ -54,14 +54,14 @@ def test_undecided(broken: Repository) -> None:
         ("onnxgate.lock", "[targets", "<<<<<<< HEAD\n[targets", "`onnxgate.lock`"),
     ],
 )
-def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str, said: str) -> None:
+def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str, message: str) -> None:
     """An invalid config or lock ends with status 2 before any model is checked."""
     text = broken.read(name)
     assert old in text
     broken.write(name, text.replace(old, new, 1))
     result = broken.run("check", status=2)
 
-    assert said in result.err
+    assert message in result.err
     assert result.out == ""
 
 

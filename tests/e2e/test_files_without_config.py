@@ -269,7 +269,7 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "hint: name the models to check, or run `onnxgate init`"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
@@ -286,11 +286,11 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
         (("--target", "onnx runtime", "model.onnx"), "error: `onnx runtime` is not a requirement"),
     ],
 )
-def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_usage(files: Repository, arguments: tuple[str, ...], message: str) -> None:
     """A usage error prints no verdict."""
     stamped(files, "model.onnx", 7, 13)
 
-    assert said in files.run("check", *arguments, status=2).err
+    assert message in files.run("check", *arguments, status=2).err
 
 
 @pytest.mark.parametrize(

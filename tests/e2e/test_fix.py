@@ -78,7 +78,7 @@ def test_unavailable(small: Repository, cold: dict[str, str | Path | None]) -> N
     model.ir_version = 13
     path = write(small.folder / "models" / "small.onnx", model)
     before = path.read_bytes()
-    output = small.given(**cold).run("fix", "--offline", status=3).out
+    output = small.with_environment(**cold).run("fix", "--offline", status=3).out
 
     assert "not written: the repair could not be verified on every locked runtime" in output
     assert path.read_bytes() == before

@@ -20,8 +20,8 @@ OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
 
 def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """After the run, it is predicted with the same table and limits as in the shipped data."""
-    whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=own_cache)
-    lacking = whole.given(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
+    whole = given(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = whole.with_environment(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
     expected = whole.report("--static", status=1)
 
     before = lacking.report("--static", status=1)
@@ -47,7 +47,7 @@ def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
 def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> None:
     """Static stages have no environments, and harvested data of a different build are not used."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    lacking = given(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     folder = tmp_path / "a cache" / "support"
     folder.mkdir(parents=True)
     other = harvest.HarvestRecord(
@@ -66,7 +66,7 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
 def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """If the cache is not writable, harvested data are still used, and the reason contains no local path."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = given(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     (own_cache / "support").touch()
     run = lacking.report(status=1)
 
@@ -77,7 +77,7 @@ def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache:
 def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """Both checks succeed with the same output, and one table is cached."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = given(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
         ended = [wait(each) for each in (one, other)]
 
@@ -96,7 +96,7 @@ def test_custom_build_is_harvested(small: Repository, tmp_path: Path) -> None:
     """A custom build is harvested under a key of its libraries, whatever release number it reports."""
     small.run("check")
     built = min(ready(Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments", "onnxruntime-1.19.2-py*"))
-    own = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    own = given(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     own.write("onnxgate.toml", f'[targets.own]\nruntime = "onnxruntime>=1.19"\npython = "{built.as_posix()}"\n')
     own.run("lock", "--offline")
 

@@ -255,7 +255,7 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--write-ignores", "--no-ignores"), "`--write-ignores` and `--no-ignores` cannot be combined"),
         (("--write-ignores", "--shard", "1/2"), "`--write-ignores` and `--shard` cannot be combined"),
@@ -265,11 +265,11 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
         (("--show-ignores", "--target", "onnxruntime>=1.18"), "requires a config"),
     ],
 )
-def test_incompatible_options_are_rejected(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_incompatible_options_are_rejected(small: Repository, arguments: tuple[str, ...], message: str) -> None:
     """Options that cannot be combined are rejected before anything is checked or written."""
     before = small.read("onnxgate.toml")
 
-    assert said in small.run(*STATIC, *arguments, status=2).err
+    assert message in small.run(*STATIC, *arguments, status=2).err
     assert small.read("onnxgate.toml") == before
 
 
@@ -315,7 +315,7 @@ def test_unreadable_models_are_not_accepted(old: Repository) -> None:
 
 def test_undecided_results_stay_undecided(old: Repository, cold: dict[str, Any]) -> None:
     """Known faults are accepted, but undecided results still determine the exit status."""
-    offline = old.given(**cold)
+    offline = old.with_environment(**cold)
     offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
 
     assert {entry["model"] for entry in entries(old)} == {"models/m00.onnx"}

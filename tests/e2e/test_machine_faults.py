@@ -13,11 +13,11 @@ import pytest
 
 from campaigns.faults.project_under_test import in_own_mounts
 from tests.harness.models import write
-from tests.harness.repositories.user_repository import Ended, Repository
+from tests.harness.repositories.user_repository import CommandResult, Repository
 
 BLAME = ("bug in onnxgate", "correct the source", "correct that line", "fix the source", "\\n", "Traceback")
 COPY = "import shutil, sys\nshutil.copy('fresh.bin', sys.argv[1])\n"
-Run = Callable[..., Ended]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def exporting(small: Repository) -> Repository:
 
 def run(
     repository: Repository, *arguments: str, before: list[str] | None = None, file_bytes: int | None = None
-) -> Ended:
+) -> CommandResult:
     """Run the command with a prefix, or with a file-size limit."""
 
     def limit() -> None:
@@ -55,14 +55,14 @@ def run(
         check=False,
         preexec_fn=limit,
     )
-    return Ended(result.returncode, result.stdout, result.stderr)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
-def assert_named(ended: Ended, message: str, hint: str) -> None:
+def assert_named(result: CommandResult, message: str, hint: str) -> None:
     """Check that the output contains the fault and a hint, and reports nothing else as the cause."""
-    both = f"{ended.out}\n{ended.err}"
+    both = f"{result.out}\n{result.err}"
 
-    assert ended.status == 3, both
+    assert result.status == 3, both
     assert message in both
     assert hint in both
     assert [text for text in BLAME if text in both] == []
@@ -79,7 +79,7 @@ def test_a_full_temporary_folder(exporting: Repository, tmp_path: Path, argument
     """If an export fails because the disk is full, the message names the temporary folder."""
     folder = tmp_path / "temporary"
     before = mounted(folder, "size=40k")
-    result = run(exporting.given(TMPDIR=folder), *arguments, before=before)
+    result = run(exporting.with_environment(TMPDIR=folder), *arguments, before=before)
 
     assert_named(result, f"the temporary folder `{folder}`: no space left on device", "`TMPDIR`")
 
@@ -131,7 +131,7 @@ def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[s
     """Environments cannot be created; the hint names the variable that moves the cache."""
     folder = tmp_path / "cache"
     before = mounted(folder, "ro,size=1m")
-    result = run(small.given(ONNXGATE_CACHE_DIR=folder), *arguments, before=before)
+    result = run(small.with_environment(ONNXGATE_CACHE_DIR=folder), *arguments, before=before)
 
     assert_named(result, f"cannot write to `{folder}/environments`: read-only file system", "`ONNXGATE_CACHE_DIR`")
 
@@ -140,7 +140,7 @@ def test_a_full_cache(small: Repository, tmp_path: Path) -> None:
     """A fault that affects all runtimes is one entry, and counts once."""
     folder = tmp_path / "cache"
     before = mounted(folder, "size=8k")
-    result = run(small.given(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=before)
+    result = run(small.with_environment(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=before)
     entries = re.findall(
         r"^    the environment cannot be created: .*no space left on device$", result.out, re.MULTILINE
     )
@@ -158,7 +158,7 @@ def test_no_writable_temporary_folder(exporting: Repository, tmp_path: Path, arg
     candidates = [path for path in ("/tmp", "/var/tmp", "/usr/tmp", exporting.folder) if Path(path).is_dir()]
     read_only = [f"mount --rbind '{path}' '{path}' && mount -o remount,bind,ro '{path}'" for path in candidates]
     before = in_own_mounts(*read_only, f"mount -t tmpfs -o ro,size=1m tmpfs '{folder}'", f"cd '{exporting.folder}'")
-    result = run(exporting.given(TMPDIR=folder), *arguments, before=before)
+    result = run(exporting.with_environment(TMPDIR=folder), *arguments, before=before)
 
     assert_named(result, f"cannot write to the temporary folder `{folder}`: read-only file system", "`TMPDIR`")
 
@@ -171,7 +171,9 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     )
     (tmp_path / "stubs").mkdir()
     (tmp_path / "stubs" / "uv.py").write_text(stub)
-    without = small.given(PYTHONPATH=tmp_path / "stubs", PATH="/usr/bin:/bin", ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    without = small.with_environment(
+        PYTHONPATH=tmp_path / "stubs", PATH="/usr/bin:/bin", ONNXGATE_CACHE_DIR=tmp_path / "cache"
+    )
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
         assert_named(run(without, *arguments), "uv is neither installed", "install it: `pip install uv`")
@@ -189,6 +191,6 @@ def test_uv_on_path(small: Repository, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "uv").symlink_to(find_uv_bin())
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
-    own = small.given(PYTHONPATH=tmp_path / "stubs", PATH=path, ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    own = small.with_environment(PYTHONPATH=tmp_path / "stubs", PATH=path, ONNXGATE_CACHE_DIR=tmp_path / "cache")
 
     assert re.search(r"2 of 2 environments ready", run(own, "runtimes", "prepare").out)

@@ -288,7 +288,7 @@ def test_outputs(files: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "Missing argument 'MODELS...'"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
@@ -299,11 +299,11 @@ def test_outputs(files: Repository) -> None:
         (("model.onnx", "--select", "some"), "Invalid value for '--select'"),
     ],
 )
-def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_usage(files: Repository, arguments: tuple[str, ...], message: str) -> None:
     """Invalid values are usage errors."""
     stamped(files, "model.onnx", 7, 13)
 
-    assert said in files.run("matrix", *arguments, status=2).err
+    assert message in files.run("matrix", *arguments, status=2).err
 
 
 def test_verification_that_cannot_be_done(files: Repository) -> None:

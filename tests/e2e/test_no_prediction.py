@@ -17,7 +17,7 @@ pytestmark = pytest.mark.index
 def lacking(small: Repository, tmp_path: Path) -> Repository:
     """Return a repository that is checked by an onnxgate without data of one of its two releases."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    return small.given(PYTHONPATH=package, ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    return small.with_environment(PYTHONPATH=package, ONNXGATE_CACHE_DIR=tmp_path / "a cache")
 
 
 def test_a_release_without_data(lacking: Repository) -> None:

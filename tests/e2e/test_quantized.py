@@ -25,7 +25,7 @@ FINE = ("dynamic", "good", "network", "operators")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantized_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the project with its models, quantized in a separate environment."""
     folder = tmp_path_factory.mktemp("quantized") / "project"
     shutil.copytree(ROOT / "fixtures" / "projects" / "quantized", folder)
@@ -38,9 +38,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
+def repository(command: Repository, quantized_project: Path, tmp_path: Path) -> Repository:
     """Return a locked copy of the project."""
-    shutil.copytree(made, tmp_path / "project")
+    shutil.copytree(quantized_project, tmp_path / "project")
     repository = command.at(tmp_path / "project")
     repository.run("lock")
     return repository

@@ -27,17 +27,17 @@ MODELS = ["models/classifier.onnx", "models/encoder.onnx"]
 
 
 @pytest.fixture(scope="session")
-def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
+def quickstart(command: Repository, toolchain: Path, create_once: Callable[[str, Make], Path]) -> Repository:
     """Return the project after one check, whose output is in `report.json`."""
 
     def make(folder: Path) -> None:
         repository = command.at(copy_tree(QUICKSTART, folder / "project"))
         commit(repository.folder)
-        result = repository.given(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
+        result = repository.with_environment(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
         (folder / "report.json").write_text(result.out, encoding="utf-8")
 
-    folder = made_once("quickstart", make)
-    return command.at(folder / "project").given(VIRTUAL_ENV=toolchain.parent.parent)
+    folder = create_once("quickstart", make)
+    return command.at(folder / "project").with_environment(VIRTUAL_ENV=toolchain.parent.parent)
 
 
 @pytest.fixture(scope="session")
@@ -98,7 +98,7 @@ def _installed(cache: Path) -> list[Path]:
 def test_warm(quickstart: Repository, cache: Path, cold: Variables) -> None:
     """A second check needs no index, builds no environment, and prints exactly the same report."""
     ready = {path: path.stat().st_mtime_ns for path in cache.glob("environments/*/ready.json")}
-    warm = quickstart.given(**{**cold, "ONNXGATE_CACHE_DIR": cache})
+    warm = quickstart.with_environment(**{**cold, "ONNXGATE_CACHE_DIR": cache})
     result = warm.run("check", "--offline", "--no-cache", "--output", "json")
 
     assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == result.out

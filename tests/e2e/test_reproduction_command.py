@@ -22,7 +22,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
     """The command selects fewer cases with the same seed, and its findings are equal, including figures."""
     import onnx.parser
 
-    broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
+    broken = project("broken").with_environment(VIRTUAL_ENV=toolchain.parent.parent)
     onnx.save(onnx.parser.parse_model(AXIS), broken.folder / "models" / "axis.onnx")
     paths = [f"models/{name}.onnx" for name in (*FAULTY, "axis")]
     first = broken.report(*paths, "--stage", "runtime,parity", "--seed", "5", status=1)

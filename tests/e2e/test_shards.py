@@ -187,14 +187,16 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
 
 def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     """The plan can be printed as text."""
-    output = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
+    output = (
+        many.with_environment(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
+    )
 
     assert output.startswith("shard 1/2: 3 models, about ")
     assert output.endswith("5 models in 2 shards, by estimated costs\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
         (("check", "--shard", "x"), "expected `I/N`"),
@@ -209,9 +211,9 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
         (("plan", "--shards", "257"), "257 is not in the range"),
     ],
 )
-def test_usage(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_usage(small: Repository, arguments: tuple[str, ...], message: str) -> None:
     """Invalid values and combinations of options are usage errors."""
-    assert said in small.run(*arguments, status=2).err
+    assert message in small.run(*arguments, status=2).err
 
 
 def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_path: Path) -> None:
@@ -230,7 +232,7 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
 
 def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path) -> None:
     """Measured costs are saved by each job, merged and used by the next plan; invalid costs are ignored."""
-    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold")
+    many = many.with_environment(ONNXGATE_CACHE_DIR=tmp_path / "cold")
     plan, artifacts = planned(many, "--shards", "2"), tmp_path / "artifacts"
     list(judge(many, plan, artifacts, "--static"))
     before = many.run("merge", str(artifacts), "--output", "json").out
@@ -240,7 +242,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     sharding_plan.save_costs(artifacts / "costs", digests[0], measured)
     (artifacts / "costs" / digests[1]).write_text('{"onnxruntime 1.18.1": -1}')
     (artifacts / "costs" / ("f" * 64)).write_text('{"of no model": 1}')
-    there = many.given(ONNXGATE_KEPT_DIR=tmp_path / "kept")
+    there = many.with_environment(ONNXGATE_KEPT_DIR=tmp_path / "kept")
     merged = there.run("merge", str(artifacts), "--output", "json").out
     again = planned(there, "--shards", "2", "--measured")
 
@@ -255,7 +257,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
 
 def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: Path) -> None:
     """`plan` and `check --shard` divide models in the same way, even with cached costs, unless `--measured` is used."""
-    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    many = many.with_environment(ONNXGATE_CACHE_DIR=tmp_path / "cache")
     lock = loads(many.read("onnxgate.lock"))["models"]
     for name, cost_s in (("b", 1000.0), ("small", 1.0)):
         sha256 = lock[f"models/{name}.onnx"]["sha256"]

@@ -147,7 +147,7 @@ def test_no_lock(repository: Repository) -> None:
 
 def test_unreachable_index(upgradable: Repository) -> None:
     """Without an index, the preview is not printed and the status is 3."""
-    away = upgradable.given(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
+    away = upgradable.with_environment(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
 
     assert "preview:" not in away.run("lock", "--upgrade", "--preview", status=3).out
 
@@ -156,6 +156,6 @@ def test_temporary_folders_are_removed(upgradable: Repository, tmp_path: Path) -
     """Temporary folders of the comparison are removed."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    upgradable.given(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)
+    upgradable.with_environment(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)
 
     assert [] == list(scratch.glob("onnxgate-*"))

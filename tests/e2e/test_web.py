@@ -68,7 +68,7 @@ def test_both_engines_agree(web: Repository) -> None:
 def test_a_second_lock_is_the_first(web: Repository) -> None:
     """Locking again without a registry writes the same lock, which contains no URL."""
     first = web.read("onnxgate.lock")
-    web.given(npm_config_registry="http://127.0.0.1:9").run("lock", "--offline")
+    web.with_environment(npm_config_registry="http://127.0.0.1:9").run("lock", "--offline")
     web.run("lock", "--check", "--offline")
 
     assert first == web.read("onnxgate.lock")
@@ -89,7 +89,7 @@ def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
 
 def test_without_node(web: Repository, tmp_path: Path) -> None:
     """Without Node.js, the check is undecided with a reason; a target that is not required is skipped."""
-    bare = web.given(PATH=str(tmp_path))
+    bare = web.with_environment(PATH=str(tmp_path))
     output = bare.report(status=3)["undecided"]
     web.edit("onnxgate.toml", '<1.31"', '<1.31"\nrequired = false')
     skipped = bare.report()["skipped"]

@@ -57,7 +57,7 @@ def outcomes(judged: Report) -> dict[tuple[str, str], tuple[str, str]]:
     }
 
 
-def one(state: CellState, **changes: object) -> tuple[str, str]:
+def outcome_of(state: CellState, **changes: object) -> tuple[str, str]:
     """Return the outcome of the first runtime's test for a cell with that state."""
     cells = (Cell(model="m.onnx", runtime=FIRST, state=state),)
     return outcomes(report(cells=cells, **changes))["m.onnx", FIRST]
@@ -139,24 +139,24 @@ def test_the_sample() -> None:
 )
 def test_cell_state_decides_without_findings(state: CellState, expected: str) -> None:
     """The cell's state determines the outcome if there are no findings."""
-    assert one(state)[0] == expected
+    assert outcome_of(state)[0] == expected
 
 
 def test_prediction_states_that_nothing_was_run() -> None:
     """A prediction passes, and its text states that nothing was run."""
-    assert one("predicted")[1] == "predicted from support tables, not run"
+    assert outcome_of("predicted")[1] == "predicted from support tables, not run"
 
 
 def test_undecided_check_on_a_passing_runtime_is_an_error() -> None:
     """An undecided check on a passing runtime, such as a missing comparison, is an error."""
     incomplete = not_done(stage="parity", runtime=FIRST)
 
-    assert one("pass", undecided=incomplete)[0] == "error"
+    assert outcome_of("pass", undecided=incomplete)[0] == "error"
 
 
 def test_a_failure_hides_nothing_else() -> None:
     """A failure also contains the other findings and incomplete checks of the runtime."""
-    ended, said = one(
+    ended, said = outcome_of(
         "fail",
         findings=(finding(runtimes=(FIRST,)), finding("is slow", level="warning", runtimes=(FIRST,))),
         undecided=not_done(runtime=FIRST),
@@ -177,8 +177,8 @@ def test_warnings_fail_with_fail_on_warning() -> None:
     """With `--fail-on warning` a warning fails its test; otherwise it passes."""
     warnings = (finding(level="warning", runtimes=(FIRST,)),)
 
-    assert one("warning", findings=warnings, verdict="fail", exit=1)[0] == "failure"
-    assert one("warning", findings=warnings)[0] == "passed"
+    assert outcome_of("warning", findings=warnings, verdict="fail", exit=1)[0] == "failure"
+    assert outcome_of("warning", findings=warnings)[0] == "passed"
 
 
 def test_control_characters_are_spelled() -> None:

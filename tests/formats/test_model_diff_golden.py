@@ -124,10 +124,10 @@ def test_hostile_strings(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [(7717, 15939, "+107 %"), (100, 10_000, "+9,900 %"), (1000, 1010, "+1 %"), (1000, 4, "-100 %")],
 )
-def test_growth_is_not_in_scientific_notation(old: int, new: int, said: str) -> None:
+def test_growth_is_not_in_scientific_notation(old: int, new: int, message: str) -> None:
     """Large growth is not printed in scientific notation."""
     grown = structs.replace(
         sample(),
@@ -135,7 +135,7 @@ def test_growth_is_not_in_scientific_notation(old: int, new: int, said: str) -> 
         new=structs.replace(sample().new, size_bytes=new),
     )
 
-    assert f"{old:,} → {new:,} bytes ({said})" in model_diff.format_text(grown)
+    assert f"{old:,} → {new:,} bytes ({message})" in model_diff.format_text(grown)
 
 
 def test_nearly_complete_change_is_shown_as_1() -> None:

@@ -59,7 +59,7 @@ class Bench:
         case = CaseResult(outputs=(str(path),))
         return Completed(result=RunResult(providers=("CPU",), outputs=("y",), cases=(case,)))
 
-    def found(self) -> float | None:
+    def find_reused(self) -> float | None:
         """Return the value that a later check reuses, or None if it runs the model."""
         got = self.store().find(SEAT, self.job())
         if not isinstance(got, Completed) or not isinstance(got.result, RunResult):

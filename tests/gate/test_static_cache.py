@@ -161,7 +161,7 @@ def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
 
     assert asked == (paths(request_), paths(request_))
     assert counted() == ([], [])
-    assert said(second) == said(first)
+    assert all_results(second) == all_results(first)
 
 
 def test_harvested_support(request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -314,25 +314,27 @@ def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, cou
 
     for state in (pointer.encode(), content, pointer.encode()):
         model.absolute.write_bytes(state)
-        assert said(pipeline.run(request_)) == said(pipeline.run(replace(request_, static=StaticSettings())))
+        assert all_results(pipeline.run(request_)) == all_results(
+            pipeline.run(replace(request_, static=StaticSettings()))
+        )
 
 
 def test_model_changed_during_reading_is_not_cached(request_: GateRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a model changes while it is read, its results are not stored under the digest of the other content."""
     model = request_.models[1].absolute
     before = model.read_bytes()
-    expected = said(pipeline.run(replace(request_, static=StaticSettings())))
+    expected = all_results(pipeline.run(replace(request_, static=StaticSettings())))
     _changing(monkeypatch, file_stage, "inspect_file", model, before.replace(b"Relu", b"Tanh"))
     pipeline.run(request_)
     monkeypatch.undo()
     model.write_bytes(before)
-    assert said(pipeline.run(request_)) == expected
+    assert all_results(pipeline.run(request_)) == expected
 
     _changing(monkeypatch, support_stage, "collect_model_evidence", model, before.replace(b"Relu", b"Rulu"))
     pipeline.run(request_)
     monkeypatch.undo()
     model.write_bytes(before)
-    assert said(pipeline.run(request_)) == expected
+    assert all_results(pipeline.run(request_)) == expected
 
 
 def _changing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, path: Path, content: bytes) -> None:
@@ -352,7 +354,7 @@ def test_nowhere_to_keep(request_: GateRequest, tmp_path: Path, counted: Counted
     first = pipeline.run(request_)
     counted()
 
-    assert said(pipeline.run(request_)) == said(first)
+    assert all_results(pipeline.run(request_)) == all_results(first)
     assert counted() == (paths(request_), paths(request_))
 
 
@@ -428,7 +430,7 @@ def test_children_give_the_same_results(request_: GateRequest) -> None:
     write(request_.models[0].absolute, parse(MISH, HEAD_22))
     request_ = replace(request_, static=StaticSettings())
 
-    assert said(pipeline.run(with_jobs(request_, 2))) == said(pipeline.run(request_))
+    assert all_results(pipeline.run(with_jobs(request_, 2))) == all_results(pipeline.run(request_))
 
 
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -465,7 +467,7 @@ def paths(request: GateRequest) -> list[str]:
     return [model.path for model in request.models]
 
 
-def said(outcome: GateOutcome) -> tuple[object, ...]:
+def all_results(outcome: GateOutcome) -> tuple[object, ...]:
     """Return all results of an outcome."""
     return outcome.findings, outcome.gathered.facts, outcome.gathered.support.verdicts, outcome.gathered.undone
 

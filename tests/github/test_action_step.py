@@ -252,7 +252,7 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "silent"),
+    ("message", "silent"),
     [
         (report("pass", 0), "true"),
         (report("pass", 0, "note"), "true"),
@@ -260,6 +260,6 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
         (report("pass", 0).replace('"changes":[]', '"changes":[{"model":"m.onnx","kind":"changed"}]'), "false"),
     ],
 )
-def test_no_first_comment_without_findings(step: Step, said: str, silent: str) -> None:
+def test_no_first_comment_without_findings(step: Step, message: str, silent: str) -> None:
     """Without warnings, errors or changed models, no first comment is created."""
-    assert silent == step.run(f"write('json', {said!r})")["silent"]
+    assert silent == step.run(f"write('json', {message!r})")["silent"]

@@ -72,7 +72,7 @@ def job(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(tmp_path, server, monkeypatch)
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
+def step_annotations(capfd: pytest.CaptureFixture[str]) -> list[Command]:
     """Return the annotations of the step."""
     return list(commands(capfd.readouterr().out))
 
@@ -184,7 +184,7 @@ def test_a_token_that_may_not_is_a_warning(
     server.refuse = lambda method, _: (status, FORBIDDEN) if method != "GET" else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", {"title": "onnxgate"}) == (warning.name, warning.properties)
     assert f"{status} Resource not accessible by integration" in warning.data
     assert "hint: add `pull-requests: write` to the job's `permissions`" in warning.data
@@ -200,7 +200,7 @@ def test_a_fork_is_pointed_to_the_second_workflow(
     server.refuse = lambda method, _: (403, FORBIDDEN) if method == "POST" else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert "pull requests from forks have a read-only token" in warning.data
     assert warning.data.endswith("#comments-on-pull-requests-from-forks")
 
@@ -223,7 +223,7 @@ def test_a_server_that_stays_broken_is_a_warning(
     server.refuse = lambda asked, _: (500, b"") if asked == method else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", "no comment was posted: 500 Internal Server Error") == (
         warning.name,
         warning.data.partition("\n")[0],
@@ -242,7 +242,7 @@ def test_a_rate_limit_is_not_waited_for(
     server.refuse = lambda *_: (status, {"message": "API rate limit exceeded"}, headers)
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert f"rate limit exceeded: {status} API rate limit exceeded" in warning.data
     assert "pull-requests" not in warning.data
     assert 1 == len(server.asked)
@@ -275,7 +275,7 @@ def test_unexpected_response_is_a_warning(
     server.refuse = lambda method, _: (200, answer) if method == "GET" else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", []) == (warning.name, server.changes)
     assert re.match(
         "no comment was posted: (the response is not valid JSON|unexpected response from GitHub)", warning.data
@@ -287,7 +287,7 @@ def test_a_refusal_is_only_text(job: Job, server: Server, capfd: pytest.CaptureF
     server.refuse = lambda *_: (403, {"message": "\n::error::owned\n##[error]owned" + "x" * 9000})
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert "warning" == warning.name
     assert len(warning.data) < 600
 
@@ -298,7 +298,7 @@ def test_a_redirect_is_not_followed(job: Job, server: Server, capfd: pytest.Capt
         server.refuse = lambda *_: (302, {}, {"Location": f"{other.address}/repos/team/models/issues/7/comments"})
         job.comment()
 
-        assert ([], 1) == (other.asked, len(said(capfd)))
+        assert ([], 1) == (other.asked, len(step_annotations(capfd)))
 
 
 @pytest.mark.parametrize("answer", [SLOW, b" " * 4096])
@@ -332,7 +332,7 @@ def test_unreachable_server_is_a_warning(job: Job, capfd: pytest.CaptureFixture[
     """A server that cannot be reached causes a warning."""
     job.comment(GITHUB_API_URL="http://127.0.0.1:9")
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert warning.data.startswith("no comment was posted: no response: ")
 
 
@@ -353,7 +353,7 @@ def test_without_a_pull_request_nothing_is_posted(
     job.event = event
     job.comment(GITHUB_EVENT_NAME=name)
 
-    assert ([level], []) == ([each.name for each in said(capfd)], server.asked)
+    assert ([level], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def test_missing_settings_are_a_warning(
     """A missing token or body and an invalid address each cause a warning."""
     job.comment(**{name: value})
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", f"no comment was posted: {expected}", []) == (warning.name, warning.data, server.asked)
 
 

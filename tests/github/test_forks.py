@@ -81,7 +81,7 @@ def second(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> S
     return Second(tmp_path, server, monkeypatch)
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
+def step_annotations(capfd: pytest.CaptureFixture[str]) -> list[Command]:
     """Return the annotations of the step."""
     return list(commands(capfd.readouterr().out))
 
@@ -148,7 +148,7 @@ def test_no_comment_without_exactly_one_pull_request(
     server.pulls = pulls
     second.comment(run())
 
-    assert (["notice"], []) == ([each.name for each in said(capfd)], server.changes)
+    assert (["notice"], []) == ([each.name for each in step_annotations(capfd)], server.changes)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_event_without_pull_request_makes_no_requests(
     """Events without a pull request cause no requests."""
     second.comment(event)
 
-    assert ([], 1) == (server.asked, len(said(capfd)))
+    assert ([], 1) == (server.asked, len(step_annotations(capfd)))
 
 
 def test_a_branch_is_only_a_value_of_the_query(second: Second, server: Server) -> None:
@@ -201,7 +201,7 @@ def test_invalid_report_is_a_warning(
     """An invalid report is a warning; no requests are made."""
     second.comment(run(), REPORTS[name])
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    assert (["warning"], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 def test_a_report_that_is_too_large_is_a_warning(
@@ -211,7 +211,7 @@ def test_a_report_that_is_too_large_is_a_warning(
     monkeypatch.setattr(comment, "LARGEST_REPORT_BYTES", SAMPLE.stat().st_size - 1)
     second.comment(run())
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    assert (["warning"], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 def test_a_report_that_is_a_link_is_not_followed(
@@ -221,7 +221,7 @@ def test_a_report_that_is_a_link_is_not_followed(
     (tmp_path / "link.json").symlink_to(SAMPLE)
     second.comment(run(), ONNXGATE_INPUT_REPORT=str(tmp_path / "link.json"))
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    assert (["warning"], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 def test_hostile_strings_are_only_shown(second: Second, server: Server) -> None:

@@ -91,7 +91,7 @@ class Proposing:
         done = run(script("propose", name), self.clone, **self.environment, **environment)
         assert done.returncode == 0, done.stderr
 
-    def asked(self) -> list[list[str]]:
+    def gh_calls(self) -> list[list[str]]:
         """Return the arguments of each `gh` call."""
         log = Path(self.environment["GH_LOG"])
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -133,7 +133,7 @@ def test_only_data_is_pushed(proposing: Proposing) -> None:
     changed = git(proposing.remote, "diff", "--name-only", "support-data~1", "support-data")
     assert "onnxgate/support/data/onnxruntime-limits.json" == changed
     assert TITLE == git(proposing.remote, "log", "-1", "--format=%s", "support-data")
-    assert [["auth", "setup-git"]] == proposing.asked()
+    assert [["auth", "setup-git"]] == proposing.gh_calls()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expecte
     """An open pull request is updated for a newer release."""
     proposing.step("Open the change", NUMBER=number)
 
-    assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.asked()
+    assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.gh_calls()
 
 
 def test_open_pull_request_is_an_output(proposing: Proposing) -> None:

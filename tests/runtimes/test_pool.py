@@ -50,29 +50,29 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[str, ...]] = []
 
-    def started(self, seat: str, what: str) -> None:
+    def started(self, worker_spec: str, what: str) -> None:
         """Record the start of a job."""
-        self.events.append(("started", seat, what))
+        self.events.append(("started", worker_spec, what))
 
-    def finished(self, seat: str, what: str, outcome: str) -> None:
+    def finished(self, worker_spec: str, what: str, outcome: str) -> None:
         """Record the end of a job."""
-        self.events.append(("finished", seat, what, outcome))
+        self.events.append(("finished", worker_spec, what, outcome))
 
 
-def ask(host: WorkerPool, seat: WorkerSpec, model: str) -> Observation:
+def load_model(host: WorkerPool, worker_spec: WorkerSpec, model: str) -> Observation:
     """Return the observation of loading a model."""
-    return host.submit(seat, Load(model=model)).result(60)
+    return host.submit(worker_spec, Load(model=model)).result(60)
 
 
-def pid_of(host: WorkerPool, seat: WorkerSpec) -> int:
+def pid_of(host: WorkerPool, worker_spec: WorkerSpec) -> int:
     """Return the id of the process that serves a worker specification."""
-    observation = host.submit(seat, Probe()).result(60)
+    observation = host.submit(worker_spec, Probe()).result(60)
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
     return int(observation.result.python)
 
 
-def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
+def has_ended(is_alive: Callable[[int], bool], pid: int) -> bool:
     """Return whether a process ends within ten seconds."""
     until = time.monotonic() + 10
     while is_alive(pid) and time.monotonic() < until:
@@ -99,21 +99,21 @@ def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> No
 )
 def test_crash_of_an_extension_is_undecided(fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str) -> None:
     """A crash or hang while extensions are registered leaves the model undecided; the next job gets a new worker."""
-    observation = ask(fake_host, fake, model)
+    observation = load_model(fake_host, fake, model)
 
     assert Unavailable(reason=f"the extensions cannot be registered: {expected}") == observation
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 def test_a_worker_that_ends_by_itself_has_crashed(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """A worker that calls `os._exit` has crashed."""
-    assert Crashed(signal="exit status 3", during="load", log="") == ask(fake_host, fake, "exit_3")
+    assert Crashed(signal="exit status 3", during="load", log="") == load_model(fake_host, fake, "exit_3")
 
 
 def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """`sys.exit` is reported as a failure and does not end the worker."""
     before = pid_of(fake_host, fake)
-    observation = ask(fake_host, fake, "system_exit")
+    observation = load_model(fake_host, fake, "system_exit")
 
     assert isinstance(observation, Refused)
     assert (observation.failure.type, observation.failure.text) == ("SystemExit", "3")
@@ -125,8 +125,8 @@ def test_hanging_job_times_out(fake_host: WorkerPool, fake: WorkerSpec, tmp_path
     """A hanging job times out, even in native code that keeps the GIL; the next job works."""
     during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
 
-    assert TimedOut(limit_s=2, during=during, log="") == ask(fake_host, fake, str(tmp_path / model))
-    assert ask(fake_host, fake, "good") == GOOD
+    assert TimedOut(limit_s=2, during=during, log="") == load_model(fake_host, fake, str(tmp_path / model))
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 def test_excessive_output_is_discarded(fake_host: WorkerPool, fake: WorkerSpec) -> None:
@@ -138,15 +138,15 @@ def test_excessive_output_is_discarded(fake_host: WorkerPool, fake: WorkerSpec) 
 
 def test_a_flood_of_phases_is_ended(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The time limit applies regardless of how many messages a worker sends."""
-    assert isinstance(ask(fake_host, fake, "flood_of_phases"), TimedOut)
-    assert ask(fake_host, fake, "good") == GOOD
+    assert isinstance(load_model(fake_host, fake, "flood_of_phases"), TimedOut)
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
 def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The same worker refuses 2 GiB under a limit of 1 GiB and allocates it under a limit of 4 GiB."""
     before = pid_of(fake_host, fake)
-    refused = ask(fake_host, fake, "allocate")
+    refused = load_model(fake_host, fake, "allocate")
     given = fake_host.submit(fake, Load(model="allocate"), limits=JobLimits(60, 4096)).result(60)
 
     assert isinstance(refused, Refused)
@@ -165,7 +165,7 @@ def test_job_code_cannot_read_queued_jobs(fake_host: WorkerPool, fake: WorkerSpe
 
 def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """Escape sequences and surrogates are removed, and the length is limited."""
-    observation = ask(fake_host, fake, "raise_hostile")
+    observation = load_model(fake_host, fake, "raise_hostile")
 
     assert isinstance(observation, Refused)
     assert observation.failure.text.startswith("::error::\n?xxx")
@@ -177,14 +177,14 @@ def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec
 )
 def test_invalid_response_is_a_crash(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
     """An invalid response is a crash of its own or of the next job, and never a pass."""
-    first = ask(fake_host, fake, model)
+    first = load_model(fake_host, fake, model)
     if model == "twice":
         assert first == GOOD
-        first = ask(fake_host, fake, "hang")
+        first = load_model(fake_host, fake, "hang")
 
     assert isinstance(first, Crashed)
     assert first.signal == "an invalid response"
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.parametrize("model", ["too_few_cases", "foreign_file", "no_file", "too_few_outputs"])
@@ -204,17 +204,17 @@ def test_a_worker_that_died_at_rest_is_replaced(fake_host: WorkerPool, fake: Wor
     os.kill(pid_of(fake_host, fake), signal.SIGKILL)
     time.sleep(0.5)
 
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 def test_children_of_a_worker_end_with_it(
     fake_host: WorkerPool, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
     """Child processes of a job are killed when the worker crashes."""
-    observation = ask(fake_host, fake, "with_a_child")
+    observation = load_model(fake_host, fake, "with_a_child")
 
     assert isinstance(observation, Crashed)
-    assert gone(is_alive, json.loads(observation.log)["child"])
+    assert has_ended(is_alive, json.loads(observation.log)["child"])
 
 
 def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_jobs_of_a_worker_run_in_order(fake_worker: Path, tmp_path: Path, fake: 
 
 
 @pytest.mark.parametrize(
-    ("seat", "reason"),
+    ("worker_spec", "reason"),
     [
         (
             WorkerSpec("x", "fake", interpreter=Path("/nowhere/python")),
@@ -286,9 +286,9 @@ def test_jobs_of_a_worker_run_in_order(fake_worker: Path, tmp_path: Path, fake: 
         (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "the worker failed to start: SIGILL"),
     ],
 )
-def test_worker_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
+def test_worker_that_cannot_start_is_unavailable(fake_host: WorkerPool, worker_spec: WorkerSpec, reason: str) -> None:
     """Every job is unavailable with the same reason, and the start is not retried."""
-    observations = [ask(fake_host, seat, "good") for _ in range(2)]
+    observations = [load_model(fake_host, worker_spec, "good") for _ in range(2)]
 
     assert isinstance(observations[0], Unavailable)
     assert observations[0].reason.startswith(reason)
@@ -328,13 +328,13 @@ def test_an_engine_sees_only_its_environment(
     (tmp_path / "json.py").write_text("raise SystemExit('not for you')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
-def _export(host: WorkerPool, seat: WorkerSpec) -> dict[str, Any]:
+def _export(host: WorkerPool, worker_spec: WorkerSpec) -> dict[str, Any]:
     with host:
         job = Export(source="x.py:build", output="/nowhere", folder="/nowhere", opset=None, ir_version_max=None)
-        observation = host.submit(seat, job).result(60)
+        observation = host.submit(worker_spec, job).result(60)
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ExportResult)
     return dict(json.loads(observation.result.log))
@@ -342,10 +342,10 @@ def _export(host: WorkerPool, seat: WorkerSpec) -> dict[str, Any]:
 
 def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The log does not contain output of earlier jobs."""
-    ask(fake_host, fake, "flood")
+    load_model(fake_host, fake, "flood")
     time.sleep(0.3)
 
-    assert ask(fake_host, fake, "exit_3") == Crashed(signal="exit status 3", during="load", log="")
+    assert load_model(fake_host, fake, "exit_3") == Crashed(signal="exit status 3", during="load", log="")
 
 
 def test_end_of_the_log_is_kept() -> None:
@@ -372,7 +372,7 @@ def test_closing_ends_running_and_cancels_waiting_jobs(
     for job in jobs:
         with pytest.raises(CancelledError):
             job.result(0)
-    assert gone(is_alive, pid)
+    assert has_ended(is_alive, pid)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +412,7 @@ def test_worker_ends_with_its_pool(
         gate.kill()
         gate.wait()
 
-    assert gone(is_alive, worker)
+    assert has_ended(is_alive, worker)
 
 
 def _wait_for(path: Path) -> Path:
@@ -430,12 +430,12 @@ def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec
     with WorkerPool(environments, 2, limits, worker=fake_worker, limited=False, measure_memory=lambda: 2**31) as host:
         before = pid_of(host, fake)
 
-        assert ask(host, fake, str(tmp_path / "good")) == GOOD
+        assert load_model(host, fake, str(tmp_path / "good")) == GOOD
         assert before == pid_of(host, fake)
 
         os.truncate(tmp_path / "good", LARGE_JOB_BYTES // 2)  # weights count twice
 
-        assert ask(host, fake, str(tmp_path / "good")) == GOOD
+        assert load_model(host, fake, str(tmp_path / "good")) == GOOD
         assert before != pid_of(host, fake)
 
 

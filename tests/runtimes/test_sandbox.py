@@ -61,7 +61,7 @@ NEEDS = {
 class Den:
     """A hostile engine with its models, and files outside that it must not touch."""
 
-    def __init__(self, folder: Path, seat: WorkerSpec, worker: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, worker_spec: WorkerSpec, worker: Path, cache: Path) -> None:
         self.folder = folder
         self.outside = folder / "outside"
         self.models = folder / "models"
@@ -70,16 +70,16 @@ class Den:
         self.outside.mkdir()
         self._worker = worker
         self._cache = cache
-        self._seat = seat
+        self._worker_spec = worker_spec
 
     def host(self, *, limited: bool) -> WorkerPool:
         """Return a worker pool that runs the engine."""
         environments = Environments(self._cache, offline=False)
         return WorkerPool(environments, 1, JobLimits(time_s=30), worker=self._worker, limited=limited)
 
-    def seat(self, port: int) -> WorkerSpec:
+    def hostile_spec(self, port: int) -> WorkerSpec:
         """Return a locked runtime whose engine is hostile."""
-        return replace(self._seat, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
+        return replace(self._worker_spec, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
 
     def model(self, name: str) -> str:
         """Write a model that requests an attempt, and restore the outside files."""
@@ -107,7 +107,7 @@ def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> d
     """Return the observation of each attempt."""
     with den.host(limited=limited) as host:
         host.show(den.models)
-        return {name: host.submit(den.seat(port), Load(model=den.model(name))).result(60) for name in names}
+        return {name: host.submit(den.hostile_spec(port), Load(model=den.model(name))).result(60) for name in names}
 
 
 @held
@@ -164,7 +164,7 @@ def test_only_a_race_starts_programs(den: Den, port: int) -> None:
     """A benchmark may start processes, because it measures memory in fresh ones, but has no network access."""
     job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
     with den.host(limited=True) as host:
-        raced = host.submit(den.seat(port), job).result(60)
+        raced = host.submit(den.hostile_spec(port), job).result(60)
 
     assert raced == Completed(result=BenchmarkResult(reason="children, and no network"))
 
@@ -174,7 +174,9 @@ def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Pa
     (tmp_path / "out").mkdir()
     case = InputCase(name="one", origin="generated", inputs={})
     with den.host(limited=True) as host:
-        ran = host.submit(den.seat(port), Run(model=den.model("x"), cases=(case,), output=str(tmp_path / "out")))
+        ran = host.submit(
+            den.hostile_spec(port), Run(model=den.model("x"), cases=(case,), output=str(tmp_path / "out"))
+        )
         observation = ran.result(60)
 
     assert isinstance(observation, Crashed)
@@ -188,7 +190,7 @@ def test_environment_contains_no_secrets(den: Den, port: int, monkeypatch: pytes
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with den.host(limited=True) as host:
-        observation = host.submit(den.seat(port), Probe()).result(60)
+        observation = host.submit(den.hostile_spec(port), Probe()).result(60)
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
@@ -225,11 +227,11 @@ def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path
     with den.host(limited=True) as host:
         den.model("read_the_model")
         host.show(den.models)
-        first, second = (str(host.submit(den.seat(port), Probe()).result(60)) for _ in range(2))
-        there = host.submit(den.seat(port), Load(model=den.model("read_the_model"))).result(60)
-        third = str(host.submit(den.seat(port), Probe()).result(60))
-        moved = host.submit(den.seat(port), Load(model=str(elsewhere))).result(60)
-        fourth = str(host.submit(den.seat(port), Probe()).result(60))
+        first, second = (str(host.submit(den.hostile_spec(port), Probe()).result(60)) for _ in range(2))
+        there = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
+        third = str(host.submit(den.hostile_spec(port), Probe()).result(60))
+        moved = host.submit(den.hostile_spec(port), Load(model=str(elsewhere))).result(60)
+        fourth = str(host.submit(den.hostile_spec(port), Probe()).result(60))
 
     assert first == second == third != fourth
     assert [there, moved] == [Completed(result=LoadResult(providers=(said,))) for said in ("the model", "another")]
@@ -240,9 +242,9 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
     """A model added after the start is readable, even in a folder that is exposed entry by entry to hide secrets."""
     with den.host(limited=True) as host:
         host.show(den.models)
-        first = host.submit(den.seat(port), Load(model=den.model("start_a_thread"))).result(60)
-        second = host.submit(den.seat(port), Load(model=den.model("read_the_model"))).result(60)
-        third = host.submit(den.seat(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
+        first = host.submit(den.hostile_spec(port), Load(model=den.model("start_a_thread"))).result(60)
+        second = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
+        third = host.submit(den.hostile_spec(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
 
     assert (type(first), type(second), type(third)) == (Completed, Completed, Refused)
 
@@ -254,7 +256,7 @@ def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: P
     (tmp_path / "blobs" / "1").write_text("by a link")
     (den.models / "read_the_model").symlink_to(tmp_path / "blobs" / "1")
     with den.host(limited=True) as host:
-        seen = host.submit(den.seat(port), Load(model=str(den.models / "read_the_model"))).result(60)
+        seen = host.submit(den.hostile_spec(port), Load(model=str(den.models / "read_the_model"))).result(60)
 
     assert seen == Completed(result=LoadResult(providers=("by a link",)))
 

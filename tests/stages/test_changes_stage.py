@@ -125,15 +125,15 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def said(found: DetectedChanges) -> list[tuple[str, str, str]]:
+def summarize(actual: DetectedChanges) -> list[tuple[str, str, str]]:
     """Return the changes in short form."""
-    return [(change.kind, change.model, change.before) for change in found.changes]
+    return [(change.kind, change.model, change.before) for change in actual.changes]
 
 
-def only(found: DetectedChanges) -> ModelChange:
+def only_change(actual: DetectedChanges) -> ModelChange:
     """Return the only changed model, if there are no incomplete checks and no remarks."""
-    assert (found.undone, found.remarks) == ([], [])
-    (change,) = found.subjects
+    assert (actual.undone, actual.remarks) == ([], [])
+    (change,) = actual.subjects
     return change
 
 
@@ -157,7 +157,7 @@ def test_change_has_facts_of_both_versions(repository: Repository) -> None:
     """The change has the facts of both versions, the weight changes, the minimum release and the lost releases."""
     repository.write("a.onnx", TWO.replace("4}", "5}"), OPSET_21)
     actual = repository.since()
-    change = only(actual)
+    change = only_change(actual)
 
     assert (change.baseline, change.from_lock, change.before.path) == ("at `HEAD`", False, "models/a.onnx")
     assert ([value.name for value in change.before.inputs], [value.name for value in change.after.inputs]) == (
@@ -194,7 +194,7 @@ def test_supported_range_of_targets(repository: Repository, target: str, lost: t
     repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
+    assert only_change(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
 
 
 def test_targets_without_onnxruntime(repository: Repository) -> None:
@@ -202,7 +202,7 @@ def test_targets_without_onnxruntime(repository: Repository) -> None:
     repository.config = 'models = ["models/*.onnx"]\n[targets.edge]\nruntime = "openvino>=2026"\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only(repository.since()).minimum is None
+    assert only_change(repository.since()).minimum is None
 
 
 def test_releases_without_prediction(repository: Repository) -> None:
@@ -242,7 +242,7 @@ def test_each_target_has_its_own_providers(repository: Repository) -> None:
     actual = repository.since()
 
     lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
-    assert only(actual).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
+    assert only_change(actual).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
 
 
 def test_each_target_has_its_own_extensions(repository: Repository) -> None:
@@ -302,7 +302,7 @@ def test_only_the_data_changed(repository: Repository) -> None:
     repository.write_external("a.onnx")
     repository.commit()
     repository.write_external("a.onnx", NET.replace("4}", "6}"))
-    change = only(repository.since())
+    change = only_change(repository.since())
 
     assert change.before.sha256 == change.after.sha256
     assert change.before.external != change.after.external
@@ -316,7 +316,7 @@ def test_added_and_removed_models(repository: Repository) -> None:
     repository.config = CONFIG.replace("[targets", 'exclude = ["models/a.onnx"]\n[targets', 1)
     actual = repository.since()
 
-    assert said(actual) == [
+    assert summarize(actual) == [
         ("removed", "models/a.onnx", ""),
         ("removed", "models/b.onnx", ""),
         ("added", "models/c.onnx", ""),
@@ -329,7 +329,7 @@ def test_moved(repository: Repository) -> None:
     repository.move("a.onnx", "deep/er/name.onnx")
     actual = repository.since()
 
-    assert said(actual) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
+    assert summarize(actual) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
     assert actual.subjects == []
 
 
@@ -345,15 +345,15 @@ def test_behind_a_link_to_a_folder(repository: Repository) -> None:
     link.symlink_to("../all/v2")
     actual = repository.since()
 
-    assert said(actual) == [("changed", "models/current/c.onnx", "")]
-    assert [value.name for value in only(actual).after.inputs] == ["x", "z"]
+    assert summarize(actual) == [("changed", "models/current/c.onnx", "")]
+    assert [value.name for value in only_change(actual).after.inputs] == ["x", "z"]
 
 
 def test_copied(repository: Repository) -> None:
     """A copy of an existing model is a new model."""
     shutil.copy(repository.folder / "models" / "a.onnx", repository.folder / "models" / "copy.onnx")
 
-    assert said(repository.since()) == [("added", "models/copy.onnx", "")]
+    assert summarize(repository.since()) == [("added", "models/copy.onnx", "")]
 
 
 def test_moved_and_changed(repository: Repository) -> None:
@@ -362,8 +362,8 @@ def test_moved_and_changed(repository: Repository) -> None:
     repository.write("deep/a.onnx", NET.replace("4}", "5}"))
     actual = repository.since()
 
-    assert said(actual) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
-    assert only(actual).before.path == "models/a.onnx"
+    assert summarize(actual) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
+    assert only_change(actual).before.path == "models/a.onnx"
 
 
 @pytest.mark.parametrize(
@@ -378,7 +378,7 @@ def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
 
     actual = repository.since()
 
-    assert said(actual) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
+    assert summarize(actual) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
     assert actual.remarks == [
         "models/deep/a.onnx: not compared with `models/a.onnx` at `HEAD`, which may be its earlier version: their "
         "inputs or outputs differ too much"
@@ -396,8 +396,8 @@ def test_two_namesakes(repository: Repository) -> None:
         ("added", "models/two/a.onnx", ""),
     )
 
-    assert said(repository.since()) == [gone, one, two]
-    assert said(repository.since(paths=["models/one"])) == [gone, one]
+    assert summarize(repository.since()) == [gone, one, two]
+    assert summarize(repository.since(paths=["models/one"])) == [gone, one]
 
 
 def _large(last: float) -> str:
@@ -414,8 +414,8 @@ def test_like_another(repository: Repository) -> None:
     git(repository.root, "add", "--all")
     actual = repository.since()
 
-    assert said(actual) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
-    assert [value.name for value in only(actual).after.inputs] == ["x", "more"]
+    assert summarize(actual) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
+    assert [value.name for value in only_change(actual).after.inputs] == ["x", "more"]
 
 
 def test_all_pointers_are_alike(repository: Repository) -> None:
@@ -432,7 +432,7 @@ def test_all_pointers_are_alike(repository: Repository) -> None:
     actual = repository.since()
 
     assert "models/large.onnx" in lock.models
-    assert said(actual) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
+    assert summarize(actual) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
 
 
 def test_broken_then(repository: Repository) -> None:
@@ -446,7 +446,7 @@ def test_broken_then(repository: Repository) -> None:
     assert actual.remarks == [
         "models/a.onnx: not compared with the baseline: the file at `HEAD` is not a readable model: an HTML page"
     ]
-    assert said(actual) == [("changed", "models/a.onnx", "")]
+    assert summarize(actual) == [("changed", "models/a.onnx", "")]
 
 
 def test_data_that_were_not_there(repository: Repository) -> None:
@@ -503,7 +503,7 @@ def test_lock_that_contradicts_the_content(repository: Repository) -> None:
     commit(repository.root)
     repository.write("a.onnx", TWO)
 
-    assert only(repository.since()).before.operators == {"Add": 1}
+    assert only_change(repository.since()).before.operators == {"Add": 1}
 
 
 def test_lock_that_contradicts_a_pointer(repository: Repository) -> None:
@@ -520,7 +520,7 @@ def test_lock_that_contradicts_a_pointer(repository: Repository) -> None:
     stored.write_bytes(content)
     repository.write("a.onnx", TWO)
 
-    assert only(repository.since()).before.operators == {"Add": 1}
+    assert only_change(repository.since()).before.operators == {"Add": 1}
 
 
 @pytest.mark.parametrize("text", ["version = 99\n", "<<<<<<< ours\n", "\udcff"], ids=["newer", "conflict", "bytes"])
@@ -531,7 +531,7 @@ def test_lock_that_cannot_be_read(repository: Repository, text: str) -> None:
     (repository.folder / "onnxgate.lock").unlink()
     repository.write("a.onnx", TWO)
 
-    assert [value.name for value in only(repository.since()).before.inputs] == ["x"]
+    assert [value.name for value in only_change(repository.since()).before.inputs] == ["x"]
 
 
 def test_pointers_to_the_same(repository: Repository) -> None:
@@ -554,8 +554,8 @@ def test_config_in_a_folder(tmp_path: Path) -> None:
     repository.write_external("a.onnx", TWO)
     actual = repository.since()
 
-    assert said(actual) == [("changed", "models/a.onnx", "")]
-    assert only(actual).before.path == "models/a.onnx"
+    assert summarize(actual) == [("changed", "models/a.onnx", "")]
+    assert only_change(actual).before.path == "models/a.onnx"
 
 
 def test_config_that_moved(tmp_path: Path) -> None:
@@ -573,7 +573,7 @@ def test_config_that_moved(tmp_path: Path) -> None:
     moved.write("b.onnx", NET.replace("Add", "Div"))
     actual = moved.since()
 
-    assert said(actual) == [
+    assert summarize(actual) == [
         ("renamed", "models/a.onnx", "../../old/models/a.onnx"),
         ("renamed", "models/b.onnx", "../../old/models/b.onnx"),
     ]
@@ -589,7 +589,7 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     repository.write("c.onnx", TWO)
     actual = repository.since()
 
-    assert said(actual) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
+    assert summarize(actual) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
     assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
     assert actual.remarks == [
         "models/a.onnx: weights, inputs with a default value and supported releases were not fully compared with the "
@@ -605,7 +605,7 @@ def test_entry_without_a_file(repository: Repository) -> None:
     git(repository.root, "add", "--all")
     actual = repository.since()
 
-    assert (said(actual), actual.subjects) == ([("added", "models/a.onnx", "")], [])
+    assert (summarize(actual), actual.subjects) == ([("added", "models/a.onnx", "")], [])
 
 
 def test_links(repository: Repository) -> None:
@@ -641,8 +641,8 @@ def test_submodule(repository: Repository, tmp_path: Path) -> None:
     actual = repository.since()
 
     assert same == DetectedChanges()
-    assert said(actual) == [("changed", "models/sub/s.onnx", "")]
-    assert [value.name for value in only(actual).before.inputs] == ["x"]
+    assert summarize(actual) == [("changed", "models/sub/s.onnx", "")]
+    assert [value.name for value in only_change(actual).before.inputs] == ["x"]
 
 
 def test_worktree(repository: Repository, tmp_path: Path) -> None:
@@ -653,8 +653,8 @@ def test_worktree(repository: Repository, tmp_path: Path) -> None:
     other.config = CONFIG
     other.write("a.onnx", TWO)
 
-    assert said(other.since("main")) == [("changed", "models/a.onnx", "")]
-    assert only(other.since("main")).weights is None
+    assert summarize(other.since("main")) == [("changed", "models/a.onnx", "")]
+    assert only_change(other.since("main")).weights is None
 
 
 def test_selected_models(repository: Repository) -> None:
@@ -662,8 +662,8 @@ def test_selected_models(repository: Repository) -> None:
     repository.write("a.onnx", TWO)
     repository.move("b.onnx", "deep/b.onnx")
 
-    assert said(repository.since(paths=["models/a.onnx"])) == [("changed", "models/a.onnx", "")]
-    assert said(repository.since(paths=["models/deep"])) == [("renamed", "models/deep/b.onnx", "models/b.onnx")]
+    assert summarize(repository.since(paths=["models/a.onnx"])) == [("changed", "models/a.onnx", "")]
+    assert summarize(repository.since(paths=["models/deep"])) == [("renamed", "models/deep/b.onnx", "models/b.onnx")]
 
 
 def test_new_model_that_cannot_be_read(repository: Repository) -> None:

@@ -50,7 +50,7 @@ def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport
     return collect_model_evidence(model, read_facts(path, "m.onnx"), read_checked_model(path), runtimes, kept or {})
 
 
-def said(predicted: ModelPrediction, kind: type) -> list[object]:
+def select_subjects(predicted: ModelPrediction, kind: type) -> list[object]:
     """Return the subjects of one type."""
     return [subject for subject in predicted.subjects if type(subject) is kind]
 
@@ -76,7 +76,7 @@ def test_predictions_are_handed_on(tmp_path: Path) -> None:
 def test_equal_refusals_have_equal_suggestions(tmp_path: Path) -> None:
     """Suggestions and spans are the same for all runtimes, so that their findings can be merged."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
-    first, second = said(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
+    first, second = select_subjects(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
 
     assert isinstance(first, RefusedOperation)
     assert isinstance(second, RefusedOperation)
@@ -89,7 +89,7 @@ def test_equal_gaps_are_merged(tmp_path: Path) -> None:
         "g (double[N, 3, 3] x) => (double[N] a, double[N] b, double[N] c) { [n] a = Det (x) b = Det (x) c = Det (x) }"
     )
     write(tmp_path / "m.onnx", text)
-    (found,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (found,) = select_subjects(gather(tmp_path, planned("1.31.1")), RefusedOperation)
 
     assert isinstance(found, RefusedOperation)
     assert found.nodes.words == "node `n`, and 2 more"
@@ -102,7 +102,7 @@ def test_a_function_that_is_called_twice_counts_once(tmp_path: Path) -> None:
     g (double[N, 3, 3] x, double[N, 3, 3] z) => (double[N] a, double[N] b) { a = my.Volume (x) b = my.Volume (z) }
     <domain: "my", opset_import: ["" : 18]> Volume (s) => (t) { [det] d = Det (s) t = Abs (d) }"""
     write(tmp_path / "m.onnx", parse(text, head))
-    (found,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (found,) = select_subjects(gather(tmp_path, planned("1.31.1")), RefusedOperation)
 
     assert isinstance(found, RefusedOperation)
     assert found.nodes.words == "node `det` in the local function `my.Volume`"
@@ -112,10 +112,10 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     """An extension may register the operator, so nothing is refused and the gap is reported."""
     write(tmp_path / "m.onnx", parse("g (float[N] x) => (float[N] y) { [n] y = acme.Do (x) }", CUSTOM))
     plain, extended = gather(tmp_path, planned("1.31.1")), gather(tmp_path, planned("1.31.1", extended=True))
-    (open_one,) = said(extended, PredictionGap)
+    (open_one,) = select_subjects(extended, PredictionGap)
 
     assert [type(subject) for subject in plain.subjects] == [ModelOnRuntime, RefusedOperation]
-    assert said(extended, RefusedOperation) == []
+    assert select_subjects(extended, RefusedOperation) == []
     assert [prediction.verdict for prediction in extended.predictions.values()] == ["unknown"]
     assert isinstance(open_one, PredictionGap)
     assert open_one.what.endswith("but an extension may register it; the runtime stage checks this: node `n`")
@@ -126,7 +126,7 @@ def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
-    assert said(evidence, RefusedOperation) == []
+    assert select_subjects(evidence, RefusedOperation) == []
     assert [prediction.verdict for prediction in evidence.predictions.values()] == ["unknown"]
 
 
@@ -185,7 +185,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     path.unlink()
     model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, tmp_path, tmp_path)
     model_evidence = collect_model_evidence(model, facts, None, [planned("1.16.3"), planned("1.31.1")])
-    (unread,) = said(model_evidence, PredictionGap)
+    (unread,) = select_subjects(model_evidence, PredictionGap)
 
     assert {name: each.verdict for name, each in model_evidence.predictions.items()} == {
         "onnxruntime 1.16.3": "refused"
@@ -203,7 +203,7 @@ def test_external_data_locations(tmp_path: Path) -> None:
         <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
     (tmp_path / "w.bin").write_bytes(bytes(8))
     write(tmp_path / "models" / "m.onnx", text)
-    actual = said(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
+    actual = select_subjects(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
 
     assert actual == [
         ExternalDataOnRuntime("m.onnx", PLACE, "onnxruntime 1.24.1", "../w.bin", "outside", 1, "", "1.23.2")
@@ -231,11 +231,11 @@ def test_cpu_fallbacks_are_counted(tmp_path: Path) -> None:
     gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
     some = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu",))})
     every = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu", "Det", "Neg"))})
-    (fallback,) = said(some, ProviderFallback)
+    (fallback,) = select_subjects(some, ProviderFallback)
 
     assert isinstance(fallback, ProviderFallback)
     assert (fallback.operators, fallback.nodes.words) == ({"Det": 1, "Neg": 1}, "node `d`, and 1 more")
-    assert said(every, ProviderFallback) == []
+    assert select_subjects(every, ProviderFallback) == []
     assert [prediction.verdict for prediction in every.predictions.values()] == ["loads"]
 
 
@@ -253,8 +253,8 @@ def test_harvested_kernels_are_used(tmp_path: Path) -> None:
 def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
     """An opset that another runtime does not support is not suggested, even if that runtime's kernels are unknown."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Gelu (x) }")
-    (alone,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
-    (limited,) = said(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)
+    (alone,) = select_subjects(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (limited,) = select_subjects(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)
 
     assert isinstance(alone, RefusedOperation)
     assert isinstance(limited, RefusedOperation)

@@ -98,24 +98,24 @@ def tables(said: dict[str, BuildDump]) -> list[Table]:
     return [harvest.build_table(dump, source(release)) for release, dump in said.items()]
 
 
-def as_said(dump: BuildDump) -> tuple[set[object], set[object]]:
+def as_decoded_table(dump: BuildDump) -> tuple[set[object], set[object]]:
     """Return the content of a dump in the form of a decoded table."""
-    return {_schema_said(schema) for schema in dump.schemas}, {_kernel_said(kernel) for kernel in dump.kernels}
+    return {_decode_schema(schema) for schema in dump.schemas}, {_decode_kernel(kernel) for kernel in dump.kernels}
 
 
-def _schema_said(each: DumpedSchema) -> object:
+def _decode_schema(each: DumpedSchema) -> object:
     facts = (each.deprecated, each.experimental, *each.inputs_range, *each.outputs_range)
-    inputs, outputs = (tuple(map(_formal_said, formals)) for formals in (each.inputs, each.outputs))
+    inputs, outputs = (tuple(map(_decode_formal, formals)) for formals in (each.inputs, each.outputs))
     attributes = frozenset((name, *about) for name, about in each.attributes.items())
     return each.domain or "ai.onnx", each.name, each.since, facts, inputs, outputs, _sets(each.constraints), attributes
 
 
-def _formal_said(each: DumpedParameter) -> object:
+def _decode_formal(each: DumpedParameter) -> object:
     mixed = each.option == "Variadic" and not each.homogeneous
     return each.name, each.type, MIXED if mixed else OPTIONS[each.option]
 
 
-def _kernel_said(each: DumpedKernel) -> object:
+def _decode_kernel(each: DumpedKernel) -> object:
     start, end = each.versions
     end = 0 if end == 2**31 - 1 else end
     return each.domain or "ai.onnx", each.name, start, end, each.provider, _sets(each.constraints)
@@ -166,7 +166,7 @@ def test_joined_table_round_trip(said: dict[str, BuildDump]) -> None:
     """Each release is equal after encoding and decoding."""
     table = msgspec.json.decode(msgspec.json.encode(harvest.join_tables(tables(said))), type=Table)
 
-    assert {release: as_said(dump) for release, dump in said.items()} == {
+    assert {release: as_decoded_table(dump) for release, dump in said.items()} == {
         release: as_read(table, release) for release in said
     }
 
@@ -216,8 +216,8 @@ def test_releases_ascend_by_number() -> None:
     assert ["1.9.2", "1.16.9", "1.16.10"] == [source.release for source in joined.sources]
 
 
-@pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])
-def test_invalid_joins_are_rejected(wrong: str) -> None:
+@pytest.mark.parametrize("problem", ["the same release", "another platform", "nothing"])
+def test_invalid_joins_are_rejected(problem: str) -> None:
     """A table has each release once, for one platform."""
     dump = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     other = msgspec.structs.replace(dump, platform="linux aarch64")
@@ -231,7 +231,7 @@ def test_invalid_joins_are_rejected(wrong: str) -> None:
     }
 
     with pytest.raises(ValueError, match="can be joined"):
-        harvest.join_tables(pairs[wrong])
+        harvest.join_tables(pairs[problem])
 
 
 @given(dumps)
@@ -242,7 +242,7 @@ def test_stored_harvest_round_trip(dump: BuildDump) -> None:
 
     assert actual is not None
     assert actual.table is not None
-    assert (LIMITS, as_said(dump)) == (actual.limits, as_read(actual.table, "1.31.1"))
+    assert (LIMITS, as_decoded_table(dump)) == (actual.limits, as_read(actual.table, "1.31.1"))
     assert kept == harvest.encode_harvest(actual)
 
 

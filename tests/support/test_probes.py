@@ -49,7 +49,7 @@ def test_missing_probes_are_not_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "problem",
     [
         {"ir_7": False},
         {"opset_ai.onnx_7": False},
@@ -59,12 +59,12 @@ def test_missing_probes_are_not_measured() -> None:
         {"external_missing": True},
         {f"ir_{version}": False for version in probes.IR_VERSIONS},
     ],
-    ids=lambda wrong: next(iter(wrong)),
+    ids=lambda problem: next(iter(problem)),
 )
-def test_implausible_limits_are_rejected(wrong: dict[str, bool]) -> None:
+def test_implausible_limits_are_rejected(problem: dict[str, bool]) -> None:
     """A gap in a range, and external data that never or always loads, are reported as wrong measurements."""
     with pytest.raises(probes.ProbeError):
-        probes.derive_limits(loads(**wrong))
+        probes.derive_limits(loads(**problem))
 
 
 def test_probes_have_the_versions_in_their_names() -> None:

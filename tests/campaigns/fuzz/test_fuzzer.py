@@ -49,7 +49,7 @@ def recurses(subject: Subject) -> object:
     return recurses(subject)
 
 
-def sound(subject: Subject) -> object:
+def raise_documented_error(subject: Subject) -> object:
     """Raise a documented error."""
     raise UnreadableModel("a test")
 
@@ -60,14 +60,14 @@ def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
     def sometimes(subject: Subject) -> object:
         return wrong(subject) if subject.path.read_bytes() == bytes([TRIGGER]) else None
 
-    readers = {"structure": sound, "wrong": sometimes}
+    readers = {"structure": raise_documented_error, "wrong": sometimes}
     assert "wrong" not in DOCUMENTED
     make = lambda index: Input(0, index, "test", bytes([index]))  # noqa: E731
     return supervise(Run(make, 8, 2, lambda at: Bench(at, readers), hang_s=1.0))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "what"),
+    ("problem", "what"),
     [
         (raises, "KeyError at"),
         (hangs, "hangs"),
@@ -76,9 +76,9 @@ def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
         (recurses, "RecursionError at"),
     ],
 )
-def test_it_finds(wrong: Callable[[Subject], object], what: str, tmp_path: Path) -> None:
+def test_it_finds(problem: Callable[[Subject], object], what: str, tmp_path: Path) -> None:
     """A reader that raises, hangs, exhausts memory, crashes or recurses is reported with its input."""
-    result = looked(wrong, tmp_path)
+    result = looked(problem, tmp_path)
     (found,) = result.found
 
     assert (found.index, found.find.reader) == (TRIGGER, "wrong")

@@ -91,7 +91,7 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected_message"),
     [
         (
             "dims-past-64-bits",
@@ -108,9 +108,9 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
         ("location-longer-than-a-path", "external-data-missing: "),
     ],
 )
-def test_messages_describe_the_problem(report: dict[str, object], name: str, said: str) -> None:
+def test_messages_describe_the_problem(report: dict[str, object], name: str, expected_message: str) -> None:
     """Each message describes the problem instead of quoting an exception."""
-    actual = [each for each in said_of(report, name) if each.startswith(said)]
+    actual = [each for each in said_of(report, name) if each.startswith(expected_message)]
 
     assert actual, said_of(report, name)
 

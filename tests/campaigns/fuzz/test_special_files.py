@@ -105,7 +105,7 @@ AS_DATA = {
 }
 
 
-def said(place: Path) -> dict[str, str]:
+def check_messages(place: Path) -> dict[str, str]:
     """Return the messages of a failing check of all models in the folder, by model."""
     status, output = run(place, "check", "--static", "--output", "json", ".")
     report = json.loads(output)
@@ -123,7 +123,7 @@ def test_as_models(place: Path) -> None:
     write(place / "good.onnx")
     for make in AS_MODELS:
         make(place / f"{make.__name__}.onnx")
-    actual = said(place)
+    actual = check_messages(place)
 
     assert [make.__name__ for make, words in AS_MODELS.items() if words not in actual[f"{make.__name__}.onnx"]] == []
 
@@ -172,7 +172,7 @@ def test_as_data(place: Path) -> None:
     for make in AS_DATA:
         make(place / f"{make.__name__}.bin")
         (place / f"{make.__name__}.onnx").write_bytes(external_model(location=f"{make.__name__}.bin"))
-    actual = said(place)
+    actual = check_messages(place)
 
     assert [make.__name__ for make, words in AS_DATA.items() if words not in actual[f"{make.__name__}.onnx"]] == []
 

@@ -53,7 +53,7 @@ def test_a_reader_that_raises_something_else_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a = " + "[" * 5000, "nested too deeply"),
         ("a = " + "{ a = " * 5000, "nested too deeply"),
@@ -62,16 +62,16 @@ def test_a_reader_that_raises_something_else_is_found() -> None:
         ("[targets]\n[targets]", "cannot declare"),
     ],
 )
-def test_invalid_toml_is_reported_with_its_line(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     """Invalid TOML is reported with its line as an error of the file, not as an internal error."""
     file = tmp_path / "onnxgate.toml"
     file.write_text(text)
 
     with pytest.raises(ConfigError) as refused:
         load_config(file)
-    assert said in refused.value.problems[0]
+    assert message in refused.value.problems[0]
     assert refused.value.problems[0].startswith("line ")
-    with pytest.raises(LockError, match=said):
+    with pytest.raises(LockError, match=message):
         parse_lock(f"version = 1\n{text}", "onnxgate.lock")
 
 

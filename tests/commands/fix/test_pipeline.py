@@ -45,7 +45,7 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
         yield only
 
 
-def wrong(edit: Callable[[onnx.ModelProto], object]) -> Fix:
+def edit_fix(edit: Callable[[onnx.ModelProto], object]) -> Fix:
     """Return a fix for IR versions that also applies `edit`."""
 
     def propose(request: FixRequest) -> Change:
@@ -95,7 +95,7 @@ def test_wrong_repairs(
     (tmp_path / "r").mkdir()
     request = fix_cases.make(TOO_NEW, tmp_path / "r")
     before = dict(fix_cases.files(tmp_path / "r"))
-    repairs = repaired(request, tmp_path / "s", fixes=(wrong(edit),))
+    repairs = repaired(request, tmp_path / "s", fixes=(edit_fix(edit),))
 
     assert (repairs.state, repairs.reason[: len(reason)]) == ("failed", reason)
     assert dict(fix_cases.files(tmp_path / "r")) == before

@@ -70,12 +70,12 @@ class Track:
         model = SelectedModel("m.onnx", absolute, MergedSettings(quantized_from=float_model, budget=budget), PLACE)
         revision = resolve_revision(self.root, against) if against else None
         folders = (self.root.parent / f"folder {index}" for index in itertools.count())
-        races = Benchmarks(self.root / "ml", revision, self._ask, functools.partial(next, folders))
+        races = Benchmarks(self.root / "ml", revision, self._submit, functools.partial(next, folders))
         return races.measure(
             RunnableModel(PlannedModel(model, self.runtimes), read_facts(absolute, "m.onnx"), PLACE), ()
         )
 
-    def _ask(self, runtime: PlannedRuntime, job: Benchmark) -> Future[Observation]:
+    def _submit(self, runtime: PlannedRuntime, job: Benchmark) -> Future[Observation]:
         self.asked.append((runtime.name, job))
         done: Future[Observation] = Future()
         done.set_result(self.observation)
@@ -233,7 +233,9 @@ def test_quartiles() -> None:
     assert compute_time_ratio(timed(*[1.0] * MIN_ROUNDS)).ratio == 1.0
 
 
-def weighed(model: tuple[float, ...], baseline: tuple[float, ...], allowed: float) -> tuple[float, float, float, bool]:
+def memory_ratio_of(
+    model: tuple[float, ...], baseline: tuple[float, ...], allowed: float
+) -> tuple[float, float, float, bool]:
     """Return the memory ratio with its spread, and whether the difference is negligible."""
     memory_ratio = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
     return memory_ratio.low, memory_ratio.ratio, memory_ratio.high, memory_ratio.negligible
@@ -243,10 +245,10 @@ def test_weights() -> None:
     """The spread covers the lowest and highest possible ratio; differences within the noise of a process are
     negligible.
     """
-    assert weighed((90, 99, 108), (30, 33, 36), 1.2) == pytest.approx((2.5, 3.0, 3.6, False))
-    assert weighed((0.0,), (0.0,), 1.2) == (1.0, 1.0, 1.0, True)
-    assert weighed((13.0,), (10.0,), 1.2) == (1.3, 1.3, 1.3, True)
-    assert weighed((17.0,), (10.0,), 1.2) == (1.7, 1.7, 1.7, False)
+    assert memory_ratio_of((90, 99, 108), (30, 33, 36), 1.2) == pytest.approx((2.5, 3.0, 3.6, False))
+    assert memory_ratio_of((0.0,), (0.0,), 1.2) == (1.0, 1.0, 1.0, True)
+    assert memory_ratio_of((13.0,), (10.0,), 1.2) == (1.3, 1.3, 1.3, True)
+    assert memory_ratio_of((17.0,), (10.0,), 1.2) == (1.7, 1.7, 1.7, False)
 
 
 @pytest.mark.parametrize(

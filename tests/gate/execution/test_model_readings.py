@@ -40,11 +40,11 @@ class WatchedRuntimes(Runtimes):
         super().__init__(lambda _, __: True, None, text)
         self._watch, self._refusal = watch, text
 
-    def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+    def submit(self, worker_spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Reject a model, or answer immediately."""
         self._watch(job)
         if not self._refusal or not isinstance(job, Load | Run):
-            return super().submit(seat, job, limits=limits)
+            return super().submit(worker_spec, job, limits=limits)
         future: Future[Observation] = Future()
         future.set_result(Refused(failure=Failure(type="Fail", text=self._refusal)))
         return future

@@ -59,10 +59,10 @@ class Runtimes:
     def show(self, *folders: Path) -> None:
         """Grant access to folders; this host reads no files."""
 
-    def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+    def submit(self, worker_spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Answer immediately."""
         future: Future[Observation] = Future()
-        future.set_result(Completed(result=self._answer(seat.name, job)))
+        future.set_result(Completed(result=self._answer(worker_spec.name, job)))
         return future
 
     def _answer(self, name: str, job: Job) -> RunResult | ExportResult | ProbeResult:

@@ -101,7 +101,7 @@ def test_finding_ignored_by_another_entry_is_not_resolved() -> None:
     assert (weighed.ignored, [len(each) for each in met]) == ("all", [1, 1, 0])
 
 
-def said(**more: object) -> list[tuple[str, str, str]]:
+def entry_findings(**more: object) -> list[tuple[str, str, str]]:
     """Return level, rule and message of the findings about an entry."""
     usual: dict[str, object] = {"expired": False, "used": False, "stage_ran": True, "until": ""}
     use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
@@ -144,4 +144,4 @@ PAST = {"expired": True, "until": "2027-01-01"}
 )
 def test_notes_about_entries(use: dict[str, object], expected: list[tuple[str, str, str]]) -> None:
     """An entry that can no longer hide findings is a note, and only if all stages that could match it ran."""
-    assert expected == said(**use)
+    assert expected == entry_findings(**use)

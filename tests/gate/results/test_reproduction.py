@@ -23,7 +23,7 @@ MODEL = "models/m.onnx"
 NAMES = ("sizes batch=1 time=16", "sizes batch=3 time=16", "sizes batch=1 time=50", "the source's example")
 
 
-def _say(subjects: Iterable[object]) -> list[RuleHit]:
+def _command_of(subjects: Iterable[object]) -> list[RuleHit]:
     return [each for each in resolution.apply_rules(subjects, rules.ALL, {}) if not each.silent]
 
 
@@ -68,7 +68,7 @@ def _ran(*failing: str) -> ModelRuns:
 
 def test_worst_case_is_selected() -> None:
     """The case with the largest difference is selected, because the finding shows its value."""
-    (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
+    (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _command_of, 0, "onnxgate.toml", None)
 
     assert (replay.cases, replay.rules) == ((NAMES[1],), ("source-mismatch",))
     assert replay.command == f'onnxgate check {MODEL} --stage runtime,parity --case "{NAMES[1]}"'
@@ -76,7 +76,7 @@ def test_worst_case_is_selected() -> None:
 
 def test_failing_size_comes_with_a_working_case() -> None:
     """A case that fails due to a size is reproduced with one that runs."""
-    (replay,) = find_replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
+    (replay,) = find_replays([_ran(NAMES[1])], _cases(), _command_of, 7, "gate.toml", None)
 
     assert (replay.cases, replay.rules, replay.seed) == ((NAMES[0], NAMES[1]), ("dynamic-axis-broken",), 7)
     assert replay.command.endswith(" --seed 7 --config gate.toml")
@@ -87,14 +87,14 @@ def test_nothing_to_replay() -> None:
     refused = Attempt(optimization="all", outcome="load-refused", refusal=NO)
     loading = msgspec.structs.replace(_ran(), attempts=(refused,))
 
-    assert find_replays([_compared(), _ran(), loading], _cases(), _say, 0, "onnxgate.toml", None) == ()
+    assert find_replays([_compared(), _ran(), loading], _cases(), _command_of, 0, "onnxgate.toml", None) == ()
 
 
 def test_command_is_read_back_by_a_shell() -> None:
     """Model and axis names are untrusted, so they are quoted for the shell."""
     hostile = '-models/it\'s $(x) "y".onnx'
     subject = msgspec.structs.replace(_compared(NAMES[3]), model=hostile)
-    (replay,) = find_replays([subject], _cases(hostile), _say, 0, "onnxgate.toml", None)
+    (replay,) = find_replays([subject], _cases(hostile), _command_of, 0, "onnxgate.toml", None)
 
     words = ["onnxgate", "check", f"./{hostile}", "--stage", "runtime,parity", "--case", NAMES[3]]
     assert words == shlex.split(replay.command)
@@ -118,7 +118,7 @@ def test_command_selects_the_configs_folder(config: str, directory: str, end: st
 
 def test_hidden_findings_have_no_command() -> None:
     """Ignored findings and those explained by another finding have no reproduction command."""
-    every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
+    every = find_replays([_compared(NAMES[1])], _cases(), _command_of, 0, "onnxgate.toml", None)
     actual = finding(rule="source-mismatch", model=MODEL)
 
     assert select_shown_replays(every, [actual]) == every
@@ -132,6 +132,6 @@ def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:
     subject = _compared(NAMES[1])
     differences = tuple(msgspec.structs.replace(difference, case="a.npz") for difference in subject.differences[1:2])
     subject = msgspec.structs.replace(subject, differences=differences)
-    (replay,) = find_replays([subject], own, _say, 0, "onnxgate.toml", tmp_path / "inputs")
+    (replay,) = find_replays([subject], own, _command_of, 0, "onnxgate.toml", tmp_path / "inputs")
 
     assert (replay.cases, replay.inputs) == (("a.npz",), ())

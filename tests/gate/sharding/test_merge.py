@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given as examples
+from hypothesis import report_files as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -54,7 +54,7 @@ def parts_of(project: Project, chosen: frozenset[Stage], gathered: StageResults,
     return [shard_of(project, chosen, gathered, division, index) for index in indices]
 
 
-def given(reports: Sequence[Report]) -> list[ReportFile]:
+def report_files(reports: Sequence[Report]) -> list[ReportFile]:
     """Return the reports as they are read from files."""
     return [
         decode_report_file(f"{number}.json", report_json.format(each).encode()) for number, each in enumerate(reports)
@@ -71,7 +71,7 @@ def merged(each: Sequence[ReportFile], expected: ExpectedCheck = NOTHING) -> Rep
 def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, random) -> None:  # type: ignore[no-untyped-def]
     """The merged report is byte-identical to the unsharded one, in any order of the shards."""
     whole = report_of(request_of(project, chosen), gathered)
-    parts = given(parts_of(project, chosen, gathered, division))
+    parts = report_files(parts_of(project, chosen, gathered, division))
     random.shuffle(parts)
 
     assert report_json.format(whole) == report_json.format(merged(parts))
@@ -85,7 +85,7 @@ def test_missing_shard_is_undecided(project: Project, gathered, division, data: 
     lost = data.draw(st.sampled_from(parts))
     content = report_json.format(lost).encode()
     cut = decode_report_file("cut.json", content[: data.draw(st.integers(0, len(content) - 2))])
-    rest = given([part for part in parts if part is not lost])
+    rest = report_files([part for part in parts if part is not lost])
     for number, report in enumerate((merged(rest), merged([*rest, cut]))):
         known = any(finding.level == "error" and not finding.ignored for finding in report.findings)
 
@@ -111,7 +111,7 @@ def test_modified_report_is_not_merged(project: Project, gathered, division, nam
     if other == value:
         return
     rest = [part for part in parts if part is not damaged]
-    report = merged(given([*rest, replace(damaged, **{name: other})]))
+    report = merged(report_files([*rest, replace(damaged, **{name: other})]))
 
     assert report.exit in (1, 3)
     assert any("was not merged" in entry.reason for entry in report.undecided)
@@ -120,10 +120,10 @@ def test_modified_report_is_not_merged(project: Project, gathered, division, nam
 @pytest.fixture
 def parts(project: Project) -> list[Report]:
     """Return the reports of two shards that pass."""
-    return parts_of(project, STATIC, sound(), division_of((1, 2, 1, 2, 1), 2))
+    return parts_of(project, STATIC, summarize_passing(), division_of((1, 2, 1, 2, 1), 2))
 
 
-def sound() -> StageResults:
+def summarize_passing() -> StageResults:
     """Return results without problems, except for unused ignores."""
     from tests.harness.sharded_outcomes import _facts
 
@@ -140,18 +140,18 @@ def reasons(report: Report) -> str:
     return "\n".join(entry.reason for entry in report.undecided)
 
 
-def said(report: Report) -> list[tuple[str, str]]:
+def summarize(report: Report) -> list[tuple[str, str]]:
     """Return level and rule of the findings."""
     return [(finding.level, finding.rule) for finding in report.findings]
 
 
 def test_complete_shards(parts: list[Report]) -> None:
     """Only the merge reports unused and expired ignores, because it knows the models of all shards."""
-    whole = merged(given(parts))
+    whole = merged(report_files(parts))
 
-    assert [[], []] == [said(part) for part in parts]
-    assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == said(whole)[:2]
-    assert len(said(whole)) == 4
+    assert [[], []] == [summarize(part) for part in parts]
+    assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == summarize(whole)[:2]
+    assert len(summarize(whole)) == 4
     assert whole.exit == 0
 
 
@@ -164,8 +164,8 @@ def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
         model=path,
         on=OnRuntime("onnxruntime 1.19.2"),
     )
-    gathered = replace_in(sound(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
-    report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
+    gathered = replace_in(summarize_passing(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
+    report = merged(report_files(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
 
     assert [("error", "run-failed", "about all")] == [
         (finding.level, finding.rule, finding.ignored) for finding in report.findings if finding.stage == "runtime"
@@ -188,7 +188,7 @@ def test_every_field_is_merged() -> None:
 def test_every_count_is_merged(project: Project) -> None:
     """An unknown count is an error and is not treated as 0."""
     division = division_of((1, 2, 1, 2, 1), 2)
-    reports = parts_of(project, ALL, sound(), division)
+    reports = parts_of(project, ALL, summarize_passing(), division)
     reports = [replace(report, counts={**report.counts, "new": 1}) for report in reports]
     with pytest.raises(KeyError, match="new"):
         merge_reports(reports, (), "error")
@@ -196,13 +196,13 @@ def test_every_count_is_merged(project: Project) -> None:
 
 def test_the_same_report_twice(parts: list[Report]) -> None:
     """A repeated upload of the same report changes nothing."""
-    assert merged(given(parts)) == merged(given([*parts, parts[0]]))
+    assert merged(report_files(parts)) == merged(report_files([*parts, parts[0]]))
 
 
 def test_different_reports_of_one_shard_are_undecided(parts: list[Report]) -> None:
     """If a shard has two different reports, the result is undecided, and errors of both are kept."""
     worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
-    report = merged(given([*parts, worse]))
+    report = merged(report_files([*parts, worse]))
 
     assert "shard 1 has reports that differ: `0.json` and `2.json`" in reasons(report)
     assert report.remarks == ("another",)
@@ -210,8 +210,8 @@ def test_different_reports_of_one_shard_are_undecided(parts: list[Report]) -> No
 
 def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
     """A report of a different plan is not merged, and this is reported."""
-    other = parts_of(project, STATIC, sound(), division_of((2, 1, 2, 1, 2), 2))
-    report = merged(given([*parts, other[0]]))
+    other = parts_of(project, STATIC, summarize_passing(), division_of((2, 1, 2, 1, 2), 2))
+    report = merged(report_files([*parts, other[0]]))
 
     assert "`2.json` was not merged: it belongs to another check (shard 1/2, `" in reasons(report)
     assert len(report.models) == len(PATHS)
@@ -219,15 +219,15 @@ def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
 
 def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Report]) -> None:
     """Two halves of different checks contain every model but are not a complete check."""
-    other = parts_of(project, ALL, sound(), division_of((1, 2, 1, 2, 1), 2))
-    report = merged(given([parts[0], other[1]]))
+    other = parts_of(project, ALL, summarize_passing(), division_of((1, 2, 1, 2, 1), 2))
+    report = merged(report_files([parts[0], other[1]]))
 
     assert report.exit == 3
     assert "the report of shard 2/2 is missing" in reasons(report)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "it is empty, because its job did not complete"),
         (b"  \n", "it is empty"),
@@ -242,20 +242,20 @@ def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Repor
         (b'{"a":' * 100_000, "it is truncated or not JSON"),
     ],
 )
-def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
+def test_no_report(parts: list[Report], content: bytes, message: str) -> None:
     """The reason why a file was not merged is reported, and its shard is missing."""
-    report = merged([*given(parts[:1]), decode_report_file("x.json", content)])
+    report = merged([*report_files(parts[:1]), decode_report_file("x.json", content)])
 
     assert report.exit == 3
-    assert f"`x.json` was not merged: {said}" in reasons(report)
+    assert f"`x.json` was not merged: {message}" in reasons(report)
     assert "the report of shard 2/2 is missing" in reasons(report)
 
 
 def test_unsharded_report_is_rejected(project: Project, parts: list[Report]) -> None:
     """The report of an unsharded check is not accepted as a shard."""
-    whole = report_of(request_of(project, STATIC), sound())
+    whole = report_of(request_of(project, STATIC), summarize_passing())
 
-    assert "it is the report of an undivided check" in reasons(merged(given([*parts, whole])))
+    assert "it is the report of an undivided check" in reasons(merged(report_files([*parts, whole])))
 
 
 def resealed(report: Report, **shard: object) -> Report:
@@ -279,7 +279,7 @@ def resealed(report: Report, **shard: object) -> Report:
 )
 def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -> None:
     """A report must contain exactly the models that its division assigns to its shard."""
-    report = merged(given([resealed(parts[0], **forged), parts[1]]))
+    report = merged(report_files([resealed(parts[0], **forged), parts[1]]))
 
     assert report.exit == 3
     assert "was not merged" in reasons(report)
@@ -294,7 +294,7 @@ def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -
 )
 def test_unknown_values_are_not_merged(parts: list[Report], forged: dict[str, object]) -> None:
     """Reports with unknown stages or levels are not merged and do not cause an error."""
-    report = merged(given([resealed(part, **forged) for part in parts]))
+    report = merged(report_files([resealed(part, **forged) for part in parts]))
 
     assert (report.verdict, report.exit) == ("undecided", 3)
     assert "it contains an unknown stage or level" in reasons(report)
@@ -311,7 +311,7 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
         return report_json.seal_report(replace(part, findings=actual, drawings=shown))
 
     first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
-    report = merged(given([first, second]))
+    report = merged(report_files([first, second]))
     errors = {(drawing.model, drawing.node) for drawing in second.drawings}
 
     assert (
@@ -326,7 +326,7 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
 def test_contradictory_verdict_is_not_merged(parts: list[Report]) -> None:
     """A report whose verdict contradicts its content is not merged."""
     gap = merged([]).undecided
-    report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
+    report = merged(report_files([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
 
     assert "its verdict is `pass`, although it contains undecided checks" in reasons(report)
 
@@ -340,26 +340,26 @@ def test_no_reports_are_undecided() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("expected", "message"),
     [
         (ExpectedCheck(plan="0123456789ab"), "not to `0123456789ab` (`--key`)"),
         (ExpectedCheck(config="e" * 64), "the config in this folder is not the one that"),
         (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one that"),
     ],
 )
-def test_reports_of_an_earlier_check_are_rejected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
+def test_reports_of_an_earlier_check_are_rejected(parts: list[Report], expected: ExpectedCheck, message: str) -> None:
     """Reports of an earlier check are not accepted for the current state."""
-    report = merged(given(parts), expected)
+    report = merged(report_files(parts), expected)
 
     assert report.undecided
-    assert said in reasons(report)
+    assert message in reasons(report)
 
 
 def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -> None:
     """If reports of two checks are given, those of the plan in `--key` are merged."""
-    other = parts_of(project, STATIC, sound(), division_of((1, 1, 1, 1, 1), 2))
+    other = parts_of(project, STATIC, summarize_passing(), division_of((1, 1, 1, 1, 1), 2))
     assert other[0].shard is not None
-    report = merged(given([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
+    report = merged(report_files([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
 
     assert len(report.models) == len(PATHS)
     assert reasons(report).count("belongs to another check") == 2
@@ -367,7 +367,7 @@ def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -
 
 def test_hostile_strings(parts: list[Report]) -> None:
     """An untrusted name is kept in the report, and escaped by the formats."""
-    report = merged([*given(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
+    report = merged([*report_files(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
 
     assert "\x1b" not in report_json.format(report)
     assert msgspec.json.decode(report_json.format(report), type=Report) == report

@@ -55,9 +55,9 @@ def compare(folder: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> Differe
     return compute_diff(NamedModel("old.onnx", first), NamedModel("new.onnx", second), "0")
 
 
-def told(found: Difference) -> list[tuple[str, ...]]:
+def summarize(actual: Difference) -> list[tuple[str, ...]]:
     """Return the changes of nodes in short form."""
-    return [(it.change, it.operator, it.name, *(detail.text for detail in it.details)) for it in found.nodes]
+    return [(it.change, it.operator, it.name, *(detail.text for detail in it.details)) for it in actual.nodes]
 
 
 def test_equal_bytes(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_every_name(tmp_path: Path) -> None:
         node.output[:] = [renamed.get(name, name) for name in node.output]
     comparison = compare(tmp_path, net(), new)
 
-    assert (comparison.verdict, told(comparison), comparison.weights) == ("same", [], ())
+    assert (comparison.verdict, summarize(comparison), comparison.weights) == ("same", [], ())
     assert comparison.beside == ("node names", "names of intermediate values", "weight names", "graph name")
 
 
@@ -102,7 +102,7 @@ def test_put_in(tmp_path: Path, operator: str, after: str) -> None:
     """An inserted node is the only reported change; its readers are not reported."""
     comparison = compare(tmp_path, net(), put_in(net(), operator, after))
 
-    assert told(comparison) == [("added", operator, "put in")]
+    assert summarize(comparison) == [("added", operator, "put in")]
     assert comparison.nodes[0].inserted
     assert (comparison.weights, comparison.ends) == ((), ())
 
@@ -122,7 +122,7 @@ def test_deleted_node(tmp_path: Path) -> None:
     """A deleted node is the only reported change."""
     comparison = compare(tmp_path, put_in(net(), "Relu", "second"), net())
 
-    assert told(comparison) == [("removed", "Relu", "put in")]
+    assert summarize(comparison) == [("removed", "Relu", "put in")]
     assert comparison.nodes[0].inserted
     assert comparison.nodes[0].reads == ("`MatMul` `second`",)
     assert comparison.nodes[0].feeds == ("`LeakyRelu` `shrink`",)
@@ -136,7 +136,7 @@ def test_at_the_ends(tmp_path: Path) -> None:
         model.graph.initializer.extend(net().graph.initializer)
         comparison = compare(tmp_path, net(), model)
 
-        assert told(comparison) == [("added", "Neg", "new")]
+        assert summarize(comparison) == [("added", "Neg", "new")]
         assert (comparison.nodes[0].inserted, comparison.ends) == (True, ())
 
 
@@ -144,7 +144,7 @@ def test_replaced(tmp_path: Path) -> None:
     """A node of another operator in the same place is reported as a replacement."""
     comparison = compare(tmp_path, net(), net(NET.replace("Sigmoid", "Tanh")))
 
-    assert told(comparison) == [("replaced", "Tanh", "right")]
+    assert summarize(comparison) == [("replaced", "Tanh", "right")]
     assert comparison.nodes[0].was == "Sigmoid"
 
 
@@ -157,7 +157,7 @@ def test_an_attribute(tmp_path: Path) -> None:
         net(NET.replace("<alpha = 0.25>", "<alpha = 0.01>")),
     )
 
-    assert told(comparison) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
+    assert summarize(comparison) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
     assert (spelled.verdict, spelled.beside) == ("same", ("explicit default values",))
 
 
@@ -166,15 +166,15 @@ def test_swapped_operands(tmp_path: Path) -> None:
     swapped = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, b)")))
     harmless = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (x, h)")))
 
-    assert told(swapped) == [("changed", "Sub", "mix", "inputs 0 and 1 are swapped")]
-    assert told(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped (no effect on `Add`)")]
+    assert summarize(swapped) == [("changed", "Sub", "mix", "inputs 0 and 1 are swapped")]
+    assert summarize(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped (no effect on `Add`)")]
 
 
 def test_rewired_input(tmp_path: Path) -> None:
     """An input that comes from another existing node is reported."""
     comparison = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
 
-    assert told(comparison) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
+    assert summarize(comparison) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
 
 
 def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
     text = NET.replace("[last] y = Add (h, x)", "[new] z = Neg (d)  [last] y = Add (h, z)")
     comparison = compare(tmp_path, net(), net(text))
 
-    assert told(comparison) == [("added", "Neg", "new")]
+    assert summarize(comparison) == [("added", "Neg", "new")]
     assert (comparison.nodes[0].inserted, comparison.nodes[0].feeds) == (
         False,
         ("`Add` `last` (input 1, was input `x`)",),
@@ -211,7 +211,7 @@ def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
             model.graph.initializer.append(numpy_helper.from_array(values, name))
     comparison = compare(tmp_path, old, new)
 
-    assert told(comparison) == [("changed", "LayerNormalization", "norm", "inputs 1 and 2 are swapped")]
+    assert summarize(comparison) == [("changed", "LayerNormalization", "norm", "inputs 1 and 2 are swapped")]
     assert comparison.weights == ()
 
 
@@ -223,7 +223,7 @@ def test_weight_that_is_no_longer_shared(tmp_path: Path) -> None:
     own.graph.initializer[0].name, own.graph.initializer[2].name = "w8", "w9"
     comparison = compare(tmp_path, shared, own)
 
-    assert told(comparison) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
+    assert summarize(comparison) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
     assert [(it.change, it.name) for it in comparison.weights] == [("added", "w9")]
 
 
@@ -238,7 +238,7 @@ def test_weight_replaced_by_a_node(tmp_path: Path) -> None:
     new.graph.initializer.append(numpy_helper.from_array(np.float32(0.02), "s"))
     comparison = compare(tmp_path, old, new)
 
-    assert told(comparison) == [("added", "DequantizeLinear", "unpack")]
+    assert summarize(comparison) == [("added", "DequantizeLinear", "unpack")]
     assert comparison.nodes[0].feeds == ("`Conv` `conv` (input 1, was weight `w`)",)
 
 
@@ -251,7 +251,7 @@ def test_one_weight(tmp_path: Path) -> None:
     comparison = compare(tmp_path, net(), new)
     (weight,) = comparison.weights
 
-    assert told(comparison) == []
+    assert summarize(comparison) == []
     assert (weight.change, weight.name, weight.elements, weight.total) == ("changed", "w2", 1, 64)
     assert weight.largest == pytest.approx(0.5, rel=1e-6)
     assert weight.relative == pytest.approx(0.5 / np.linalg.norm(numpy_helper.to_array(net().graph.initializer[1])))
@@ -275,7 +275,7 @@ def test_two_weights_swapped(tmp_path: Path) -> None:
     """Two weights that are swapped are reported as changed weights, not as changed nodes."""
     comparison = compare(tmp_path, net(), net(NET.replace("w1", "w").replace("w3", "w1").replace("(x, w)", "(x, w3)")))
 
-    assert told(comparison) == []
+    assert summarize(comparison) == []
     assert [(it.name, it.text) for it in comparison.weights] == [
         ("w1", "has the former content of `w1`"),
         ("w3", "has the former content of `w3`"),
@@ -289,7 +289,7 @@ def test_weights_that_change_places_in_a_ring(tmp_path: Path) -> None:
         ring = ring.replace(f", {old}", f", {new}") if old != "c)" else ring.replace("(f, c)", "(f, w1)")
     comparison = compare(tmp_path, net(), net(ring.replace("Sub (b, w1)", "Sub (b, c)")))
 
-    assert told(comparison) == []
+    assert summarize(comparison) == []
     assert [it.change for it in comparison.weights] == ["changed"] * 3
 
 
@@ -339,7 +339,7 @@ def test_weights_and_nodes_at_once(tmp_path: Path) -> None:
     new.graph.node[-1].input[0] = "late"
     comparison = compare(tmp_path, net(), new)
 
-    assert told(comparison) == [("added", "Relu", "put in"), ("added", "Relu", "late")]
+    assert summarize(comparison) == [("added", "Relu", "put in"), ("added", "Relu", "late")]
     assert [(it.change, it.name) for it in comparison.weights] == [("changed", name) for name in ("w1", "w2", "w3")]
 
 
@@ -367,7 +367,7 @@ def test_inside_a_local_function(tmp_path: Path) -> None:
         ("replaced", ("local function `my.twice`",), "Neg", "Relu")
     ]
     assert [(it.change, it.name, it.was) for it in name.functions] == [("renamed", "my.double", "my.twice")]
-    assert (name.verdict, told(name)) == ("same", [])
+    assert (name.verdict, summarize(name)) == ("same", [])
 
 
 def test_the_interface(tmp_path: Path) -> None:
@@ -382,12 +382,12 @@ def test_the_interface(tmp_path: Path) -> None:
         ("input", "changed", "x", "axis 0 is 1, was `N`")
     ]
     assert [(it.role, it.change, it.name, it.was) for it in renamed.interface] == [("input", "renamed", "z", "x")]
-    assert told(renamed) == []
+    assert summarize(renamed) == []
     assert [(it.role, it.change, it.name) for it in added.interface] == [
         ("input", "added", "z"),
         ("output", "added", "u"),
     ]
-    assert told(added) == [("added", "Neg", "u")]
+    assert summarize(added) == [("added", "Neg", "u")]
 
 
 def test_an_output_of_another_node(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_an_output_of_another_node(tmp_path: Path) -> None:
     new.graph.node[1].output[0], new.graph.node[2].output[0] = "w", "z"
     comparison = compare(tmp_path, parse(text), new)
 
-    assert told(comparison) == []
+    assert summarize(comparison) == []
     assert [(it.output, it.before, it.after) for it in comparison.ends] == [("z", "`Sigmoid` `z`", "`Neg` `z`")]
 
 
@@ -436,7 +436,7 @@ def test_constants_and_initializers(tmp_path: Path) -> None:
     new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
     comparison = compare(tmp_path, net(), new)
 
-    assert (comparison.verdict, told(comparison)) == ("same", [])
+    assert (comparison.verdict, summarize(comparison)) == ("same", [])
     assert comparison.beside == ("storage of weights",)
     assert [(it.operator, it.before, it.after) for it in comparison.operators] == [("Constant", 0, 1)]
 
@@ -462,7 +462,7 @@ def test_a_weight_less_shared(tmp_path: Path) -> None:
     new.graph.initializer[2].name = "w3"
     comparison = compare(tmp_path, shared, new)
 
-    assert (comparison.verdict, told(comparison)) == ("same", [])
+    assert (comparison.verdict, summarize(comparison)) == ("same", [])
     assert [(it.change, it.name, it.was) for it in comparison.weights] == [("copied", "w3", "w1")]
 
 

@@ -158,8 +158,8 @@ def test_large_files_are_compared_without_being_loaded(tmp_path: Path, monkeypat
     assert (compare(tmp_path, net(), typed), len(compare(tmp_path, net(), net(seed=1)))) == ((), 2)
 
 
-@pytest.mark.parametrize(("steps", "said"), [(4, ()), (5, ("weight `w` differs in 1 of 54 elements, by up to",))])
-def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("steps", "message"), [(4, ()), (5, ("weight `w` differs in 1 of 54 elements, by up to",))])
+def test_rounding_is_equal(tmp_path: Path, steps: int, message: tuple[str, ...]) -> None:
     """Floats up to 4 representable numbers apart are equal."""
     old, new = net(), net()
     values = numpy_helper.to_array(new.graph.initializer[1]).copy()
@@ -167,7 +167,7 @@ def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) ->
         values.flat[7] = np.nextafter(values.flat[7], np.float32(np.inf))
     new.graph.initializer[1].raw_data = values.tobytes()
 
-    assert tuple(text.rpartition(" ")[0] for text in compare(tmp_path, old, new)) == said
+    assert tuple(text.rpartition(" ")[0] for text in compare(tmp_path, old, new)) == message
 
 
 def test_rounding_is_counted(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ BRANCHES = """g (bool c, float[N] x) => (float[N] y)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("h = Neg (x) b = Abs (h)", "k = Neg (x) b = Abs (k)", ()),
         (
@@ -289,9 +289,9 @@ BRANCHES = """g (bool c, float[N] x) => (float[N] y)
         ),
     ],
 )
-def test_subgraphs(tmp_path: Path, before: str, after: str, said: tuple[str, ...]) -> None:
+def test_subgraphs(tmp_path: Path, before: str, after: str, message: tuple[str, ...]) -> None:
     """Branches are compared like graphs, including outer values."""
-    assert compare(tmp_path, BRANCHES, BRANCHES.replace(before, after)) == said
+    assert compare(tmp_path, BRANCHES, BRANCHES.replace(before, after)) == message
 
 
 FUNCTION = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
@@ -301,7 +301,7 @@ act <slope> (v) => (w) { t = LeakyRelu <alpha: float = @slope> (v) w = Neg (t) }
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (
             "(v) => (w) { t = LeakyRelu <alpha: float = @slope> (v)",
@@ -312,9 +312,9 @@ act <slope> (v) => (w) { t = LeakyRelu <alpha: float = @slope> (v) w = Neg (t) }
         ("slope = 0.5", "slope = 0.25", ("node 0 `local.act`: attribute `slope` is 0.25, was 0.5",)),
     ],
 )
-def test_local_functions(tmp_path: Path, before: str, after: str, said: tuple[str, ...]) -> None:
+def test_local_functions(tmp_path: Path, before: str, after: str, message: tuple[str, ...]) -> None:
     """The body of a local function is compared once, under its own name."""
-    assert compare(tmp_path, parse(FUNCTION, ""), parse(FUNCTION.replace(before, after), "")) == said
+    assert compare(tmp_path, parse(FUNCTION, ""), parse(FUNCTION.replace(before, after), "")) == message
 
 
 def test_a_missing_local_function_is_reported_once(tmp_path: Path) -> None:
@@ -380,12 +380,14 @@ def test_nan_bit_patterns_are_equal(tmp_path: Path) -> None:
     assert actual == ((), ("node 0 `Constant`: attribute `value` differs in 1 of 3 elements",))
 
 
-@pytest.mark.parametrize(("new", "said"), [([b"a", b"b"], 0), ([b"a", b"c"], 1), ([b"a", b"bb"], 1), ([b"ab", b""], 1)])
-def test_strings(tmp_path: Path, new: list[bytes], said: int) -> None:
+@pytest.mark.parametrize(
+    ("new", "message"), [([b"a", b"b"], 0), ([b"a", b"c"], 1), ([b"a", b"bb"], 1), ([b"ab", b""], 1)]
+)
+def test_strings(tmp_path: Path, new: list[bytes], message: int) -> None:
     """Strings are compared one by one."""
     old = constant(tensor_attribute(np.array([b"a", b"b"], object)))
 
-    assert len(compare(tmp_path, old, constant(tensor_attribute(np.array(new, object))))) == said
+    assert len(compare(tmp_path, old, constant(tensor_attribute(np.array(new, object))))) == message
 
 
 def test_nan_attribute_is_itself(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_portions_keep_to_the_limit() -> None:
     assert split_by_size(model, ["a", "b", "c", "a"], {"N": 2}, 64) == [["a", "b"], ["c"], ["a"]]
 
 
-def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
+def run_isolated(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
     """Return the outputs of nodes that are run in isolation with these values."""
     model = parser.parse_model(text)
     known = {
@@ -130,21 +130,21 @@ def test_isolated_nodes_get_known_values() -> None:
     """Each isolated node gets the known values, not the results of other nodes."""
     fed = {name: np.array([[number, number]], np.float32) for number, name in enumerate(("x", "a", "b"), 1)}
 
-    assert run_apart(BRANCHED, [1, 2, 3], fed) == {"a": [[3, 5]], "b": [[-2, -2]], "y": [[5, 5]]}
+    assert run_isolated(BRANCHED, [1, 2, 3], fed) == {"a": [[3, 5]], "b": [[-2, -2]], "y": [[5, 5]]}
 
 
 def test_unknown_inputs_are_computed() -> None:
     """If an input is unknown, the nodes that compute it are included."""
     fed = {"x": np.array([[1, 2]], np.float32), "a": np.array([[7, 7]], np.float32)}
 
-    assert run_apart(BRANCHED, [3], fed) == {"y": [[0, 0]]}
+    assert run_isolated(BRANCHED, [3], fed) == {"y": [[0, 0]]}
 
 
 def test_branches_use_the_given_values() -> None:
     """A subgraph uses the given value under its own name."""
     fed = {"a": np.array([0, 0], np.float32), "go": np.array(True), "x": np.array([1, 1], np.float32)}
 
-    assert run_apart(NESTED, [0, 1], fed) == {"a": [-1, -1], "y": [1, 1]}
+    assert run_isolated(NESTED, [0, 1], fed) == {"a": [-1, -1], "y": [1, 1]}
 
 
 def test_weights_that_are_not_at_hand_are_fed(tmp_path: Path) -> None:

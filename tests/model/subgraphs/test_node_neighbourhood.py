@@ -13,24 +13,24 @@ from onnxgate.model.subgraphs.node_context import MAX_BOXES, NamedNode, extract_
 HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 
 
-def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Drawing | None:
+def neighborhood(text: str, name: str, output: str = "", *, functions: str = "") -> Drawing | None:
     """Return the neighborhood of a node in a model in ONNX text format."""
     imported = ', "local" : 1' if functions else ""
     model = onnx.parser.parse_model(HEAD.format(imported) + text + functions)
     return extract_neighbourhood(ModelView(model), NamedNode("m.onnx", name or output, unnamed=not name))
 
 
-def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
+def boxes_and_arrows(actual: Drawing | None) -> tuple[dict[str, str], set[str]]:
     """Return boxes by name, and arrows as text."""
-    assert found is not None
-    names = [box.name for box in found.nodes]
-    arrows = {f"{names[edge.source]} -{edge.value}-> {names[edge.target]}" for edge in found.edges}
-    return {box.name: f"{box.kind} {box.operator}".strip() for box in found.nodes}, arrows
+    assert actual is not None
+    names = [box.name for box in actual.nodes]
+    arrows = {f"{names[edge.source]} -{edge.value}-> {names[edge.target]}" for edge in actual.edges}
+    return {box.name: f"{box.kind} {box.operator}".strip() for box in actual.nodes}, arrows
 
 
 def test_two_steps_each_way() -> None:
     """Weights, inputs and outputs are marked; nodes three steps away are omitted."""
-    actual = drawn(
+    actual = neighborhood(
         """g (float[N] x) => (float[N] y, float[N] side) <float[1] w = {1}, float[1] far = {2}> {
           [n0] a = Add(x, far)
           [n1] b = Relu(a)
@@ -60,13 +60,13 @@ def test_two_steps_each_way() -> None:
             *("n0 -a-> n1", "n1 -b-> n2", "w -w-> n2", "n1 -b-> bad", "n2 -c-> bad"),
             *("bad -d-> n3", "bad -d-> n4", "n3 -side-> side", "n4 -e-> n5"),
         },
-    ) == said(actual)
+    ) == boxes_and_arrows(actual)
 
 
 def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
     """A Constant node is drawn as a weight, named after its value if it has no name."""
-    boxes, arrows = said(
-        drawn("g (float[N] x) => (float[N] y) { k = Constant<value_float = 1.0>() [bad] y = Add(x, k) }", "bad")
+    boxes, arrows = boxes_and_arrows(
+        neighborhood("g (float[N] x) => (float[N] y) { k = Constant<value_float = 1.0>() [bad] y = Add(x, k) }", "bad")
     )
 
     assert {"bad": "failing Add", "x": "input", "k": "weight Constant", "y": "output"} == boxes
@@ -75,7 +75,7 @@ def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
 
 def test_unnamed_node_is_found_by_its_output() -> None:
     """An unnamed node is found by its output, and its box has the output's name."""
-    boxes, _ = said(drawn("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
+    boxes, _ = boxes_and_arrows(neighborhood("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
 
     assert "failing Relu" == boxes["a"]
     assert {"a", "x", "y"} == set(boxes)
@@ -85,11 +85,11 @@ def test_missing_and_ambiguous_nodes() -> None:
     """Nothing is drawn if the node is ambiguous; a named node is not found by its output."""
     text = "g (float[N] x) => (float[N] y) { [one] a = Relu(x) [two] b = Neg(a) [two] y = Abs(b) }"
 
-    assert drawn(text, "three") is None
-    assert drawn(text, "two") is None
-    assert drawn(text, "", "a") is None
-    assert drawn(text, "", "") is None
-    assert drawn(text, "one") is not None
+    assert neighborhood(text, "three") is None
+    assert neighborhood(text, "two") is None
+    assert neighborhood(text, "", "a") is None
+    assert neighborhood(text, "", "") is None
+    assert neighborhood(text, "one") is not None
 
 
 def test_inside_a_subgraph() -> None:
@@ -101,7 +101,7 @@ def test_inside_a_subgraph() -> None:
         else_branch = e () => (float[N] w) { [other] w = Identity(x) }>
     }"""
 
-    boxes, arrows = said(drawn(text, "bad"))
+    boxes, arrows = boxes_and_arrows(neighborhood(text, "bad"))
 
     assert {"bad": "failing Neg", "outer": "node Relu", "last": "node Add", "x": "input", "u": "output"} == boxes
     assert {"x -x-> outer", "outer -a-> bad", "bad -v-> last", "x -x-> last", "last -u-> u"} == arrows
@@ -116,7 +116,7 @@ def test_value_used_in_a_subgraph_is_an_input_of_its_node() -> None:
         else_branch = e () => (float[N] w) { w = Identity(x) }>
     }"""
 
-    boxes, arrows = said(drawn(text, "bad"))
+    boxes, arrows = boxes_and_arrows(neighborhood(text, "bad"))
 
     assert {"bad": "failing Relu", "x": "input", "if": "node If", "y": "output"} == boxes
     assert {"x -x-> bad", "bad -a-> if", "x -x-> if", "if -y-> y"} == arrows
@@ -124,13 +124,13 @@ def test_value_used_in_a_subgraph_is_an_input_of_its_node() -> None:
 
 def test_inside_a_local_function() -> None:
     """The function's own inputs and outputs are drawn as ends."""
-    actual = drawn(
+    actual = neighborhood(
         "g (float[N] x) => (float[N] y) { y = local.f(x) }",
         "bad",
         functions=' <domain: "local", opset_import: ["" : 18]> f (p) => (q) { a = Relu(p) [bad] q = Neg(a) }',
     )
 
-    boxes, _ = said(actual)
+    boxes, _ = boxes_and_arrows(actual)
 
     assert {"bad": "failing Neg", "a": "node Relu", "p": "input", "q": "output"} == boxes
 
@@ -140,7 +140,7 @@ def test_many_neighbours_are_counted() -> None:
     before = "".join(f"[in{n}] a{n} = Relu(x) " for n in range(40))
     after = "".join(f"[out{n}] b{n} = Neg(c) " for n in range(9))
     joined = ", ".join(f"a{n}" for n in range(40))
-    actual = drawn(
+    actual = neighborhood(
         f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad"
     )
     assert actual is not None
@@ -157,7 +157,7 @@ def test_value_without_producer_is_omitted() -> None:
     """A value that no node computes is omitted."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
-    boxes, arrows = said(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
+    boxes, arrows = boxes_and_arrows(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
 
     assert {"bad": "failing Add", "x": "input"} == boxes
     assert {"x -x-> bad"} == arrows

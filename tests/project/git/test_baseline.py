@@ -219,18 +219,18 @@ def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         *("", "[]", "{", '"x"', "[" * 100_000, '{"before": 7}', '{"before": "--help"}', '{"before": "HEAD"}'),
         *('{"merge_group": "x"}', '{"merge_group": {"base_sha": "HEAD^1"}}', '{"repository": {"default_branch": []}}'),
         '{"before": "main", "repository": {"default_branch": "x\\u0000y"}}',
     ],
 )
-def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str) -> None:
+def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, message: str) -> None:
     """A malformed event never causes an error, selects no baseline, and is never passed to git."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
 
-    assert chosen(root, {**GITHUB, **event(tmp_path, said), "GITHUB_REF": "refs/heads/topic"}) == (
+    assert chosen(root, {**GITHUB, **event(tmp_path, message), "GITHUB_REF": "refs/heads/topic"}) == (
         "",
         "no baseline: the previous commit is unknown; set `--against REF`",
     )

@@ -167,7 +167,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right", "expected"),
+    ("problem", "right", "expected"),
     [
         (
             NPM[0].integrity,
@@ -182,18 +182,18 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_damaged_lock_is_reported(wrong: str, right: str, expected: str) -> None:
+def test_damaged_lock_is_reported(problem: str, right: str, expected: str) -> None:
     """A lock with values that onnxgate never writes is reported as damaged."""
     text = render_lock(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
-    assert wrong in text
+    assert problem in text
 
     with pytest.raises(LockError, match=expected):
-        parse_lock(text.replace(wrong, right), "onnxgate.lock")
+        parse_lock(text.replace(problem, right), "onnxgate.lock")
 
 
 @pytest.mark.parametrize(
-    "said", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
+    "message", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
 )
-def test_cause_is_extracted_from_npm_output(said: str) -> None:
+def test_cause_is_extracted_from_npm_output(message: str) -> None:
     """The cause is extracted from the error output of old and new npm releases."""
-    assert summarize_npm_error(said) == "404 Not Found - GET x"
+    assert summarize_npm_error(message) == "404 Not Found - GET x"

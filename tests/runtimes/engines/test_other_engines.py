@@ -71,7 +71,7 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
     """Yield a function that runs a model in ONNX text format on an engine, with one case."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
 
-        def once(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
+        def cached(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
             model, output = tmp_path / "model.onnx", tmp_path / "out"
             onnx.save(onnx.parser.parse_model(text), model)
             output.mkdir()
@@ -82,7 +82,7 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
             job = Run(model=str(model), cases=(case,), output=str(output), providers=())
             return host.submit(WorkerSpec.of_runtime(*locked(engine)), job).result(300)
 
-        yield once
+        yield cached
 
 
 def values(observation: Observation) -> dict[str, np.ndarray | None]:

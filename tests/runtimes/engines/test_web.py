@@ -76,7 +76,7 @@ def web(cache: Path) -> Iterator[WorkerPool]:
         yield host
 
 
-def ask(host: WorkerPool, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
+def run_job(host: WorkerPool, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
     """Return the observation of a job."""
     return host.submit(WorkerSpec.of_runtime(RUNTIME, NPM), job, limits=limits).result(300)
 
@@ -97,7 +97,7 @@ def run(host: WorkerPool, folder: Path, path: str, *cases: dict[str, object]) ->
         made.append(InputCase(name=f"case {index}", origin="generated", inputs=files))
     (folder / "out").mkdir()
     job = Run(model=path, cases=tuple(made), output=str(folder / "out"), optimization="disabled", providers=())
-    return ask(host, job)
+    return run_job(host, job)
 
 
 def result(observation: Observation) -> RunResult:
@@ -107,14 +107,14 @@ def result(observation: Observation) -> RunResult:
     return observation.result
 
 
-def arrays(found: RunResult, case: int = 0) -> list[object]:
+def arrays(actual: RunResult, case: int = 0) -> list[object]:
     """Return the output arrays of a case."""
-    return [None if path is None else np.load(path) for path in found.cases[case].outputs]
+    return [None if path is None else np.load(path) for path in actual.cases[case].outputs]
 
 
 def test_environment_contains_only_locked_packages(web: WorkerPool) -> None:
     """The environment contains only locked packages, not other dependencies from the packages' manifests."""
-    response = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
+    response = run_job(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
 
     assert isinstance(response, Completed)
     actual = msgspec.to_builtins(response.result)["packages"]
@@ -185,7 +185,7 @@ def test_a_refusal_has_the_runtime_s_words(
 ) -> None:
     """The messages have the same form as those of the Python package, so the same patterns match them."""
     path = model(tmp_path, f"g (float[N] x) => (float[N] y) {{ y = {text} (x) }}", head)
-    response = ask(web, Load(model=path, providers=()))
+    response = run_job(web, Load(model=path, providers=()))
 
     assert isinstance(response, Refused)
     assert expected in response.failure.text
@@ -197,8 +197,8 @@ def test_a_refusal_has_the_runtime_s_words(
 def test_garbage_is_refused(web: WorkerPool, tmp_path: Path, content: bytes, expected: str) -> None:
     """Invalid files are refused, and the worker runs the next job."""
     (tmp_path / "bad.onnx").write_bytes(content)
-    bad = ask(web, Load(model=str(tmp_path / "bad.onnx"), providers=()))
-    good = ask(web, Load(model=model(tmp_path, "g (float[N] x) => (float[N] y) { y = Neg (x) }"), providers=()))
+    bad = run_job(web, Load(model=str(tmp_path / "bad.onnx"), providers=()))
+    good = run_job(web, Load(model=model(tmp_path, "g (float[N] x) => (float[N] y) { y = Neg (x) }"), providers=()))
 
     assert isinstance(bad, Refused)
     assert expected in bad.failure.text
@@ -215,7 +215,7 @@ def test_external_data_is_read(web: WorkerPool, tmp_path: Path) -> None:
 
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [11, 21]
-    assert isinstance(ask(web, Load(model=str(tmp_path / "m.onnx"), providers=())), Refused)
+    assert isinstance(run_job(web, Load(model=str(tmp_path / "m.onnx"), providers=())), Refused)
 
 
 def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     case = InputCase(name="endless", origin="generated", inputs={"x": str(tmp_path / "x.npy")})
     job = Run(model=model(tmp_path, ENDLESS), cases=(case,), output=str(tmp_path / "out"), providers=())
-    found, after = ask(web, job, limits), ask(web, Probe())
+    found, after = run_job(web, job, limits), run_job(web, Probe())
 
     assert isinstance(found, Refused)
     assert found.failure.memory
@@ -309,7 +309,7 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
         (tmp_path / "node").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
     with WorkerPool(Environments(tmp_path / "cache", offline=True), 1) as host:
-        response = ask(host, Probe())
+        response = run_job(host, Probe())
 
     assert isinstance(response, Unavailable)
     assert response.reason.startswith(expected)
@@ -323,4 +323,4 @@ def test_node_options_are_ignored(cache: Path, tmp_path: Path, monkeypatch: pyte
     environments.node.node()
     monkeypatch.setenv("NODE_OPTIONS", f"--require {tmp_path / 'nothing.js'}")
     with WorkerPool(environments, 1) as host:
-        assert isinstance(ask(host, Probe()), Completed)
+        assert isinstance(run_job(host, Probe()), Completed)

@@ -26,7 +26,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "actual"),
     [
         ("import torch.nn as nn", ["torch"]),
         ("from sklearn.pipeline import make_pipeline", ["scikit-learn"]),
@@ -37,13 +37,13 @@ def write(folder: Path, **files: str) -> None:
         ("import torch\ntry:\n    import tensorflow\nexcept ImportError:\n    pass", ["torch"]),
     ],
 )
-def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> None:
+def test_imports_of_a_source(tmp_path: Path, text: str, actual: list[str]) -> None:
     """An import counts anywhere in the file, unless the source handles its ImportError."""
     write(tmp_path, m=text)
 
     assert [
         required_framework[0] for required_framework in required_frameworks(config("m.py:build"), tmp_path)
-    ] == found
+    ] == actual
 
 
 @pytest.mark.parametrize(

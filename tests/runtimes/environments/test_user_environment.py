@@ -82,7 +82,7 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
 
 @pytest.mark.index
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [
         (target("onnxruntime<1.31"), "`.venv` has onnxruntime 1.31.1, but the target requires `onnxruntime<1.31`"),
         (
@@ -94,10 +94,10 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
         (target(python="."), "`.` contains no Python interpreter"),
     ],
 )
-def test_unmet_requirement_is_reported(own: Path, asked: Target, expected: str) -> None:
+def test_unmet_requirement_is_reported(own: Path, requested: Target, expected: str) -> None:
     """The message reports what the environment contains if it does not meet the target's requirements."""
     with pytest.raises(UnavailableError) as caught:
-        find_user_build(own, asked)
+        find_user_build(own, requested)
 
     assert expected == caught.value.message
 

@@ -243,11 +243,11 @@ def test_transformer_with_mask_and_integers(project: Asker) -> None:
     assert "source on case time=3" in phases
 
 
-@pytest.mark.parametrize(("asked", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
-def test_requested_and_written_opset(project: Asker, asked: int, written: int) -> None:
+@pytest.mark.parametrize(("requested", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
+def test_requested_and_written_opset(project: Asker, requested: int, written: int) -> None:
     """PyTorch silently keeps opset 18 if it cannot convert to an older one, so the version is read from the file."""
     project.write("classifier.py", CNN)
-    result = project.ask("classifier.py:build", opset=asked)
+    result = project.ask("classifier.py:build", opset=requested)
 
     assert result["failure"] is None
     assert written == onnx.load(result["model"]).opset_import[0].version

@@ -130,10 +130,10 @@ def run(folder: Path, call: eager.ArrayCall, *cases: dict[str, Any], wide: Any =
     return json.loads(msgspec.json.encode(msgspec.convert(result, ExportResult)))
 
 
-def outputs(found: dict[str, Any]) -> list[Any]:
+def outputs(actual: dict[str, Any]) -> list[Any]:
     """Return the output arrays of one case."""
-    assert found["failure"] is None
-    return [np.load(path) for path in found["outputs"]]
+    assert actual["failure"] is None
+    return [np.load(path) for path in actual["outputs"]]
 
 
 FLOAT = np.dtype("float32")

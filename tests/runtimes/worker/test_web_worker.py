@@ -214,8 +214,8 @@ def start(node: str, package: Path) -> Iterator[Start]:
         return talks[-1]
 
     yield started
-    for talk in talks:
-        talk.end()
+    for session in talks:
+        session.end()
 
 
 def load(folder: Path, text: str) -> Load:
@@ -232,14 +232,14 @@ def run(folder: Path, text: str, cases: int = 2) -> Run:
     return Run(model=load(folder, text).model, cases=named, output=str(output), providers=())
 
 
-def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
+def run_job(session: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
     """Return the observation of a job."""
-    return talk.run(job, time_s, memory_mib)
+    return session.run(job, time_s, memory_mib)
 
 
 def test_probe_reports_versions(start: Start) -> None:
     """A probe reports the engine's version, Node's version and those of requested packages that are installed."""
-    response = ask(start(), Probe(packages=("onnxruntime-web", "nothing")))
+    response = run_job(start(), Probe(packages=("onnxruntime-web", "nothing")))
 
     assert isinstance(response, Completed)
     assert isinstance(response.result, ProbeResult)
@@ -249,50 +249,52 @@ def test_probe_reports_versions(start: Start) -> None:
 
 def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
     """One worker completes several jobs."""
-    talk = start()
-    actual = [ask(talk, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
+    session = start()
+    actual = [run_job(session, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
 
     assert all(isinstance(each, Completed) for each in actual), actual
-    assert not talk.ended
+    assert not session.ended
 
 
 @pytest.mark.parametrize("phase", ["load", "run"])
 def test_printed_text_is_not_a_response(start: Start, tmp_path: Path, phase: str) -> None:
     """Printed text is not taken for a response."""
-    assert isinstance(ask(start(), run(tmp_path, f"{phase} print")), Completed)
+    assert isinstance(run_job(start(), run(tmp_path, f"{phase} print")), Completed)
 
 
 @pytest.mark.parametrize(
-    ("deed", "said"),
+    ("deed", "message"),
     [
         ("trap", "RuntimeError: memory access out of bounds"),
         ("overflow", "RangeError: Maximum call stack size exceeded"),
     ],
 )
 @pytest.mark.parametrize(("phase", "during"), [("load", "load"), ("run", "case case 0")])
-def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str, deed: str, said: str) -> None:
+def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str, deed: str, message: str) -> None:
     """A WebAssembly trap ends the worker, so that no other job runs in a damaged instance."""
-    talk = start()
+    session = start()
 
-    assert Crashed(signal="exit status 1", during=during, log=said) == ask(talk, run(tmp_path, f"{phase} {deed}"))
-    assert talk.ended
+    assert Crashed(signal="exit status 1", during=during, log=message) == run_job(
+        session, run(tmp_path, f"{phase} {deed}")
+    )
+    assert session.ended
 
 
 def test_unhandled_rejection_is_a_crash(start: Start, tmp_path: Path) -> None:
     """An unhandled rejection ends the Node process before or after the response."""
-    talk = start()
-    ask(talk, load(tmp_path, "load reject"))
-    response = ask(talk, load(tmp_path, "good"))
+    session = start()
+    run_job(session, load(tmp_path, "load reject"))
+    response = run_job(session, load(tmp_path, "good"))
 
     assert isinstance(response, Unavailable | Crashed)
 
 
 def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
     """The text of a C++ exception is unknown, and its WebAssembly instance is not used again."""
-    talk = start()
-    refused = ask(talk, load(tmp_path, "load throw"))
-    ran = ask(talk, run(tmp_path, "run throw"))
-    after = ask(talk, run(tmp_path, "good", cases=1))
+    session = start()
+    refused = run_job(session, load(tmp_path, "load throw"))
+    ran = run_job(session, run(tmp_path, "run throw"))
+    after = run_job(session, run(tmp_path, "good", cases=1))
 
     text = "C++ exception without a message (onnxruntime-web reports messages since 1.24; this is 0.0.1)"
     assert isinstance(refused, Refused)
@@ -307,7 +309,7 @@ def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
 
 def test_time_is_limited(start: Start, tmp_path: Path) -> None:
     """The time limit also applies while the engine blocks the event loop."""
-    response = ask(start(), load(tmp_path, "load hang"), time_s=0.5)
+    response = run_job(start(), load(tmp_path, "load hang"), time_s=0.5)
 
     assert isinstance(response, TimedOut)
     assert response.during == "load"
@@ -315,7 +317,7 @@ def test_time_is_limited(start: Start, tmp_path: Path) -> None:
 
 def test_memory_is_limited(start: Start, tmp_path: Path) -> None:
     """A job that exceeds its memory limit ends; the next job has its own limit."""
-    response = ask(start(), load(tmp_path, "load grow"), memory_mib=400)
+    response = run_job(start(), load(tmp_path, "load grow"), memory_mib=400)
 
     assert isinstance(response, Refused)
     assert (True, "the job's memory limit was exceeded") == (response.failure.memory, response.failure.text)
@@ -326,7 +328,7 @@ def test_unsupported_requests(start: Start, tmp_path: Path) -> None:
     job = load(tmp_path, "good")
     foreign = Load(model=job.model, providers=("CUDAExecutionProvider",))
     extended = Load(model=job.model, providers=(), extensions=("onnxruntime-extensions",))
-    actual = [ask(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
+    actual = [run_job(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
 
     assert [
         "`onnxruntime_web` does not support the job `harvest`",
@@ -337,12 +339,12 @@ def test_unsupported_requests(start: Start, tmp_path: Path) -> None:
 
 def test_an_engine_that_is_not_there(start: Start, tmp_path: Path) -> None:
     """A missing engine makes the worker unable to start."""
-    talk = start(tmp_path / "onnxruntime-web")
-    response = ask(talk, Probe())
+    session = start(tmp_path / "onnxruntime-web")
+    response = run_job(session, Probe())
 
     assert isinstance(response, Unavailable)
     assert response.reason.startswith("Error: Cannot find module 'onnxruntime-web'")
-    assert talk.cannot_start
+    assert session.cannot_start
 
 
 HOSTS = """

@@ -84,7 +84,7 @@ def write(path: Path, op: str = "Relu", opset: int = 18) -> Path:
     return path
 
 
-def write_with_data_beside(path: Path) -> Path:
+def write_with_external_data(path: Path) -> Path:
     """Write a model whose weights are stored in `w.bin`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = '<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Add(x, w) }'
@@ -111,7 +111,7 @@ def exported(planned: ExportPlan, **model: Any) -> Observation:
     return Completed(result=ExportResult(model=str(path)))
 
 
-def ended(status: int, log: str = "") -> Observation:
+def command_result(status: int, log: str = "") -> Observation:
     """Return the observation of a command that ended."""
     return Completed(result=CommandResult(status=status, log=log))
 
@@ -301,7 +301,7 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     write(planned.written, opset=20)
-    evidence = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, command_result(0))
 
     assert evidence.subject is not None
     assert evidence.subject.opsets.requested == {}
@@ -311,7 +311,7 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
 def test_command_that_writes_nothing(new_project: NewProject) -> None:
     """Exit status 0 without an output file is a failure."""
     project = new_project(COMMAND)
-    evidence = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
+    evidence = stage.collect_evidence(project, planned_for(project), command_result(0, "done"))
 
     assert evidence.subject is not None
     assert evidence.subject.failure == Failure(
@@ -332,7 +332,7 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
 def test_command_that_fails(new_project: NewProject, status: int, log: str, kind: str, text: str) -> None:
     """A command's failure consists of its exit status and its error message."""
     project = new_project(COMMAND)
-    evidence = stage.collect_evidence(project, planned_for(project), ended(status, log))
+    evidence = stage.collect_evidence(project, planned_for(project), command_result(status, log))
 
     assert evidence.subject is not None
     assert evidence.subject.failure == Failure(type=kind, text=text)
@@ -343,7 +343,7 @@ def test_command_failure_contains_no_local_path(new_project: NewProject) -> None
     project = new_project(COMMAND)
     planned = planned_for(project)
     log = f"{PYTHON}: cannot write '{planned.written}' from '{project.folder}/export/m.py'"
-    evidence = stage.collect_evidence(project, planned, ended(1, log))
+    evidence = stage.collect_evidence(project, planned, command_result(1, log))
 
     assert evidence.subject is not None
     assert evidence.subject.failure is not None
@@ -354,7 +354,7 @@ def test_command_that_raises(new_project: NewProject) -> None:
     """The finding is placed at the project's line in the traceback."""
     project = new_project(COMMAND)
     log = f'Traceback:\n  File "{project.folder}/export/m.py", line 5, in build\nValueError: bad\n'
-    evidence = stage.collect_evidence(project, planned_for(project), ended(1, log))
+    evidence = stage.collect_evidence(project, planned_for(project), command_result(1, log))
 
     assert evidence.subject is not None
     assert evidence.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
@@ -430,7 +430,7 @@ def test_file_that_is_no_model(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     planned.written.write_bytes(b"\xff" * 100)
-    evidence = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, command_result(0))
 
     assert evidence.subject is not None
     assert evidence.subject.failure is not None
@@ -442,9 +442,9 @@ def test_data_left_behind(new_project: NewProject) -> None:
     project = new_project(COMMAND)
     planned = planned_for(project)
     assert planned.written is not None
-    write_with_data_beside(planned.written)
+    write_with_external_data(planned.written)
     (planned.written.parent / "w.bin").unlink()
-    evidence = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, command_result(0))
 
     assert evidence.subject is not None
     assert evidence.subject.failure is not None
@@ -492,8 +492,8 @@ def test_external_data_is_a_pointer(new_project: NewProject) -> None:
     project = new_project(SOURCE)
     planned = planned_for(project)
     assert planned.source is not None
-    fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
-    data = write_with_data_beside(planned.model.absolute).parent / "w.bin"
+    fresh = write_with_external_data(Path(planned.source.output) / "model.onnx")
+    data = write_with_external_data(planned.model.absolute).parent / "w.bin"
     data.write_text(pointer_to(data))
     evidence = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
 
@@ -508,8 +508,8 @@ def test_pointer_to_the_same_bytes_with_external_data(new_project: NewProject, i
     project = new_project(SOURCE)
     planned = planned_for(project)
     assert planned.source is not None
-    fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
-    committed = write_with_data_beside(planned.model.absolute)
+    fresh = write_with_external_data(Path(planned.source.output) / "model.onnx")
+    committed = write_with_external_data(planned.model.absolute)
     data = committed.parent / "w.bin"
     committed.write_text(pointer_to(committed))
     content = data.read_bytes()

@@ -57,7 +57,7 @@ def model(tmp_path: Path) -> ExecutedModel:
     return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), VIEW, tmp_path, tmp_path)
 
 
-def said(text: str) -> IsolatedLoad:
+def refused_node(text: str) -> IsolatedLoad:
     """Return the result of a node that is refused in isolation."""
     return IsolatedLoad("refused", Failure(type="Fail", text=text))
 
@@ -95,7 +95,9 @@ def names(kinds: Sequence[NodeKind]) -> list[str]:
 
 def test_refused_node_confirms_its_prediction(model: ExecutedModel) -> None:
     """Both the node that the model fails at and nodes after it are confirmed."""
-    findings = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
+    findings = judged(
+        model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": refused_node(NO_DET), "Conv": refused_node(NO_CONV)}
+    )
 
     assert {
         "Det": ("refused", ("all",), "missing-kernel"),
@@ -105,7 +107,7 @@ def test_refused_node_confirms_its_prediction(model: ExecutedModel) -> None:
 
 def test_loading_node_contradicts_if_the_refusal_has_another_cause(model: ExecutedModel) -> None:
     """A node that loads contradicts its prediction if the refusal names another cause."""
-    seen = {"Det": said(NO_DET), "Conv": LOADS}
+    seen = {"Det": refused_node(NO_DET), "Conv": LOADS}
 
     assert "loads" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
     assert "loads" == judged(model, refusing(TYPES, misses=("Conv",), node="n"), {"Conv": LOADS})["Conv"][0]
@@ -121,7 +123,7 @@ def test_loading_node_is_inconclusive_without_another_cause(model: ExecutedModel
 
 def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
     """An explanation of one level's refusal does not explain the other level's."""
-    seen = {"Det": said(NO_DET), "Conv": LOADS}
+    seen = {"Det": refused_node(NO_DET), "Conv": LOADS}
     findings = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
 
     assert ("refused", ("all",), "missing-kernel") == findings["Det"]
@@ -166,7 +168,7 @@ def test_only_the_inner_node_is_refused(tmp_path: Path) -> None:
     kinds = collect_node_kinds(ModelView(nested))
     place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(nested), tmp_path, tmp_path)
     actual = isolated_nodes.evaluate_isolated_nodes(
-        refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place
+        refusing(NO_DET, in_full=False), kinds, {kind: refused_node(NO_DET) for kind in kinds}, place
     )
 
     assert ["Det", "If"] == [kind.operation.name for kind in kinds]
@@ -177,13 +179,15 @@ def test_unloaded_node_is_unknown(model: ExecutedModel) -> None:
     """The outcome is unknown if the node crashed or was not loaded."""
     unknown = refusing(NO_DET, misses=("Det", "Conv"))
 
-    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET), "Conv": IsolatedLoad("unknown")})["Conv"][0]
-    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET)})["Conv"][0]
+    assert (
+        "unknown" == judged(model, unknown, {"Det": refused_node(NO_DET), "Conv": IsolatedLoad("unknown")})["Conv"][0]
+    )
+    assert "unknown" == judged(model, unknown, {"Det": refused_node(NO_DET)})["Conv"][0]
 
 
 def test_missing_context_is_not_a_refusal(model: ExecutedModel) -> None:
     """Errors about missing shapes or constants count only if predicted, or if the model has the same error."""
-    seen = {"Conv": said(SHAPES), "Det": said(NO_DET)}
+    seen = {"Conv": refused_node(SHAPES), "Det": refused_node(NO_DET)}
     attribute = refusing(NO_DET, misses=("Conv",), rule="attribute-unsupported")
 
     assert "unknown" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
@@ -193,7 +197,7 @@ def test_missing_context_is_not_a_refusal(model: ExecutedModel) -> None:
 
 def test_unpredicted_refusals_are_reported(model: ExecutedModel) -> None:
     """Refused nodes without a prediction are reported, except those that only lack shapes or constants in isolation."""
-    seen = {"Det": said(NO_DET), "Conv": said(SHAPES), "Neg": LOADS}
+    seen = {"Det": refused_node(NO_DET), "Conv": refused_node(SHAPES), "Neg": LOADS}
 
     assert {"Det": ("refused", ("all",), "")} == judged(model, refusing(NO_DET, in_full=False), seen)
 
@@ -201,7 +205,7 @@ def test_unpredicted_refusals_are_reported(model: ExecutedModel) -> None:
 def test_other_nodes_are_loaded_without_explanation() -> None:
     """Other nodes are loaded in isolation only if neither a prediction nor the message explains the refusal."""
     kinds = collect_node_kinds(VIEW)
-    det = {kinds[0]: said(NO_DET)}
+    det = {kinds[0]: refused_node(NO_DET)}
 
     assert ["Det", "Conv", "Neg"] == names(isolated_nodes.select_remaining_kinds(refusing(NO_NEG), kinds, {}))
     assert ["Conv", "Neg"] == names(
@@ -241,7 +245,7 @@ def test_an_outcome_is_that_of_all_levels() -> None:
     crashed = Crashed(signal="SIGSEGV", during="load", log="")
 
     assert LOADS == isolated_nodes.combine_levels([fine, fine])
-    assert said(NO_DET) == isolated_nodes.combine_levels([fine, observed(NO_DET)])
+    assert refused_node(NO_DET) == isolated_nodes.combine_levels([fine, observed(NO_DET)])
     assert "unknown" == isolated_nodes.combine_levels([fine, crashed]).outcome
     assert "unknown" == isolated_nodes.combine_levels([observed(OPSET)]).outcome
     assert "unknown" == isolated_nodes.combine_levels([observed("out of it", memory=True)]).outcome

@@ -19,12 +19,12 @@ def kinds(text: str) -> list[NodeKind]:
     return list(collect_node_kinds(ModelView(onnx.parser.parse_model(HEAD + text))))
 
 
-def named(found: list[NodeKind]) -> list[tuple[str, int]]:
+def named(actual: list[NodeKind]) -> list[tuple[str, int]]:
     """Return each operator with the number of nodes of its kind."""
-    return [(each.operation.name, len(each.nodes)) for each in found]
+    return [(each.operation.name, len(each.nodes)) for each in actual]
 
 
-def alone(single: NodeKind) -> onnx.ModelProto:
+def extract_first_node(single: NodeKind) -> onnx.ModelProto:
     """Return the first node as a separate model."""
     data = extract_node(single.first.proto, single.around, 8, Path("no file"))
     assert data is not None
@@ -51,8 +51,8 @@ def test_inner_nodes_come_first() -> None:
     )
 
     assert ["Constant", "Reshape", "Neg", "Slice", "If"] == [each.operation.name for each in actual]
-    assert ["x", "s"] == [value.name for value in alone(actual[1]).graph.input]
-    assert ["c", "x"] == [value.name for value in alone(actual[-1]).graph.input]
+    assert ["x", "s"] == [value.name for value in extract_first_node(actual[1]).graph.input]
+    assert ["c", "x"] == [value.name for value in extract_first_node(actual[-1]).graph.input]
 
 
 def test_function_nodes_are_counted_once() -> None:
@@ -62,7 +62,7 @@ def test_function_nodes_are_counted_once() -> None:
         '<domain: "mine", opset_import: ["" : 14]> Square (a) => (b)'
         " { s = Constant <value = int64[2] {2, 2}> () b = Reshape (a, s) }"
     )
-    reshape = alone(actual[1])
+    reshape = extract_first_node(actual[1])
 
     assert [("Constant", 2), ("Reshape", 2)] == named(actual)
     assert [("", 14)] == [(opset.domain, opset.version) for opset in reshape.opset_import]
@@ -75,5 +75,5 @@ def test_only_used_domains_are_imported() -> None:
     actual = kinds("g (float[2] x) => (float[2] z) { y = com.microsoft.Gelu (x) z = Relu (y) }")
 
     assert [{"": 18, "com.microsoft": 1}, {"": 18}] == [
-        {opset.domain: opset.version for opset in alone(single).opset_import} for single in actual
+        {opset.domain: opset.version for opset in extract_first_node(single).opset_import} for single in actual
     ]
