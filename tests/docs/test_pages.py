@@ -83,7 +83,7 @@ def contents(page: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     """Each relative link leads to an existing file and heading."""
-    assert {} == {link.target: link.wrong for link in links(page) if link.wrong}
+    assert {} == {link.target: link.link_problem for link in links(page) if link.link_problem}
 
 
 def test_links_are_seen() -> None:
@@ -133,4 +133,4 @@ def test_links_in_messages_work() -> None:
     actual = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]
 
     assert actual
-    assert {} == {link.target: link.wrong for link in actual if link.wrong}
+    assert {} == {link.target: link.link_problem for link in actual if link.link_problem}

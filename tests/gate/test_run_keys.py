@@ -127,10 +127,10 @@ def test_key_depends_on_every_part(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, change: Callable[[Bench, pytest.MonkeyPatch], None]
 ) -> None:
     """The result is reused before the change and not after it, which shows that the change is the reason."""
-    assert bench.found() == 1.0
+    assert bench.find_reused() == 1.0
 
     change(bench, monkeypatch)
-    assert bench.found() is None
+    assert bench.find_reused() is None
 
 
 def test_entry_of_another_run_is_not_used(bench: Bench) -> None:
@@ -140,7 +140,7 @@ def test_entry_of_another_run_is_not_used(bench: Bench) -> None:
     decoded = json.loads(text)["run"]
     (entry / "entry.json").write_text(text.replace(decoded, decoded[:-1] + ("0" if decoded[-1] != "0" else "1")))
 
-    assert bench.found() is None
+    assert bench.find_reused() is None
 
 
 def test_irrelevant_variables_do_not_change_the_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_irrelevant_variables_do_not_change_the_key(bench: Bench, monkeypatch: p
     monkeypatch.setenv("TERM", "another")
     monkeypatch.setenv("PATH", "/elsewhere")
 
-    assert bench.found() == 1.0
+    assert bench.find_reused() == 1.0
 
 
 def test_changed_file_is_run(bench: Bench) -> None:
@@ -169,7 +169,7 @@ def test_model_changed_during_its_run_is_not_cached(tmp_path: Path) -> None:
     store.keep(SEAT, job, bench.gave(job))
     bench.model.write_bytes(b"a model")
 
-    assert bench.found() is None
+    assert bench.find_reused() is None
 
 
 def test_fresh_check_stores_but_does_not_reuse(bench: Bench) -> None:
@@ -180,7 +180,7 @@ def test_fresh_check_stores_but_does_not_reuse(bench: Bench) -> None:
     assert not store.expects(SEAT, [job])
 
     store.keep(SEAT, job, bench.gave(job, 2.0))
-    assert bench.found() == 2.0
+    assert bench.find_reused() == 2.0
 
 
 def test_cached_model_needs_no_runtime(bench: Bench) -> None:
