@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onnxgate.support import harvest, limits, operators
-from tests.e2e.test_isolated_nodes import MISSES, given, said
+from tests.e2e.test_isolated_nodes import MISSES, summarize, with_model
 from tests.harness import altered_package
 from tests.harness.repositories.user_repository import Repository, wait
 
@@ -20,7 +20,7 @@ OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
 
 def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """After the run, it is predicted with the same table and limits as in the shipped data."""
-    whole = given(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=own_cache)
+    whole = with_model(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     lacking = whole.with_environment(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
     expected = whole.report("--static", status=1)
 
@@ -28,7 +28,7 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, ow
     assert {("missing-kernel", (OLD,)), ("no-support-data", (NEW,))} == rules(before)
     run = lacking.report(status=1)
     assert {("missing-kernel", (OLD, NEW))} == rules(run)
-    assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
+    assert [True] * 3 == [confirmed for _, _, _, confirmed in summarize(run)]
     assert expected == lacking.report("--static", status=1)
     (kept,) = (own_cache / "support").iterdir()
     actual = harvest.decode_harvest(kept.read_bytes())
@@ -41,13 +41,13 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, ow
 
 def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
     """Return the rules with findings, each with its runtimes."""
-    return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in said(report)}
+    return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in summarize(report)}
 
 
 def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> None:
     """Static stages have no environments, and harvested data of a different build are not used."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    lacking = with_model(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     folder = tmp_path / "a cache" / "support"
     folder.mkdir(parents=True)
     other = harvest.HarvestRecord(
@@ -66,7 +66,7 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
 def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """If the cache is not writable, harvested data are still used, and the reason contains no local path."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = with_model(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     (own_cache / "support").touch()
     run = lacking.report(status=1)
 
@@ -77,7 +77,7 @@ def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache:
 def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """Both checks succeed with the same output, and one table is cached."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = with_model(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
         ended = [wait(each) for each in (one, other)]
 
@@ -96,13 +96,13 @@ def test_custom_build_is_harvested(small: Repository, tmp_path: Path) -> None:
     """A custom build is harvested under a key of its libraries, whatever release number it reports."""
     small.run("check")
     built = min(ready(Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments", "onnxruntime-1.19.2-py*"))
-    own = given(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    own = with_model(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     own.write("onnxgate.toml", f'[targets.own]\nruntime = "onnxruntime>=1.19"\npython = "{built.as_posix()}"\n')
     own.run("lock", "--offline")
 
     before = {rule for rule, _ in rules(own.report("--static"))}
-    run = said(own.report(status=1))
-    after = said(own.report("--static", status=1))
+    run = summarize(own.report(status=1))
+    after = summarize(own.report("--static", status=1))
     assert {"no-support-data"} == before
     assert [("missing-kernel", True)] * 3 == [(rule, confirmed) for rule, _, _, confirmed in run]
     assert [each[:3] for each in run] == [each[:3] for each in after]

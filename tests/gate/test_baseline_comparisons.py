@@ -27,7 +27,7 @@ from onnxgate.stages.changes.stage import DetectedChanges
 from tests.conftest import need
 from tests.harness.models import HEAD, inspect_files, parse, write
 from tests.harness.repositories.checkout import ROOT, commit, git
-from tests.stages.test_changes_stage import CONFIG, GPU_TOO, NET, OPSET_21, Repository, only, point
+from tests.stages.test_changes_stage import CONFIG, GPU_TOO, NET, OPSET_21, Repository, only_change, point
 
 Calls = Callable[[], list[str]]
 
@@ -242,7 +242,7 @@ def test_pointer_and_content_share_a_key(repository: Repository, calls: Calls) -
 
     assert (cold, calls()) == (BOTH, [])
     assert first == second
-    assert only(second).weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
+    assert only_change(second).weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
 
 
 def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
@@ -265,7 +265,7 @@ def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
     assert (cold, warm, calls()) == (["compare_files"], [], BOTH)
     assert first == second
     assert "(content not fetched)" in first.undone[0].reason
-    assert only(third).minimum is not None
+    assert only_change(third).minimum is not None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="crashes are bounded by what Linux has")

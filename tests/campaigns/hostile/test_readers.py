@@ -289,8 +289,8 @@ def test_unreadable_cached_array_is_not_reused(tmp_path: Path) -> None:
     """A cached array that numpy cannot read is not reused."""
     sound = reader_inputs._npy(np.ones(4))
     unknown = sound[:7] + b"\x20" + sound[8:]
-    entry = reader_inputs._kept_seed()[0]
+    entry = reader_inputs._cached_seed()[0]
 
-    assert reader_inputs._found(entry, sound, tmp_path)
+    assert reader_inputs._accepts_entry(entry, sound, tmp_path)
     lie = entry.replace(reader_inputs._sha256(sound).encode(), reader_inputs._sha256(unknown).encode())
-    assert not reader_inputs._found(lie, unknown, tmp_path)
+    assert not reader_inputs._accepts_entry(lie, unknown, tmp_path)

@@ -37,7 +37,7 @@ from tests.stages.export.test_export_stage import (
     PYTHON,
     SOURCE,
     NewProject,
-    ended,
+    command_result,
     exported,
     new_project,
     planned_for,
@@ -250,10 +250,12 @@ def test_command_is_run_twice(new_project: NewProject) -> None:
     write(planned.written)
     write(planned.written_again, op="Neg")
     project = new_project_of(planned)
-    assert subject(stage.collect_evidence(project, planned, ended(0), ended(0))).second.differences == (
-        "output `y` is `Neg`, was `Relu`",
-    )
-    failed = subject(stage.collect_evidence(project, planned, ended(0), ended(2, "no weights"))).second.failure
+    assert subject(
+        stage.collect_evidence(project, planned, command_result(0), command_result(0))
+    ).second.differences == ("output `y` is `Neg`, was `Relu`",)
+    failed = subject(
+        stage.collect_evidence(project, planned, command_result(0), command_result(2, "no weights"))
+    ).second.failure
     assert failed == Failure(type="exit status 2", text="no weights")
 
 
