@@ -162,7 +162,7 @@ def test_sandbox_allows_what_engines_need(den: Den, port: int) -> None:
 @held
 def test_only_a_race_starts_programs(den: Den, port: int) -> None:
     """A benchmark may start processes, because it measures memory in fresh ones, but has no network access."""
-    job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
+    job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, memory_runs=1, time_s=1)
     with den.host(limited=True) as host:
         raced = host.submit(den.hostile_spec(port), job).result(60)
 

@@ -123,7 +123,7 @@ def test_against_the_float_model(track: Track) -> None:
 
     assert isinstance(timed, Raced)
     assert (timed.baseline, job.baseline) == ("`float.onnx`", str(track.root / "ml" / "float.onnx"))
-    assert (job.rounds > 0, job.weighings) == (True, 0)
+    assert (job.rounds > 0, job.memory_runs) == (True, 0)
 
 
 def test_only_what_has_a_budget_is_measured(track: Track) -> None:
@@ -133,7 +133,7 @@ def test_only_what_has_a_budget_is_measured(track: Track) -> None:
     track.hold(Budget(memory_over_baseline=1.5), against="HEAD")
     ((_, job),) = track.asked
 
-    assert (job.rounds, job.weighings > 0) == (0, True)
+    assert (job.rounds, job.memory_runs > 0) == (0, True)
 
 
 def test_without_baseline(track: Track) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import report_files as examples
+from hypothesis import given as examples
 from hypothesis import settings
 from hypothesis import strategies as st
 from msgspec.structs import replace

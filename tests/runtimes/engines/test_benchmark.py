@@ -53,7 +53,7 @@ class BenchmarkSetup:
         return InputCase(name=f"width {width}", origin="generated", inputs={"x": str(path)})
 
     def race(
-        self, model: Path, baseline: Path, *cases: InputCase, rounds: int = ROUNDS, weighings: int = 0
+        self, model: Path, baseline: Path, *cases: InputCase, rounds: int = ROUNDS, memory_runs: int = 0
     ) -> Observation:
         """Return the observation of one benchmark."""
         job = Benchmark(
@@ -61,7 +61,7 @@ class BenchmarkSetup:
             baseline=str(baseline),
             cases=cases or (self.case(),),
             rounds=rounds,
-            weighings=weighings,
+            memory_runs=memory_runs,
             time_s=20,
         )
         return self._host.submit(self._worker_spec, job).result(200)
@@ -106,7 +106,7 @@ def _verdict(measure: str, figures: benchmark.MeasuredRatio, budget: float) -> s
 def test_three_times_the_work_exceeds_budgets(setup: BenchmarkSetup) -> None:
     """A model with three times the work exceeds both budgets; with the models swapped the time ratio is a third."""
     long, short = chain(setup.folder / "long.onnx", 30), chain(setup.folder / "short.onnx", 10)
-    result, turned = setup.raced(long, short, weighings=2), setup.raced(short, long)
+    result, turned = setup.raced(long, short, memory_runs=2), setup.raced(short, long)
 
     assert (len(result.model_s), len(result.baseline_s), result.case) == (ROUNDS, ROUNDS, f"width {WIDTH}")
     assert _verdict("time", benchmark.compute_time_ratio(result), 1.5) == "over"
@@ -118,16 +118,16 @@ def test_three_times_the_work_exceeds_budgets(setup: BenchmarkSetup) -> None:
 def test_equal_models_stay_within_budgets(setup: BenchmarkSetup) -> None:
     """Ten benchmarks of equal models stay within the budgets, even on a busy machine."""
     one, other = chain(setup.folder / "one.onnx", 5), chain(setup.folder / "other.onnx", 5)
-    actual = [setup.raced(one, other, weighings=1) for _ in range(10)]
+    actual = [setup.raced(one, other, memory_runs=1) for _ in range(10)]
 
     assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in actual] == ["within"] * 10
     assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in actual] == ["within"] * 10
 
 
 def test_zero_rounds_are_not_measured(setup: BenchmarkSetup) -> None:
-    """A benchmark with 0 rounds measures no time, and one with 0 weighings measures no memory."""
+    """A benchmark with 0 rounds measures no time, and one with 0 memory_runs measures no memory."""
     model = chain(setup.folder / "one.onnx", 1)
-    timed, weighed = setup.raced(model, model), setup.raced(model, model, rounds=0, weighings=1)
+    timed, weighed = setup.raced(model, model), setup.raced(model, model, rounds=0, memory_runs=1)
 
     assert (len(timed.model_s), timed.model_mib) == (ROUNDS, ())
     assert (weighed.model_s, len(weighed.model_mib), len(weighed.baseline_mib)) == ((), 1, 1)

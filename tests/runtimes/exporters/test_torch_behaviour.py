@@ -65,9 +65,9 @@ def test_state(project: Asker, name: str) -> None:
     """A buffer that only the first call writes is a cache; other state that changes is reported."""
     begin, body, expected = STATES[name]
     project.write("m.py", SOURCE.format(begin=begin, body=body))
-    told: Any = project.ask("m.py:build", float64=False)["told"]
+    details: Any = project.ask("m.py:build", float64=False)["details"]
 
-    assert (told["mutated"], told["remembers"]) == expected
+    assert (details["mutated"], details["remembers"]) == expected
 
 
 def test_cases_are_isolated_from_in_place_changes(project: Asker) -> None:

@@ -55,9 +55,9 @@ def facts(inputs: dict[str, tuple[int | str, ...]], outputs: dict[str, tuple[int
     return ModelFacts("m.onnx", "", 0, 8, {"ai.onnx": 18}, "", values[0], values[1], {}, ())
 
 
-def find_lost_axes(told: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
+def find_lost_axes(details: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
     """Return the lost axes."""
-    return compare_with_request(told, model).lost_axes
+    return compare_with_request(details, model).lost_axes
 
 
 def test_axes_match_the_request() -> None:
