@@ -37,7 +37,7 @@ class Explanation:
         return corpus == self.corpus and optimization in self.optimization and on_release
 
 
-_CAST = "the runtime puts a cast beside a Cast to float16 in the body of Attention and then finds the types wrong"
+_CAST = "the runtime inserts a cast next to a Cast to float16 in the body of Attention and then finds the types wrong"
 _CAST_TEXT = r"output arg \(InsertedPrecisionFreeCast_\w*Attention_\w*QKAttnCast\) of node \(\) does not match"
 EXPLANATIONS = (
     Explanation(

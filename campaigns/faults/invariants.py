@@ -57,7 +57,7 @@ def _of_the_end(seen: FaultOutcome) -> Iterator[str]:
     if seen.late:
         yield "it did not end"
     elif seen.status not in seen.expected:
-        yield f"status {seen.status}, expected {sorted(seen.expected)}; it said {seen.err[-600:]!r}"
+        yield f"status {seen.status}, expected {sorted(seen.expected)}; its output was {seen.err[-600:]!r}"
     if not seen.killed and not seen.late and seen.status not in STATUSES:
         yield f"status {seen.status} is none of ours"
 
@@ -136,7 +136,7 @@ def _of_what_is_left(seen: FaultOutcome) -> Iterator[str]:
     if seen.scratch and not seen.killed:
         yield f"it left {', '.join(seen.scratch[:5])} in the folder for temporary files"
     if seen.strays and not seen.killed:
-        yield f"it left {', '.join(seen.strays[:5])} beside the user's files"
+        yield f"it left {', '.join(seen.strays[:5])} next to the user's files"
     if seen.unread:
         yield f"half an output: {', '.join(seen.unread)}"
 

@@ -73,71 +73,73 @@ return run()
 
 LIES = {
     "another job's number": "_reply(phase, run(), 99); time.sleep(60)",
-    "names of outputs": "said = run(); return {**said, 'outputs': ['nonsense'] * len(said['outputs'])}",
+    "names of outputs": "result = run(); return {**result, 'outputs': ['nonsense'] * len(result['outputs'])}",
     "one output more": (
-        "said = run()\n"
-        "for case in said['cases']: case['outputs'] = list(case['outputs']) * 2\n"
-        "return {**said, 'outputs': list(said['outputs']) + ['more']}"
+        "result = run()\n"
+        "for case in result['cases']: case['outputs'] = list(case['outputs']) * 2\n"
+        "return {**result, 'outputs': list(result['outputs']) + ['more']}"
     ),
-    "no outputs": ("said = run()\nfor case in said['cases']: case['outputs'] = []\nreturn {**said, 'outputs': []}"),
-    "outputs that are no file": (
-        "said = run()\nfor case in said['cases']: case['outputs'] = [None for _ in case['outputs']]\nreturn said"
+    "no outputs": (
+        "result = run()\nfor case in result['cases']: case['outputs'] = []\nreturn {**result, 'outputs': []}"
+    ),
+    "outputs that are not files": (
+        "result = run()\nfor case in result['cases']: case['outputs'] = [None for _ in case['outputs']]\nreturn result"
     ),
     "a file elsewhere": (
-        "said = run()\nfor case in said['cases']: case['outputs'] = ['/etc/hostname' for _ in case['outputs']]\n"
-        "return said"
+        "result = run()\nfor case in result['cases']: case['outputs'] = ['/etc/hostname' for _ in case['outputs']]\n"
+        "return result"
     ),
     "a link to elsewhere": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        os.unlink(path); os.symlink('/etc/hostname', path)\n"
-        "return said"
+        "return result"
     ),
     "a pipe for a file": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        os.unlink(path); os.mkfifo(path)\n"
-        "return said"
+        "return result"
     ),
-    "a file that is no array": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+    "a file that is not an array": (
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']: open(path, 'wb').write(b'nonsense')\n"
-        "return said"
+        "return result"
     ),
     "a file that is cut off": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']: os.truncate(path, os.path.getsize(path) - 3)\n"
-        "return said"
+        "return result"
     ),
     "an array of objects": (
-        "said = run()\n"
+        "result = run()\n"
         "import numpy\n"
-        "for case in said['cases']:\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']: numpy.save(path, numpy.array([print], dtype=object), allow_pickle=True)\n"
-        "return said"
+        "return result"
     ),
     "an array that claims to be endless": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        text = b\"{'descr': '<f4', 'fortran_order': False, 'shape': (9000000000000000000,), }\"\n"
         "        text += b' ' * (117 - len(text)) + b'\\n'\n"
         "        open(path, 'wb').write(b'\\x93NUMPY\\x01\\x00' + len(text).to_bytes(2, 'little') + text)\n"
-        "return said"
+        "return result"
     ),
-    "fewer cases": "said = run(); return {**said, 'cases': said['cases'][:-1]}",
-    "figures that are none": "said = run(); return {**said, 'peak_rss_mib': float('nan'), 'seconds': -1}",
+    "fewer cases": "result = run(); return {**result, 'cases': result['cases'][:-1]}",
+    "figures that are none": "result = run(); return {**result, 'peak_rss_mib': float('nan'), 'seconds': -1}",
     "no JSON": "_raw(phase, b'Segmentation fault\\n'); time.sleep(60)",
     "half a line, and its end": "_raw(phase, b'{\"id\": '); os._exit(0)",
     "half a line, and nothing more": "_raw(phase, b'{\"id\": '); time.sleep(60)",
     "a line of 100 MB": "_raw(phase, b'x' * 100_000_000 + b'\\n'); time.sleep(60)",
-    "an answer of 15 MB": "said = run(); return {**said, 'providers': ['x' * 15_000_000]}",
-    "the same twice": "said = run(); _reply(phase, said); return said",
-    "before it was asked": "said = run(); _reply(phase, said, phase.__self__._id + 1); return said",
+    "an answer of 15 MB": "result = run(); return {**result, 'providers': ['x' * 15_000_000]}",
+    "the same twice": "result = run(); _reply(phase, result); return result",
+    "before the request": "result = run(); _reply(phase, result, phase.__self__._id + 1); return result",
     "completed without a run": "return {'kind': 'load', 'providers': []}",
     "nothing, and status 0": "os._exit(0)",
     "nothing, with its pipe closed": "os.close(phase.__self__._outgoing); time.sleep(60)",

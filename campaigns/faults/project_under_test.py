@@ -254,7 +254,7 @@ def need_bound_permissions(folder: Path) -> None:
         ["touch", str(probe / "x")], preexec_fn=bound_by_permissions, capture_output=True, check=False
     )
     if tried.returncode == 0:
-        pytest.skip("permission bits bind nobody here")
+        pytest.skip("permission bits have no effect here")
 
 
 def in_own_mounts(*commands: str) -> list[str]:

@@ -30,7 +30,7 @@ def pipe_broken(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is the verdict, without an error about the pipe."""
     yield ground.check("-v", expected=(0, 141), before=through("| head -1"), mute=True)
     if ground.thorough:
-        yield ground.check("-v", expected=(0, 141), before=through("| true"), mute=True, about="nobody reads")
+        yield ground.check("-v", expected=(0, 141), before=through("| true"), mute=True, about="closed pipe")
         yield ground.run("--help", expected=(0, 141), before=through("| true"), mute=True, about="help")
         yield ground.run("check", "--nonsense", expected=(2,), before=through("2>&1 | true"), mute=True, about="error")
 

@@ -180,7 +180,7 @@ def silent_index() -> Iterator[SilentIndex]:
         thread.join()
     for each in index.taken:
         each.close()
-    assert index.taken, "nobody asked"
+    assert index.taken, "the index was not queried"
 
 
 @pytest.fixture

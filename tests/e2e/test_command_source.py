@@ -149,16 +149,16 @@ def test_work_tree_is_unchanged(script_project: Repository) -> None:
 
 def test_runs_of_one_script_do_not_overlap(script_project: Repository) -> None:
     """Runs of one script never overlap, so a script may use a file in its own folder."""
-    script_project.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("once more ")\n')
+    script_project.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("again ")\n')
 
     assert exported(script_project, 0) == []
-    assert script_project.read("runs") == "once more once more "
+    assert script_project.read("runs") == "again again "
 
 
 def test_failed_command_is_not_retried(script_project: Repository) -> None:
     """A command that hangs is not retried, so it costs its time limit once."""
-    script_project.write("make.py", 'open("runs", "a").write("once more ")\nimport time\n\ntime.sleep(600)\n')
+    script_project.write("make.py", 'open("runs", "a").write("again ")\nimport time\n\ntime.sleep(600)\n')
     script_project.write("onnxgate.toml", script_project.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")
 
     assert exported(script_project, 1) == [("error", "export-failed", MODEL)]
-    assert script_project.read("runs") == "once more "
+    assert script_project.read("runs") == "again "

@@ -206,7 +206,7 @@ def test_junit_fails_if_the_check_fails(judged: Report) -> None:
     assert (failures + errors > 0) == (judged.verdict != "pass")
 
 
-REMARK = "no baseline: `origin/main` is not here; models are held against nothing"
+REMARK = "no baseline: `origin/main` was not fetched; models are not compared"
 SAYING: dict[str, Callable[[Report], str]] = {
     "text": text.format,
     "json": report_json.format,

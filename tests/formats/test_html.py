@@ -172,11 +172,11 @@ def test_page_shows_reasons_differences_and_commands() -> None:
 
 def test_skipped_stages_are_shown() -> None:
     """Skipped stages are shown, so that a static pass is not mistaken for a complete one."""
-    text = Page(html_page.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
+    text = Page(html_page.format(report(stages=("file",), scope="runtime, parity skipped"))).text
 
     assert "file checked" in text
-    assert "parity not asked for" in text
-    assert "runtime, parity not asked for" in text
+    assert "parity skipped" in text
+    assert "runtime, parity skipped" in text
 
 
 def test_failed_cell_links_to_its_finding() -> None:

@@ -178,7 +178,7 @@ CASES = (
         (OperatorReplacement("ai.onnx", "ScatterElements"),),
     ),
     Case(
-        "two types where one is asked for",
+        "two types in place of one",
         parse('"" : 14', "g (float[N] f, int64[N] i) => (float[N] y) { [n] y = Add (f, i) }"),
         (TypeCast("T", "tensor(float)", exact=False, back=False, inputs=("B",)),),
     ),

@@ -109,12 +109,12 @@ with worker_pool.open_progress() as board:
     board.started("onnxruntime 1.18.1", "run a.onnx")
     time.sleep(0.5)
     with worker_pool.pause_progress(board):
-        print("said meanwhile", flush=True)
+        print("printed meanwhile", flush=True)
     time.sleep(0.5)
 """
     actual = on_terminal(code)
 
-    before, _, after = actual.partition(b"said meanwhile\r\n")
+    before, _, after = actual.partition(b"printed meanwhile\r\n")
 
     assert b"\x1b[2K" in before.rpartition(b"done")[2]
     assert b"run a.onnx" in after

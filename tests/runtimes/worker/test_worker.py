@@ -122,7 +122,7 @@ def test_non_tensors_are_not_written(tmp_path: Path, value: object) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="measured where the kernel tells")
+@pytest.mark.skipif(sys.platform == "win32", reason="measured only if the kernel reports it")
 @pytest.mark.parametrize(("limit_mib", "status"), [(200, 1), (4096, 0)])
 def test_polled_memory_limit(limit_mib: int, status: int) -> None:
     """Exceeding the polled limit reports the reason and ends the process; staying below it does not."""
