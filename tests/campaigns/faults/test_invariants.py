@@ -68,7 +68,7 @@ def test_allowed_outcomes(seen: FaultOutcome) -> None:
         (replace(WELL, lock=(LOCK, None)), "the lock is gone"),
         (replace(WELL, left=("python worker",)), "processes outlived it"),
         (replace(WELL, scratch=("onnxgate-1",)), "in the folder for temporary files"),
-        (replace(WELL, strays=(".onnxgate.lock.1.tmp",)), "beside the user's files"),
+        (replace(WELL, strays=(".onnxgate.lock.1.tmp",)), "next to the user's files"),
         (replace(WELL, unread=("report.json",)), "half an output"),
     ],
 )
