@@ -14,15 +14,15 @@ import pytest
 
 from tests.harness.models import write
 from tests.harness.repositories.checkout import commit, git
-from tests.harness.repositories.user_repository import Ended, Repository
+from tests.harness.repositories.user_repository import CommandResult, Repository
 
 USAGE_ERROR = 2
 NO_GLOB = 'models = ["models/*.onnx"]\n'
 
 
-def hinted_commands(ended: Ended) -> list[str]:
+def hinted_commands(result: CommandResult) -> list[str]:
     """Return the commands that the hint quotes."""
-    (hint,) = [line for line in ended.err.splitlines() if line.startswith("hint: ")]
+    (hint,) = [line for line in result.err.splitlines() if line.startswith("hint: ")]
     return [quoted for quoted in re.findall(r"`([^`]+)`", hint) if quoted.split()[0] in ("onnxgate", "git")]
 
 
@@ -35,7 +35,7 @@ def follow(repository: Repository, command: str) -> None:
         subprocess.run([program, *arguments], cwd=repository.folder, check=True, capture_output=True)
 
 
-def fails(repository: Repository, *arguments: str) -> Ended:
+def fails(repository: Repository, *arguments: str) -> CommandResult:
     """Run a command that must end with a usage error."""
     return repository.run(*arguments, status=USAGE_ERROR)
 
@@ -140,7 +140,7 @@ def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> Non
     for name in ("onnxgate.toml", "onnxgate.lock"):
         (small.folder / name).unlink()
     commit(small.folder)
-    repository = small.given(**cold)
+    repository = small.with_environment(**cold)
     error = fails(repository, "lock")
     (init,) = hinted_commands(error)
     follow(repository, init)
@@ -199,7 +199,7 @@ def on_command_line(*arguments: str) -> Misspell:
 
 
 @pytest.mark.parametrize(
-    ("misspell", "wrong", "right"),
+    ("misspell", "problem", "right"),
     [
         (in_config("sizes", "sises"), "sises", "sizes"),
         (in_config("[targets.server]", "[target.server]"), "target", "targets"),
@@ -214,7 +214,7 @@ def on_command_line(*arguments: str) -> Misspell:
         (on_command_line("check", "--statik"), "--statik", "--static"),
     ],
 )
-def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, right: str) -> None:
+def test_a_misspelled_name(small: Repository, misspell: Misspell, problem: str, right: str) -> None:
     """The suggestion is the intended name, with which the command is accepted."""
     arguments = misspell(small)
     error = fails(small, *arguments).err
@@ -223,8 +223,8 @@ def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, ri
     assert suggested is not None, error
     assert right in re.findall(r"[`']([^`']+)[`']", suggested[1])
     config = small.folder / "onnxgate.toml"
-    config.write_text(re.sub(rf"(?<![\w/]){re.escape(wrong)}(?![\w/])", right, config.read_text(encoding="utf-8")))
-    corrected = tuple(right if word == wrong else word for word in arguments)
+    config.write_text(re.sub(rf"(?<![\w/]){re.escape(problem)}(?![\w/])", right, config.read_text(encoding="utf-8")))
+    corrected = tuple(right if word == problem else word for word in arguments)
     assert run_any(small, *corrected) != USAGE_ERROR
 
 
@@ -329,6 +329,6 @@ def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str
     files.write("model.onnx", pointer)
     (files.folder / "below").mkdir()
     git(files.folder, "init", "-q")
-    ended = files.at(files.folder / "below").run("check", path, status=3)
+    result = files.at(files.folder / "below").run("check", path, status=3)
 
-    assert 'git lfs pull --include "model.onnx"' in ended.out
+    assert 'git lfs pull --include "model.onnx"' in result.out

@@ -25,7 +25,7 @@ def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
     report = pointers.report("--static")
 
     assert pointers.read(MODEL).startswith("version https://git-lfs.github.com/spec/v1\n")
-    assert [brief(each) for each in report["findings"]] == [("note", "lfs-pointer", MODEL)]
+    assert [brief(finding) for finding in report["findings"]] == [("note", "lfs-pointer", MODEL)]
     assert [cell["state"] for cell in report["cells"]] == ["not predicted"]
     assert pointers.run("lock", "--check").status == 0
 
@@ -36,10 +36,10 @@ def test_it_cannot_be_run(pointers: Repository) -> None:
 
     out = pointers.run("check", status=3).out
 
-    assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
+    assert {entry["stage"] for entry in report["undecided"]} == {"runtime", "parity", "export"}
     assert out.count("git lfs pull") == 1
     assert f"undecided\n  export, parity, runtime: {MODEL}\n    see `lfs-pointer` above\n" in out
-    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
+    assert {entry["hint"] for entry in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
 
 
 def test_a_pointer_to_other_content(pointers: Repository) -> None:
@@ -48,7 +48,7 @@ def test_a_pointer_to_other_content(pointers: Repository) -> None:
     pointers.edit(MODEL, oid, f"oid sha256:{'0' * 64}")
     report = pointers.report(status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "lfs-pointer", MODEL)]
+    assert [brief(finding) for finding in report["findings"]] == [("error", "lfs-pointer", MODEL)]
 
 
 def test_after_fetching(pointers: Repository) -> None:

@@ -61,7 +61,7 @@ FORMATS = {
 
 @slow
 @given(matrix=matrices())
-def test_no_format_acts(matrix: Matrix) -> None:
+def test_no_format_contains_commands(matrix: Matrix) -> None:
     """The runner finds no commands, and every character except newlines and onnxgate's colors is printable."""
     printed = {name: render(matrix) for name, render in FORMATS.items()}
     commands = {name: list(workflow_commands.commands(output)) for name, output in printed.items()}
@@ -73,7 +73,7 @@ def test_no_format_acts(matrix: Matrix) -> None:
 
 @slow
 @given(matrix=matrices())
-def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
+def test_json_preserves_the_matrix(matrix: Matrix) -> None:
     """Escaping in JSON preserves all values, except that invalid Unicode is spelled out."""
     back = msgspec.to_builtins(msgspec.json.decode(encode_json(matrix), type=Matrix))
 
@@ -82,7 +82,7 @@ def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
 
 @slow
 @given(matrix=matrices())
-def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
+def test_markdown_contains_only_expected_elements(matrix: Matrix) -> None:
     """As rendered by GitHub, the page contains only expected elements, no links or mentions, and complete tables."""
     page = cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE

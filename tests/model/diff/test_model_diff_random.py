@@ -163,7 +163,7 @@ class Drawing:
 @example(seed=0, count=27, edits=["take out"], renames=False)  # removes the first of two nodes of one operator
 @example(seed=68614046, count=12, edits=["put in", "swap"], renames=False)  # the swapped values differ only in weights
 @example(seed=1251608, count=20, edits=["put in", "put in"], renames=True)  # two equal nodes with different readers
-def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], renames: bool) -> None:
+def test_each_edit_is_reported_once(seed: int, count: int, edits: list[str], renames: bool) -> None:
     """Each edit is reported once, and nothing else is."""
     old = Drawing(random.Random(seed))
     old.draw(count)
@@ -175,8 +175,8 @@ def test_edits_are_what_is_reported(seed: int, count: int, edits: list[str], ren
         new.rename()
     with tempfile.TemporaryDirectory() as folder:
         first, second = write(Path(folder, "a.onnx"), old.model()), write(Path(folder, "b.onnx"), new.model())
-        found = compute_diff(NamedModel("a", first), NamedModel("b", second), "0")
+        diff = compute_diff(NamedModel("a", first), NamedModel("b", second), "0")
 
-    assert Counter((it.change, it.operator) for it in found.nodes) == new.expected
-    assert Counter(it.change for it in found.weights) == new.moved
-    assert not found.ends
+    assert Counter((it.change, it.operator) for it in diff.nodes) == new.expected
+    assert Counter(it.change for it in diff.weights) == new.moved
+    assert not diff.ends

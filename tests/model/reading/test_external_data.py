@@ -32,7 +32,7 @@ def problems(path: Path) -> list[str | None]:
     return [use.problem for use in check_external_data(read_view(path), path)]
 
 
-def test_sound(tmp_path: Path) -> None:
+def test_valid_external_data(tmp_path: Path) -> None:
     """A file that ends with the last tensor's last byte is valid, and its hash is a fact of the model."""
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_bytes(bytes(32))
@@ -122,15 +122,15 @@ def test_missing_and_misplaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "pointer").write_text(POINTER)
 
-    said = [
+    actual = [
         problems(write(tmp_path / "model.onnx", external_model(location)))[0]
         for location in ("absent", "x" * 5000, "broken", "folder", "pipe", "pointer")
     ]
 
-    assert said == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
+    assert actual == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
 
 
-def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
+def test_facts_describe_the_pointers_content(tmp_path: Path) -> None:
     """If the external data is a pointer, the facts describe the data that it points to."""
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_text(POINTER)
@@ -171,7 +171,7 @@ def test_escapes(tmp_path: Path, location: str, problem: str | None) -> None:
     assert problems(path) == [problem, problem]
 
 
-def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
+def test_files_outside_the_folder_are_not_hashed(tmp_path: Path) -> None:
     """A file outside the model's folder is not hashed."""
     (tmp_path / "w.bin").write_bytes(bytes(32))
     path = write(tmp_path / "models" / "model.onnx", external_model("../w.bin"))
@@ -179,7 +179,7 @@ def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
     assert hash_external_files(read_view(path), path) == ()
 
 
-def test_links_into_one_folder(tmp_path: Path) -> None:
+def test_links_from_one_blob_folder_are_valid(tmp_path: Path) -> None:
     """A model and data linked from one folder of blobs are valid, as in a Hugging Face cache."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
     snapshot.mkdir(parents=True)
