@@ -178,7 +178,7 @@ def test_only_unused_environments_are_removed(
     assert completed[0] == 0
     assert completed[1].splitlines()[:3] == [
         "would remove old-1",
-        "would remove 1 files in results/",
+        "would remove 1 file in results/",
         "kept used-1 (in use)",
     ]
     assert [path for path in before if not path.exists()] == []
