@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import NoReturn
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
+from onnxgate import __version__
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.matrix import (
@@ -92,6 +94,7 @@ def check_files(
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
     findings = [_adapt_fix(finding, target) for finding in findings]
+    findings = list(_raise_to_working_release(findings, models))
     outcome = msgspec.structs.replace(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
     )
@@ -186,7 +189,9 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     fitting = [release for release in table.releases if parsed.specifier.contains(release)]
     if not fitting:
         first, *_, last = table.releases
-        raise UsageError(f"no known release matches `{requirement}`", hint=f"known releases: {engine} {first}–{last}")
+        known = f"onnxgate {__version__} knows {engine} {first}–{last}"
+        hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
+        raise UsageError(f"no known release matches `{requirement}`", hint=hint)
     for release in fitting:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
@@ -294,18 +299,38 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
     return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
 
 
-CONFIG_WORDS = ("onnxgate.toml", "the config", "`extensions`", "`exclude`")
+CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
 """Words of fixes that require a config."""
 
 
 def _adapt_fix(finding: Finding, target: str | None) -> Finding:
     """Return the finding with a fix that works without a config: alternatives that edit it are dropped."""
     fix = finding.fix
-    if any(word in fix for word in CONFIG_WORDS):
+    if "`extensions`" in fix:  # the only way to load models with custom operators
+        fix = f"run `onnxgate init`, and {fix}"
+    elif any(word in fix for word in CONFIG_WORDS):
         alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
         fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
     fix = re.sub(r"`onnxgate fix\b([^`]*)`", lambda it: f"`{_complete_fix_command(it[1], finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
+
+
+def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Yield the findings; fixes that raise the target name the release since which the model loads on all.
+
+    The first release without the finding may have no kernel data, or refuse the model for another reason.
+    """
+    releases = {model.path: release for model in models if (release := _find_first_working_release(model))}
+    for finding in findings:
+        release = releases.get(finding.model)
+        fix = re.sub(r"\braise the target to [\d.]+", f"raise the target to {release}", finding.fix)
+        yield msgspec.structs.replace(finding, fix=fix) if release else finding
+
+
+def _find_first_working_release(model: MatrixModel) -> str:
+    """Return the release since which all load the model; "" if the newest does not load it."""
+    loading = list(itertools.takewhile(lambda entry: entry.state == "loads", reversed(model.runtimes)))
+    return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
 
 def _complete_fix_command(arguments: str, model: str, target: str | None) -> str:

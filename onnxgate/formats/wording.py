@@ -254,12 +254,23 @@ def describe_measurement(measured: Measured) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    return render_summary(report, len(list_runtimes(report)), report.skipped, report.scope)
+    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model")
+    if report.models and runtimes and not report.cells:  # without a config
+        extent = describe_releases(len(report.models), runtimes)
+    elif runtimes:
+        extent += f" on {pluralize(len(runtimes), 'runtime')}"
+    return render_summary(report, extent, report.skipped, report.scope)
 
 
-def render_summary(answer: Report | Matrix, runtimes: int, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
-    """Return verdict, number of models and runtimes, number of findings and undecided checks, and scope."""
-    extent = pluralize(len(answer.models), "model") + (f" on {pluralize(runtimes, 'runtime')}" if runtimes else "")
+def describe_releases(models: int, runtimes: Sequence[str]) -> str:
+    """Return `1 model checked against 46 releases up to 1.31.1`: without a config, it need not load on all of them."""
+    newest = f" up to {runtimes[-1].rpartition(' ')[2]}" if len(runtimes) > 1 else ""
+    releases = f" checked against {pluralize(len(runtimes), 'release')}{newest}" if runtimes else ""
+    return f"{pluralize(models, 'model')}{releases}"
+
+
+def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
+    """Return verdict, extent, number of findings and undecided checks, and scope."""
     levels = [finding.level for finding in answer.findings if not finding.ignored]
     others = {
         "ignored": len(answer.findings) - len(levels),

@@ -161,6 +161,13 @@ def _find_repeated(names: Sequence[str]) -> Iterator[str]:
         unique.add(name)
 
 
+def supports_opset(opsets: Mapping[str, int]) -> bool:
+    """Return whether the installed onnx supports the opset of `ai.onnx`."""
+    import onnx
+
+    return opsets.get(DEFAULT_DOMAIN, 0) <= onnx.defs.onnx_opset_version()
+
+
 def explain_unchecked(view: ModelView) -> str:
     """Explain why the installed onnx cannot check the model; "" if it can."""
     import onnx
