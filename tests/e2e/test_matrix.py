@@ -128,7 +128,7 @@ def test_a_required_release_without_kernel_data(files: Repository, target: str) 
 
     assert "\n?     model.onnx: " in result.out
     assert f"\n      hint: run `onnxgate matrix --verify --target '{target}' model.onnx`" in result.out
-    assert result.out.splitlines()[-1].startswith("undecided: 1 model on ")
+    assert result.out.splitlines()[-1].startswith("undecided: 1 model checked against ")
 
 
 def test_the_lines_are_those_of_check(files: Repository) -> None:

@@ -201,15 +201,15 @@ def test_quiet_prints_only_the_last_line() -> None:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        (("",), "pass: 1 model checked against 1 release; predicted, not run"),
-        (("loads", "loads"), "pass: 1 model checked against 2 releases up to 1.16.3; 2 loads verified"),
+        (("",), "1 release; predicted, not run"),
+        (("loads", "loads"), "2 releases up to 1.16.3; 2 loads verified"),
         (
             ("loads", "refused"),
-            "pass: 1 model checked against 2 releases up to 1.16.3; 2 loads verified, 1 wrong prediction",
+            "2 releases up to 1.16.3; 2 loads verified, 1 wrong prediction",
         ),
         (
             ("loads", "unavailable"),
-            "pass: 1 model checked against 2 releases up to 1.16.3; 1 load verified, 1 could not be verified",
+            "2 releases up to 1.16.3; 1 load verified, 1 could not be verified",
         ),
     ],
 )
@@ -217,9 +217,8 @@ def test_the_last_line(observed: tuple[Observed, ...], expected: str) -> None:
     """After the verdict and the counts, the last line states what was run."""
     entries = tuple(entry(release, "loads", observed=it) for release, it in zip(RELEASES, observed, strict=False))
 
-    assert (
-        support_matrix.format_text(matrix(MatrixModel(path="m.onnx", runtimes=entries)), quiet=True) == f"{expected}\n"
-    )
+    printed = support_matrix.format_text(matrix(MatrixModel(path="m.onnx", runtimes=entries)), quiet=True)
+    assert printed == f"pass: 1 model checked against {expected}\n"
 
 
 def test_the_elapsed_time_is_last() -> None:
