@@ -139,7 +139,10 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
         if len(selected) > MAX_NAMED + 1 or any(map(is_glob, selected)):
             selected = ["**/*.onnx"]
         setting = f"models = [{', '.join(map(generated_files.quote, selected))}]"
-        yield f"optional: to check the models in {folders}, set `{setting}` in {CONFIG_NAME} and run `onnxgate lock`"
+        yield (
+            f"optional: to check the models in {folders}, set `{setting}` in {CONFIG_NAME}, run `onnxgate lock`, and "
+            "add `submodules: true` to `actions/checkout` in the workflow"
+        )
     for builder in dict.fromkeys(script.builder for script in survey.exports if script.builder):
         yield (
             f"optional: return `(module, inputs)` from `{builder}` and set it as `source`, so that `check` compares "

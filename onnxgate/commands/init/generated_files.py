@@ -138,8 +138,10 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     """Yield a commented target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
-    yield f"# `{package}` needs special hardware and drivers. To check it on machines that have them,"
-    yield "# name an environment that contains the package:"
+    yield from _wrap_comment(
+        f"`{package}` needs special hardware and drivers. To check it on machines that have them, name an environment "
+        "that contains the package:"
+    )
     name = package.removeprefix("onnxruntime-")
     yield f"# [targets.{package if name in used_names else name}]"
     yield f"# runtime = {quote(build)}"

@@ -32,7 +32,7 @@ MANY_MINORS = 8
 MAX_NAMED = 3
 """Files and models that a comment names."""
 REFUSED_PHRASE = "does not load on"
-DEVELOPMENT_PHRASE = "This is a development dependency; a deployed runtime is not declared"
+DEVELOPMENT_PHRASE = "This is a development dependency; the deployed release may differ"
 NO_DATA_PHRASE = "There is no prediction: onnxgate has no support data for"
 BUILD_PROVIDERS = {
     "onnxruntime-gpu": "CUDAExecutionProvider",
@@ -211,7 +211,7 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
     if others:
         package = "CPU" if others.keys() & BUILD_PROVIDERS.keys() else "pip"
         replaced = any(it.pin and it.pin not in requirement for it in runtimes)
-        release = "minor release" if replaced else "release"
+        release = "minor release" if replaced else "release" if all(it.pin for it in runtimes) else "releases"
         names = join_phrases(list(others.values()))
         lines.append(f"Checked with the {package} package `{ONNXRUNTIME}` of the same {release}, not with {names}.")
     return tuple(lines)
