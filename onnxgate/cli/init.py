@@ -62,9 +62,10 @@ def command(
 ) -> None:
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    The config targets the releases of ONNX Runtime that requirements files, environment.yml of conda, pyproject.toml,
-    lock files, Dockerfiles or package.json declare, or the newest four minor releases if none does. Files and groups
-    for development, such as requirements-dev.txt, count only if no other declares a runtime. Existing files are kept.
+    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, lock files, conda's
+    environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does. Development
+    dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime. Existing
+    files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)

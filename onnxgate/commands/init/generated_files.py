@@ -60,7 +60,7 @@ def render_config(
     major, minor, *_ = __version__.split(".")
     lines = [
         "# Runtimes that the models of this repository must support.",
-        "# `onnxgate lock` pins exact releases; `onnxgate check` checks the models on them.",
+        "# `onnxgate lock` pins exact releases; `onnxgate check` checks models on them.",
         f'required-version = ">={major}.{minor},<{major}.{int(minor) + 1}"',
         '# models = ["models/**/*.onnx"]  # default: all .onnx files that git tracks',
     ]
