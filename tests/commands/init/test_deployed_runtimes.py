@@ -232,7 +232,7 @@ def test_names_that_only_contain_the_letters_of_development(tmp_path: Path, name
 
 def test_a_development_pin_does_not_replace_a_deployed_range(tmp_path: Path) -> None:
     """The releases that are deployed are those of the range."""
-    deployments = find(tmp_path, requirements_dot_txt="onnxruntime>=1.18", requirements__dev_dot_txt=DEVELOPMENT)
+    deployments = find(tmp_path, requirements_dot_txt="onnxruntime>=1.18", requirements_dev_dot_txt=DEVELOPMENT)
 
     assert [it.requirement for it in deployments.runtimes] == ["onnxruntime>=1.18"]
 
