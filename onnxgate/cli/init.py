@@ -209,7 +209,8 @@ def _choose_targets(
         survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
     )
     if not survey.deployments.runtimes:
-        _print_action("found", f"no ONNX Runtime dependency; the target is `{targets[0].runtime}`")
+        where = " in other files" if survey.deployments.problems else ""
+        _print_action("found", f"no ONNX Runtime dependency{where}; the target is `{targets[0].runtime}`")
     if not interactive or len(targets) > 1:
         return targets
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)

@@ -101,6 +101,19 @@ def test_an_unpinned_runtime_is_described_once(installed: Path, tmp_path: Path) 
     assert comments.count("newest") == 1
 
 
+def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -> None:
+    """The output does not claim that the repository has no dependency."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "environment.yml").write_text("dependencies: [onnxruntime=1.18.1]\n", encoding="utf-8")
+    git(folder, "add", ".")
+    done = init(installed, folder, "--no-lock")
+
+    assert (
+        "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
+        "found  no ONNX Runtime dependency in other files; the target is `"
+    ) in done.stdout
+
+
 def test_a_requirements_file_for_development(installed: Path, tmp_path: Path) -> None:
     """It is used only if no other file declares a runtime; the output explains both."""
     folder = make_repository(tmp_path / "a", "requirements")

@@ -67,6 +67,7 @@ def _read_value(kind: Literal["conda", "pip"], value: str, line: int) -> Environ
         return EnvironmentEntry(kind, quoted[2].strip(), line)
     plain = _strip_comment(value)
     is_mapping = plain.endswith(":") or re.search(r":\s", plain)
-    if not plain or is_mapping or plain.startswith((*_SPECIAL_START, "- ")):
+    is_template = "{{" in plain
+    if not plain or is_mapping or is_template or plain.startswith((*_SPECIAL_START, "- ")):
         return EnvironmentEntry("not read", f"- {value}", line)
     return EnvironmentEntry(kind, plain, line)

@@ -193,9 +193,10 @@ def _normalize_specifier(text: str) -> str:
     return ",".join(f"{clause.operator.replace('===', '==')}{clause.version}" for clause in clauses)
 
 
-def _find_line(text: str, package: str) -> int:
-    """Return the line that names a package first; 1 if none does."""
-    match = re.search(rf"(?<![\w./-]){re.escape(package)}(?![\w-])", text)
+def _find_line(text: str, package: str, version: str = "") -> int:
+    """Return the first line with a package and its version, else the first with the package; 1 if none has it."""
+    name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
+    match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
@@ -309,8 +310,8 @@ def _read_pyproject(text: str) -> Iterator[Declaration]:
         ("dev", _table(tool.get("uv")).get("dev-dependencies")),
     ]
     for group, requirement in ((group, text) for group, values in lists for text in _strings(values)):
-        name = re.match(r"[\w.-]*", requirement)
-        yield from _parse_requirement(requirement, _find_line(text, name[0] if name else ""), group)
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        yield from _parse_requirement(requirement, _find_line(text, name, requirement.removeprefix(name)), group)
     poetry = _table(tool.get("poetry"))
     groups = [(name, _table(group).get("dependencies")) for name, group in _table(poetry.get("group")).items()]
     for group, table in (("", poetry.get("dependencies")), ("dev", poetry.get("dev-dependencies")), *groups):
@@ -332,7 +333,7 @@ def _read_version_table(
         if package in PACKAGES:
             for entry in value if isinstance(value, list) else [value]:
                 version = _table(entry).get("version", "*") if isinstance(entry, dict) else entry
-                yield Declaration(package, str(version), _find_line(text, name), convert, group)
+                yield Declaration(package, str(version), _find_line(text, name, str(version)), convert, group)
 
 
 def _read_toml_lock(text: str) -> Iterator[Declaration]:

@@ -162,6 +162,7 @@ def test_pip_replaces_a_package_of_conda(tmp_path: Path) -> None:
         ("{dependencies: [onnxruntime=1.18.1]}", "1: not read: `{dependencies: [onnxruntime=1.18.1]}`"),
         ("dependencies:\n- sel(linux): onnxruntime", "2: not read: `- sel(linux): onnxruntime`"),
         ("dependencies:\n- {onnxruntime: 1.18.1}", "2: not read: `- {onnxruntime: 1.18.1}`"),
+        ("dependencies:\n- onnxruntime={{ ort }}", "2: not read: `- onnxruntime={{ ort }}`"),
         ("dependencies:\n- *ort", "2: not read: `- *ort`"),
         ("dependencies:\n- pip: [onnxruntime]", "2: not read: `- pip: [onnxruntime]`"),
         ("dependencies:\n- pip:\n  - - onnxruntime", "3: not read: `- - onnxruntime`"),
@@ -228,6 +229,24 @@ def test_names_that_only_contain_the_letters_of_development(tmp_path: Path, name
     (runtime,) = find_deployments(tmp_path, [name]).runtimes
 
     assert not runtime.is_for_development
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[project.optional-dependencies]\na = ["onnxruntime-gpu"]\nb = ["onnxruntime==1.18.1"]\n'
+        'c = ["onnxruntime==1.20.0"]',
+        '[tool.poetry.dependencies]\na = "1"\nonnxruntime = "1.18.1"\nonnxruntime-gpu = {version = "1.20.0"}\n'
+        '[tool.poetry.group.x.dependencies]\nonnxruntime = "1.20.0"',
+    ],
+)
+def test_the_line_of_each_version(tmp_path: Path, text: str) -> None:
+    """A package that a file declares twice has two lines."""
+    lines = text.splitlines()
+    runtimes = [it for it in find(tmp_path, pyproject_dot_toml=text).runtimes if it.package == "onnxruntime"]
+
+    assert [it.pin for it in runtimes] == ["1.18.1", "1.20.0"]
+    assert all(it.pin in lines[it.line - 1] and "gpu" not in lines[it.line - 1] for it in runtimes)
 
 
 def test_a_development_pin_does_not_replace_a_deployed_range(tmp_path: Path) -> None:
