@@ -194,7 +194,7 @@ def _normalize_specifier(text: str) -> str:
 
 
 def _find_line(text: str, package: str, version: str = "") -> int:
-    """Return the first line with a package and its version, else the first with the package; 1 if none has it."""
+    """Return the first line with a package and its version. If there is none, the first line with the package, or 1."""
     name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
     match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1

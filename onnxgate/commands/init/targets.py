@@ -183,7 +183,7 @@ def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
 
 
 def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
-    """Return names of a target, the best first: the npm package, else the folder, else the file."""
+    """Return names for a target, the best first: the npm package, or the folder, or the file at the root."""
     file = PurePosixPath(runtime.file)
     folders = [name for name in file.parts[:-1] if name not in ("..", "requirements", "docker")]
     stem = re.sub(r"(?i)(docker|container)file", "docker", file.name if runtime.is_installed_directly else file.stem)
