@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from onnxgate.cli import lock
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions, common_options_without
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.commands.init import generated_files, git_driver
@@ -69,6 +71,7 @@ def command(
     """
     if runtime is not None:
         _check_requirement(runtime)
+    set_command_folder(options.start)
     survey = survey_repository(options.start)
     _require_models(survey)
     before = _read_committed_files(survey)
@@ -163,7 +166,8 @@ def _require_models(survey: RepositorySurvey) -> None:
         hint = f"run `git add {shlex.quote(survey.untracked[0])}`"
         raise UsageError("git does not track any `.onnx` file here", hint=hint)
     for submodule in survey.submodules:
-        hint = f"run `onnxgate init --directory {shlex.quote(submodule)}`"
+        path = Path(os.path.relpath(survey.folder / submodule)).as_posix()
+        hint = f"run `onnxgate init --directory {shlex.quote(path)}`"
         raise UsageError(f"all models are in the git submodule `{submodule}`", hint=hint)
     raise UsageError("there is no `.onnx` file here", hint="run `onnxgate init` in the folder of the models")
 

@@ -249,7 +249,7 @@ def _explain_missing(path: str, entry: ModelSettings | None, project: Project) -
     elif project.config.models is not None:
         why = "is not matched by `models`"
     else:
-        why = f"is not tracked by git; run `git add {path}`, or add it to `models`"
+        why = f"is not tracked by git; run `git add {shlex.quote(path)}`, or add it to `models`"
     return _render_problem(path, entry, why, project)
 
 
@@ -314,7 +314,7 @@ def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
     if submodule is not None and submodule != _resolve_path(root):
         problem = f"`{path}` is in the git submodule `{_relative_path(submodule, _resolve_path(root)) or submodule}`"
         raise UsageError(f"{problem}, whose files git does not list here", hint=f"add it to `models`: {setting}")
-    hint = f"run `git add {shlex.quote(path)}`, or add it to `models`: {setting}"
+    hint = f"run `git add {shlex.quote(inside)}`, or add it to `models`: {setting}"
     raise UsageError(f"`{path}` is not tracked by git", hint=hint)
 
 

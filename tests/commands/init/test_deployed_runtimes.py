@@ -22,7 +22,7 @@ def find(folder: Path, **files: str) -> Deployments:
     return find_deployments(folder, paths)
 
 
-def found(folder: Path, name: str, text: str) -> list[str]:
+def read_packages(folder: Path, name: str, text: str) -> list[str]:
     """Read one file; return each package with its specifier and its line."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,14 +92,14 @@ def found(folder: Path, name: str, text: str) -> list[str]:
 )
 def test_files_that_declare_a_runtime(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
     """Each file is parsed in its own syntax, and the line of the package is recorded."""
-    runtimes = found(tmp_path, name, text)
+    runtimes = read_packages(tmp_path, name, text)
 
     assert len(runtimes) == len(expected)
     assert all(runtime.endswith(end) for runtime, end in zip(runtimes, expected, strict=True)), runtimes
 
 
 @pytest.mark.parametrize("name", ["environment.yml", "environment.yaml", "deploy/environment-gpu.yml"])
-def test_a_conda_environment(tmp_path: Path, name: str) -> None:
+def test_conda_environment(tmp_path: Path, name: str) -> None:
     """Comments, quotes, channels and any indent are accepted, and other sections are skipped."""
     text = """\
 name: "app"
@@ -116,7 +116,7 @@ variables:
   - onnxruntime==1.0.0
 """
 
-    assert found(tmp_path, name, text) == ["onnxruntime>=1.17,<1.20:5", "onnxruntime-gpu==1.18.1:10"]
+    assert read_packages(tmp_path, name, text) == ["onnxruntime>=1.17,<1.20:5", "onnxruntime-gpu==1.18.1:10"]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_pip_replaces_a_package_of_conda(tmp_path: Path) -> None:
         ("dependencies:\n- onnxruntime=1.17|1.18", "2: the version `=1.17|1.18` is not supported"),
     ],
 )
-def test_lines_of_a_conda_environment_that_are_not_read(tmp_path: Path, text: str, problem: str) -> None:
+def test_unread_lines_of_conda_environment(tmp_path: Path, text: str, problem: str) -> None:
     """A line that may contain the runtime in another form of YAML is reported."""
     deployments = find(tmp_path, environment_dot_yml=text)
 
@@ -183,7 +183,7 @@ def test_lines_of_a_conda_environment_that_are_not_read(tmp_path: Path, text: st
 
 def test_other_files_named_environment_are_ignored(tmp_path: Path) -> None:
     """Many tools have an `environment.yaml`."""
-    assert found(tmp_path, "environment.yaml", "name: prod\nhosts: [a]\n") == []
+    assert read_packages(tmp_path, "environment.yaml", "name: prod\nhosts: [a]\n") == []
 
 
 DEPLOYED, DEVELOPMENT = "onnxruntime==1.18.1\n", "onnxruntime==1.19.2\n"
@@ -222,7 +222,7 @@ def test_development_dependencies_are_used_only_without_others(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("name", ["requirements-device.txt", "latest/requirements.txt", "requirements-prod.txt"])
-def test_names_that_only_contain_the_letters_of_development(tmp_path: Path, name: str) -> None:
+def test_development_words_are_whole_words(tmp_path: Path, name: str) -> None:
     """Only whole words mark a file as one of development."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text(DEPLOYED, encoding="utf-8")
@@ -240,7 +240,7 @@ def test_names_that_only_contain_the_letters_of_development(tmp_path: Path, name
         '[tool.poetry.group.x.dependencies]\nonnxruntime = "1.20.0"',
     ],
 )
-def test_the_line_of_each_version(tmp_path: Path, text: str) -> None:
+def test_line_of_each_version(tmp_path: Path, text: str) -> None:
     """A package that a file declares twice has two lines."""
     lines = text.splitlines()
     runtimes = [it for it in find(tmp_path, pyproject_dot_toml=text).runtimes if it.package == "onnxruntime"]
@@ -249,7 +249,7 @@ def test_the_line_of_each_version(tmp_path: Path, text: str) -> None:
     assert all(it.pin in lines[it.line - 1] and "gpu" not in lines[it.line - 1] for it in runtimes)
 
 
-def test_a_development_pin_does_not_replace_a_deployed_range(tmp_path: Path) -> None:
+def test_development_pin_does_not_replace_deployed_range(tmp_path: Path) -> None:
     """The releases that are deployed are those of the range."""
     deployments = find(tmp_path, requirements_dot_txt="onnxruntime>=1.18", requirements_dev_dot_txt=DEVELOPMENT)
 
@@ -313,7 +313,7 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, text: str, proble
 def test_other_types_of_values_are_ignored(tmp_path: Path, text: str) -> None:
     """JSON files with another structure declare no runtimes."""
     for name in ("package.json", "package-lock.json", "Pipfile.lock"):
-        assert found(tmp_path, name, text) == []
+        assert read_packages(tmp_path, name, text) == []
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
