@@ -91,15 +91,14 @@ def command(
     else:
         steps = []
         _print_action("kept", kept)
-    if survey.root is None:
-        if not (no_workflow and no_hooks):
-            _print_action("skip", "workflow and hooks: this folder is not a git repository")
-    else:
+    if survey.root is not None:
         steps += [] if no_workflow else _write_workflow(survey, survey.root, force)
         steps += [] if no_hooks else _write_hooks(survey, survey.root)
         if describes_diffs:
             models = _models_from_git_root(survey)
             steps += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
+    elif not (no_workflow and no_hooks):
+        _print_action("skip", "workflow and hooks: this folder is not a git repository")
     has_lock = kept is not None and (survey.folder / LOCK_NAME).exists()
     lock_step = [] if has_lock else ["write the lock: `onnxgate lock`"]
     if survey.pointers:
@@ -107,10 +106,14 @@ def command(
     else:
         steps += lock_step if no_lock else _write_lock(survey, options)
     steps += _suggest_settings(survey, exported) if kept is None else []
-    click.echo("\nNext steps:")
     steps.append("check the models: `onnxgate check`")
     if survey.root is not None and _read_committed_files(survey) != before:
         steps.append("commit the new files")
+    _print_steps(steps)
+
+
+def _print_steps(steps: Sequence[str]) -> None:
+    click.echo("\nNext steps:")
     for step in steps:
         first, *rest = step.splitlines()
         print_wrapped([f"  - {first}", *(f"    {line}" for line in rest)])
