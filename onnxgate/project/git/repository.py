@@ -74,6 +74,11 @@ def is_tracked(root: Path, path: str) -> bool:
     return run_git(root, ["ls-files", "--error-unmatch", "-z", "--", f":(literal){path}"]).returncode == 0
 
 
+def is_ignored(folder: Path, path: str) -> bool:
+    """Return whether git ignores an untracked file, so that `git add` refuses it."""
+    return run_git(folder, ["check-ignore", "--quiet", "--", path], offline=True).returncode == 0
+
+
 def last_line(stderr: bytes) -> str:
     """Return the last line of git's error output, which has the reason."""
     lines = stderr.decode("utf-8", "replace").strip().splitlines()

@@ -258,6 +258,40 @@ def test_stranger_to_git(folder: Path) -> None:
     assert models(folder, "", "models/deep/b.onnx") == ["models/deep/b.onnx"]
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests", "`tests` contains no model of the project; `tests/data/c.onnx` is excluded by `exclude`"),
+        (".", None),
+        ("empty", "`empty` contains no model of the project"),
+        (
+            ".hidden",
+            "`.hidden` contains no model of the project; `.hidden/d.onnx` is not matched by `models` in "
+            "`onnxgate.toml`",
+        ),
+    ],
+)
+def test_folders_without_models(folder: Path, path: str, expected: str | None) -> None:
+    """A folder without models of the project is an error that names a model in it and the reason."""
+    (folder / "empty").mkdir()
+    project = project_of(folder, 'models = ["models", "tests"]\nexclude = ["tests"]')
+    if expected is None:
+        assert len(project.models([path])) == 2
+        return
+    with pytest.raises(UsageError) as caught:
+        project.models(["models/a.onnx", path])
+
+    assert caught.value.message == expected
+    assert caught.value.hint
+
+
+def test_files_without_models(folder: Path) -> None:
+    """Hooks pass all changed files: those that select no model are not an error."""
+    (folder / "README.md").touch()
+
+    assert models(folder, "", "README.md") == []
+
+
 def test_stranger_from_outside(folder: Path) -> None:
     """A requested model outside of the config's folder is an error."""
     with pytest.raises(UsageError) as caught:
