@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import mmap
 import os
 import shlex
@@ -284,13 +285,27 @@ def select_by_paths(
 
 
 def suggest_file(file: Path, shown: str) -> str | None:
-    """Return a hint with the most similar name in the folder of a missing file; None if there is none."""
+    """Return a hint for a missing file: the most similar path that exists, or to unquote a glob; None without one."""
+    if is_glob(shown) and any(glob.iglob(str(file), recursive=True)):  # noqa: PTH207 - the path may be absolute
+        return f"remove the quotes around `{shown}`, so that the shell expands the glob"
+    existing = next(folder for folder in file.parents if folder.is_dir())
+    near = existing
+    missing = file.relative_to(existing).parts
+    for name in missing:
+        if not os.path.lexists(near / name):
+            name = find_similar(name, _list_visible(near))
+        if not name:
+            return None
+        near /= name
+    typed = PurePosixPath(Path(shown).as_posix()).parts
+    return f"did you mean `{PurePosixPath(*typed[: -len(missing)], *near.relative_to(existing).parts)}`?"
+
+
+def _list_visible(folder: Path) -> list[str]:
     try:
-        names = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
+        return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError:
-        return None
-    near = find_similar(file.name, names)
-    return f"did you mean `{Path(shown).with_name(near).as_posix()}`?" if near else None
+        return []
 
 
 def _check_selects_nothing(path: str, file: Path, project: Project, listing: Collection[str]) -> None:

@@ -308,6 +308,30 @@ def test_paths_that_are_not_there(folder: Path) -> None:
     assert caught.value.message == "`models/typo.onnx`, `nowhere` do not exist"
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("models/a.onx", "did you mean `models/a.onnx`?"),
+        ("model/a.onnx", "did you mean `models/a.onnx`?"),
+        ("./model/dep/b.onnx", "did you mean `models/deep/b.onnx`?"),
+        ("../{folder}/modles", "did you mean `../{folder}/models`?"),
+        ("{absolute}/model/a.onnx", "did you mean `{absolute}/models/a.onnx`?"),
+        ("model/other.onnx", None),
+        ("elsewhere/a.onnx", None),
+        ("models/*.onnx", "remove the quotes around `models/*.onnx`, so that the shell expands the glob"),
+        ("{absolute}/**/*.onnx", "remove the quotes around `{absolute}/**/*.onnx`, so that the shell expands the glob"),
+        ("elsewhere/*.onnx", None),
+    ],
+)
+def test_suggested_paths(folder: Path, path: str, expected: str | None) -> None:
+    """The hint for a path that does not exist is a path that does, whichever part is misspelled."""
+    names = {"folder": folder.name, "absolute": folder.as_posix()}
+    with pytest.raises(UsageError) as caught:
+        models(folder, "", path.format(**names))
+
+    assert caught.value.hint == (expected.format(**names) if expected else None)
+
+
 def test_paths_from_elsewhere(folder: Path) -> None:
     """Paths are relative to the working directory; absolute paths are accepted."""
     project = project_of(folder, CONFIG)
