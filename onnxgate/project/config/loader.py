@@ -211,5 +211,5 @@ def _configured_names(project: Project, index: int) -> Iterator[AskedName]:
     names += [("tolerance", name) for name, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
     for table, name in names:
         keys = ("model", str(index), table, name)
-        where = f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
+        where = f"{project.path.name}:{project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
         yield AskedName(where=where, kind="dynamic axis" if table == "sizes" else "output", name=name)
