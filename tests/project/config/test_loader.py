@@ -225,6 +225,7 @@ rule = "opset-to-new"
             'line 2: `targets`: no targets: add one, for example `[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         ("[targets.a]", "line 1: `targets.a.runtime`: is missing; expected a string"),
+        ("[target.a]\nruntime = 'onnxruntime'", "line 1: `target`: unknown key; did you mean `targets`?"),
         ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
         (
             "[targets.a]\nruntime = 'onnxruntime'\nproviders = ['CUDAExecutionProvider']",
@@ -378,6 +379,7 @@ def test_wrong_element(folder: Path) -> None:
     [
         (b"models = [\n", "line 1: "),
         (b"a = 1\na = 2\n", "line 2, column 6: "),
+        (b"[targets.a]\n  runtime = onnxruntime\n", "line 2, column 13: invalid value: `runtime = onnxruntime`"),
         (b'ok = "x"\nbad = "\xff"\n', "line 2: expected UTF-8, got the byte 0xff"),
         (b"[targets\n", "line 1, column 9: "),
     ],
