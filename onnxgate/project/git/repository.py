@@ -50,11 +50,14 @@ def find_git_root(folder: Path) -> Path | None:
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
-def lfs_pull_command(file: Path) -> str:
-    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root."""
+def lfs_pull_command(file: Path, shown: str = "") -> str:
+    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root.
+
+    Outside of a repository, it has the path as other messages show it.
+    """
     path = file.parent.resolve() / file.name
     root = find_git_root(path.parent)
-    name = path.relative_to(root).as_posix() if root is not None else path.name
+    name = path.relative_to(root).as_posix() if root is not None else shown or path.name
     return f'git lfs pull --include "{name}"'
 
 
