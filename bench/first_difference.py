@@ -75,7 +75,7 @@ def transformer(path: Path, layers: int, wrong: str = "") -> onnx.ModelProto:
     return model
 
 
-def timed(host: WorkerPool, seat: WorkerSpec, folder: Path, layers: int) -> str:
+def timed(host: WorkerPool, spec: WorkerSpec, folder: Path, layers: int) -> str:
     """One row: nodes, seconds, and whether the right node was named."""
     wrong = f"wf{layers // 2}"
     right_path, wrong_path = folder / "right" / "m.onnx", folder / "wrong" / "m.onnx"
@@ -85,7 +85,7 @@ def timed(host: WorkerPool, seat: WorkerSpec, folder: Path, layers: int) -> str:
 
     def run(model: Path, case: InputCase, output: Path) -> Observation:
         return host.submit(
-            seat, Run(model=str(model), cases=(case,), output=str(output), optimization="disabled", again=False)
+            spec, Run(model=str(model), cases=(case,), output=str(output), optimization="disabled", again=False)
         ).result()
 
     candidate = SearchSide(wrong_path, spoiled, case, run, folder / "candidate")
@@ -101,10 +101,10 @@ def main() -> None:
     """Print one row per size."""
     interpreter, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]] or [4, 12, 24]
     with tempfile.TemporaryDirectory() as folder, WorkerPool(Environments(Path(folder), offline=True), 1) as host:
-        seat = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)
-        host.submit(seat, Probe()).result()
+        worker_spec = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)
+        host.submit(worker_spec, Probe()).result()
         for layers in sizes:
-            print(timed(host, seat, Path(folder) / str(layers), layers))
+            print(timed(host, worker_spec, Path(folder) / str(layers), layers))
 
 
 if __name__ == "__main__":

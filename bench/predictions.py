@@ -69,8 +69,8 @@ def main() -> None:
     first = statistics.median(run[counts[0]][0] for run in runs)
     for count in counts:
         taken = statistics.median(run[count][0] for run in runs)
-        found = runs[0][count][1]
-        print(f"{count} models on {RELEASES} releases: {taken:.2f} s, {taken / first:.1f} times the first ({found})")
+        actual = runs[0][count][1]
+        print(f"{count} models on {RELEASES} releases: {taken:.2f} s, {taken / first:.1f} times the first ({actual})")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def main() -> int:
         every = (*cases, *([sample] if sample else []))
         ran = [each for one in runtimes for each in _run(project, lock, model, one, every, Path(scratch), host)]
         comparisons, undone = stage.collect_evidence(_subject(model, reading, lock), ran, eager, ())
-    return _say(ran, comparisons, [each.reason for each in undone])
+    return _describe(ran, comparisons, [entry.reason for entry in undone])
 
 
 def _arguments() -> argparse.Namespace:
@@ -106,7 +106,7 @@ def _eager(
 
 def _runtimes(project: Project, lock: Lock, model: SelectedModel, releases: list[str]) -> list[PlannedRuntime]:
     (planned,) = plan_models(project, lock, [model])
-    return [each for each in planned.runtimes if not releases or each.runtime.release in releases]
+    return [runtime for runtime in planned.runtimes if not releases or runtime.runtime.release in releases]
 
 
 def _run(
@@ -118,9 +118,9 @@ def _run(
     scratch: Path,
     host: WorkerPool,
 ) -> Iterator[ObservedRun]:
-    seat = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
+    worker_spec = WorkerSpec.of_runtime(planned.runtime, lock.packages, project.folder)
     for job in runtime_stage.prepare_runs(model.absolute, cases, planned, scratch / planned.name):
-        yield ObservedRun(planned.name, job, host.submit(seat, job).result())
+        yield ObservedRun(planned.name, job, host.submit(worker_spec, job).result())
 
 
 def _subject(model: SelectedModel, reading: ParsedModel, lock: Lock) -> ParityModel:
@@ -133,7 +133,7 @@ def _subject(model: SelectedModel, reading: ParsedModel, lock: Lock) -> ParityMo
     )
 
 
-def _say(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
+def _describe(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undone: list[str]) -> int:
     done: Counter[str] = Counter()
     failed = 0
     for each in ran:

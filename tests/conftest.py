@@ -18,11 +18,11 @@ from uv import find_uv_bin
 
 ROOT = Path(__file__).resolve().parents[1]
 TOOLCHAIN = "2.13."  # the torch that fixtures/projects/quickstart exports with
-FOREIGN = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
+CI_VARIABLES = ("CI", "NO_COLOR", "FORCE_COLOR", "VIRTUAL_ENV", "PYTHONPATH")
 TOOLS = ("index", "torch", "surface", "frameworks")  # marks of tests that need more than the `test` dependency group
 FULL_FOLDERS = ("tests/campaigns/", "tests/e2e/")
 INTERRUPTING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-FOREIGN_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
+CI_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "ONNXGATE_INPUT_")
 
 # Tests must not fail because the machine is busy. Other settings of the active profile are kept.
 settings.register_profile("patient", settings(), deadline=None)
@@ -33,7 +33,7 @@ settings.load_profile("patient")
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remove variables of CI and of the calling environment."""
     for name in list(os.environ):
-        if name in FOREIGN or name.startswith(FOREIGN_PREFIXES):
+        if name in CI_VARIABLES or name.startswith(CI_PREFIXES):
             monkeypatch.delenv(name)
 
 
@@ -94,10 +94,10 @@ def _uv(*arguments: str) -> None:
 @pytest.fixture(scope="session")
 def toolchain() -> Path:
     """Return an interpreter with the torch release of the quickstart project; skip the test if it is missing."""
-    found = _toolchain()
-    if found is None:
+    actual = _toolchain()
+    if actual is None:
         pytest.skip(f"no Python with torch {TOOLCHAIN}* here; ONNXGATE_TEST_TOOLCHAIN may name one")
-    return found
+    return actual
 
 
 @functools.cache
@@ -116,25 +116,25 @@ def index_trouble() -> str:
     """Return the reason why no Python package index can be used, or ""."""
     command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-deps", "--no-cache", "--no-header", "-"]
     environment = {**os.environ, "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "0"}
-    asked = subprocess.run(
+    result = subprocess.run(
         command, input="onnxruntime==1.18.1", text=True, capture_output=True, check=False, env=environment
     )
-    return "" if asked.returncode == 0 else f"no Python package index: {' '.join(asked.stderr.split())}"
+    return "" if result.returncode == 0 else f"no Python package index: {' '.join(result.stderr.split())}"
 
 
 def tool(name: str) -> Path | None:
     """Return the program from the folder of the running Python, or from PATH."""
     beside = Path(sys.executable).with_name(name)
-    found = str(beside) if beside.exists() else shutil.which(name)
-    return Path(found) if found else None
+    actual = str(beside) if beside.exists() else shutil.which(name)
+    return Path(actual) if actual else None
 
 
 def need(name: str) -> Path:
     """Return the path of a program; skip the test if it is not installed."""
-    found = tool(name)
-    if found is None:
+    actual = tool(name)
+    if actual is None:
         pytest.skip(f"`{name}` is not installed")
-    return found
+    return actual
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

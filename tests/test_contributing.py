@@ -63,10 +63,10 @@ def run_command(command: str, checkout: Path) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("GITHUB_", "PYTEST_", "CI"))}
     variables = {"PATH": f"{programs}{os.pathsep}{kept['PATH']}", "PYTHONPATH": str(checkout), "NO_COLOR": "1"}
     variables["ONNXGATE_CACHE_DIR"] = str(checkout.parent / "cache")
-    ended = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", command], cwd=checkout, env={**kept, **variables}, capture_output=True, text=True, check=False
     )
-    return ended.returncode, ended.stdout + ended.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the commands are for a POSIX shell")
@@ -119,7 +119,7 @@ def test_hooks_have_the_versions_of_the_lint_session() -> None:
     assert used <= set(re.findall(r'"([^"]+)"', group[1]))
 
 
-def test_issue_form_asks_for_what_is_needed() -> None:
+def test_issue_form_requires_diagnostic_details() -> None:
     """The form requires the version, facts about the model and verbose output, which are needed to reproduce a bug."""
     form = yaml.safe_load((ROOT / ".github/ISSUE_TEMPLATE/bug.yml").read_text(encoding="utf-8"))
     required = {field["id"] for field in form["body"] if field.get("validations", {}).get("required")}

@@ -128,6 +128,7 @@ LAZY = {
     "`--help` and errors at the start import no library": (
         "cli/check.py",
         "cli/shared/error_handling.py",
+        "cli/shared/hint_commands.py",
         "core/text.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 QUICK, FULL = "not full", "full"
 
 
-def test_of_the_whole_gate_one_test_is_quick() -> None:
+def test_quick_tier_has_one_end_to_end_test() -> None:
     """Only one test of the whole gate is in the quick tier.
 
     Each test is in exactly one tier, because the tiers are a mark and its negation.

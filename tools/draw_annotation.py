@@ -31,10 +31,10 @@ def annotation() -> re.Match[str]:
         folder.mkdir()
         broken(folder)
         _, printed = Shell(folder, environment(home)).run(f"onnxgate check --static --output github {MODEL}")
-    found = ANNOTATION.search(printed)
-    if found is None:
+    actual = ANNOTATION.search(printed)
+    if actual is None:
         raise SystemExit(f"no annotation in:\n{printed}")
-    return found
+    return actual
 
 
 def draw(found: re.Match[str]) -> str:

@@ -55,8 +55,13 @@ SCHEMA_ONLY = frozenset(
 INVENTORY = """
 The output of `onnxgate runtimes list --output json`, with its {download}`JSON Schema <inventory.schema.json>`.
 """
+REPORT_TYPES = frozenset({"Finding", "NotDone", "ReportedPlace"})
+"""Types of the report in the schema of the matrix."""
 MATRIX = """
 The output of `onnxgate matrix --output json`, with its {download}`JSON Schema <matrix.schema.json>`.
+
+The verdict is that of `onnxgate check` without a config. The [report](report.md#finding) describes the keys of
+`findings` and `undecided`.
 """
 LOG = """
 The output of `onnxgate explain --log FILE --output json`, with its {download}`JSON Schema <log.schema.json>`.
@@ -73,7 +78,7 @@ def contents() -> dict[str, str]:
         "diff": _describe_answer(difference_types, "Difference", "A difference of two models by onnxgate"),
         "inventory": _describe_answer(inventory_types, "Inventory", "An inventory of onnxgate"),
         "log": _describe_answer(log_types, "ExplainedLog", "A log that onnxgate explained"),
-        "matrix": _describe_answer(matrix_types, "Matrix", "A matrix of onnxgate"),
+        "matrix": _describe_answer(matrix_types, "Matrix", "A matrix of onnxgate", report_types),
         "report": describe(report_schema(), _kinds(report_types)),
     }
     return {
@@ -86,13 +91,15 @@ def contents() -> dict[str, str]:
         "reference/report.md": keys.page("Report (JSON)", REPORT, schemas["report"], ("Report",), hidden=SCHEMA_ONLY),
         "reference/diff.md": keys.page("Diff (JSON)", DIFF, schemas["diff"], ("Difference",)),
         "reference/inventory.md": keys.page("Runtimes (JSON)", INVENTORY, schemas["inventory"], ("Inventory",)),
-        "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",)),
+        "reference/matrix.md": keys.page("Matrix (JSON)", MATRIX, schemas["matrix"], ("Matrix",), hidden=REPORT_TYPES),
         **{f"rules/{name}": page for name, page in rule_pages.pages().items()},
     }
 
 
-def _describe_answer(module: Any, name: str, title: str) -> dict[str, Any]:
-    return describe(build_schema(getattr(module, name), title), _kinds(module))
+def _describe_answer(module: Any, name: str, title: str, *others: Any) -> dict[str, Any]:
+    """Return the schema of a type; its other types are of the same module, or of `others`."""
+    kinds = {name: kind for it in (module, *others) for name, kind in _kinds(it).items()}
+    return describe(build_schema(getattr(module, name), title), kinds)
 
 
 def _kinds(module: Any) -> dict[str, type]:

@@ -95,7 +95,7 @@ class Draft:
         graph = GraphProto(name=self.name, node=self.nodes, input=self.inputs, output=self.outputs)
         graph.initializer.extend(self.constants.values())
         imports = [helper.make_opsetid("", self.opset)]
-        imports += [helper.make_opsetid(domain, 1) for domain in {each.domain for each in self.functions}]
+        imports += [helper.make_opsetid(domain, 1) for domain in {function.domain for function in self.functions}]
         model = ModelProto(ir_version=self.ir_version, producer_name="onnxgate-bench", graph=graph)
         model.opset_import.extend(imports)
         model.functions.extend(self.functions)

@@ -20,18 +20,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m campaigns.cache", description=__doc__)
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     counts: Counter[str] = Counter()
     found = 0
     with tempfile.TemporaryDirectory(prefix="onnxgate-warm-") as scratch:
         _install_wheel(Path(scratch, "installed"))
         command = _program(Path(scratch, "installed", "venv"), "onnxgate")
         program = Repository(command, Path(), {**usual_environment(), **NOBODY})
-        walk = started(program, ROOT, Path(scratch), asked.seed)
-        for difference in differences(walk, asked.steps, Path(scratch), counts):
+        walk = started(program, ROOT, Path(scratch), options.seed)
+        for difference in differences(walk, options.steps, Path(scratch), counts):
             found += 1
             print(difference, flush=True)
-    print(f"{asked.steps} steps, {found} differences;", ", ".join(f"{name} {n}" for name, n in sorted(counts.items())))
+    print(
+        f"{options.steps} steps, {found} differences;", ", ".join(f"{name} {n}" for name, n in sorted(counts.items()))
+    )
     return 1 if found else 0
 
 

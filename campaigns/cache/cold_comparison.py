@@ -7,27 +7,29 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from campaigns.cache.random_walk import ROUNDS, Walk, divided, says
+from campaigns.cache.random_walk import ROUNDS, RandomWalk, comparable_output, divided
 
 DIVIDED_EVERY = 10
-Said = tuple[int, str, str]
+Output = tuple[int, str, str]
 
 
-def differences(walk: Walk, steps: int, scratch: Path, counts: Counter[str]) -> Iterator[str]:
+def differences(walk: RandomWalk, steps: int, scratch: Path, counts: Counter[str]) -> Iterator[str]:
     """Yield differences between the two runs; `counts` counts steps and results."""
     done: list[str] = []
-    warm = walk.repository.given(ONNXGATE_CACHE_DIR=scratch / "warm")
+    warm = walk.repository.with_environment(ONNXGATE_CACHE_DIR=scratch / "warm")
     for number in range(1, steps + 1):
         done.append(walk.step())
         counts[done[-1]] += 1
         arguments = ROUNDS[number % len(ROUNDS)]
-        cold = walk.repository.given(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
-        pairs: list[tuple[str, Said, Said]] = [(" ".join(arguments), says(warm, arguments), says(cold, arguments))]
+        cold = walk.repository.with_environment(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
+        pairs: list[tuple[str, Output, Output]] = [
+            (" ".join(arguments), comparable_output(warm, arguments), comparable_output(cold, arguments))
+        ]
         if number % DIVIDED_EVERY == 0:
-            cold = cold.given(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
+            cold = cold.with_environment(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
             whole = ("check", "--static", "--output", "json")
             pairs.append(("merge", divided(warm, scratch / "reports"), divided(cold, scratch / "reports")))
-            pairs.append((" ".join(whole), says(warm, whole), says(cold, whole)))
+            pairs.append((" ".join(whole), comparable_output(warm, whole), comparable_output(cold, whole)))
         for words, first, second in pairs:
             counts[f"exit {second[0]}"] += 1
             if first != second:

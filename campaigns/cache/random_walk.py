@@ -28,7 +28,7 @@ PROJECT = "fixtures/projects/broken"
 
 
 @dataclass(slots=True)
-class Walk:
+class RandomWalk:
     """One repository and its random changes; `random` makes every choice."""
 
     repository: Repository
@@ -42,7 +42,7 @@ class Walk:
 
     def files(self) -> list[Path]:
         """Return the files in the models' folder, without links."""
-        return sorted(each for each in self.folder.iterdir() if each.is_file() and not each.is_symlink())
+        return sorted(path for path in self.folder.iterdir() if path.is_file() and not path.is_symlink())
 
     def step(self) -> str:
         """Make a change, and return its description."""
@@ -55,13 +55,13 @@ class Walk:
         return self.random.choice(self.files())
 
 
-def _become_another(walk: Walk) -> None:
+def _become_another(walk: RandomWalk) -> None:
     file, other = walk.any_file(), walk.any_file()
     if file != other:
         shutil.copyfile(other, file)
 
 
-def _swap(walk: Walk) -> None:
+def _swap(walk: RandomWalk) -> None:
     one, other = walk.any_file(), walk.any_file()
     held = one.with_name("held")
     one.rename(held)
@@ -70,7 +70,7 @@ def _swap(walk: Walk) -> None:
     held.rename(other)
 
 
-def _change_one_byte(walk: Walk) -> None:
+def _change_one_byte(walk: RandomWalk) -> None:
     """Keep size and modification time, as some tools do."""
     file = walk.any_file()
     told, content = file.stat(), bytearray(file.read_bytes())
@@ -81,44 +81,44 @@ def _change_one_byte(walk: Walk) -> None:
     os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
 
 
-def _cut(walk: Walk) -> None:
+def _cut(walk: RandomWalk) -> None:
     file = walk.any_file()
     content = file.read_bytes()
     file.write_bytes(content[: walk.random.randint(0, len(content))])
 
 
-def _remove(walk: Walk) -> None:
+def _remove(walk: RandomWalk) -> None:
     file = walk.any_file()
     shutil.copyfile(file, walk.kept / file.name)
     if len(walk.files()) > 1:
         file.unlink()
 
 
-def _come_back(walk: Walk) -> None:
+def _come_back(walk: RandomWalk) -> None:
     if kept := sorted(walk.kept.iterdir()):
         file = walk.random.choice(kept)
         shutil.copyfile(file, walk.folder / file.name)
 
 
-def _become_a_pointer(walk: Walk) -> None:
+def _become_a_pointer(walk: RandomWalk) -> None:
     file = walk.any_file()
     shutil.copyfile(file, walk.kept / file.name)
     digest = walk.random.choice(["0" * 64, "7" * 64])
     file.write_text(POINTER.format(digest, walk.random.choice([0, 5, 2**40])), encoding="utf-8")
 
 
-def _be_touched(walk: Walk) -> None:
+def _be_touched(walk: RandomWalk) -> None:
     os.utime(walk.any_file(), ns=(walk.random.randrange(2**60), walk.random.randrange(2**60)))
 
 
-def _be_written_anew(walk: Walk) -> None:
+def _rewrite(walk: RandomWalk) -> None:
     file = walk.any_file()
     content = file.read_bytes()
     file.unlink()
     file.write_bytes(content)
 
 
-def _be_linked(walk: Walk) -> None:
+def _be_linked(walk: RandomWalk) -> None:
     file = walk.any_file()
     target = walk.kept / f"target-{walk.random.randrange(3)}.onnx"
     shutil.copyfile(file, target)
@@ -127,7 +127,7 @@ def _be_linked(walk: Walk) -> None:
         file.symlink_to(target)
 
 
-def _edit_a_model(walk: Walk) -> None:
+def _edit_a_model(walk: RandomWalk) -> None:
     file = walk.any_file()
     try:
         model = onnx.load(file, load_external_data=False)
@@ -147,7 +147,7 @@ def _edit_a_model(walk: Walk) -> None:
     file.write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _edit_the_config(walk: Walk) -> None:
+def _edit_the_config(walk: RandomWalk) -> None:
     name = "onnxgate.toml"
     lines = [line for line in walk.repository.read(name).splitlines() if not line.startswith("# walk")]
     text = "\n".join(lines).split("\n[rules]")[0].rstrip()
@@ -161,15 +161,17 @@ def _edit_the_config(walk: Walk) -> None:
     walk.repository.write(name, f"{text}\n\n[rules]\n{settings}\n{ignore}")
 
 
-def _be_locked(walk: Walk) -> None:
-    says(walk.repository.given(ONNXGATE_CACHE_DIR=walk.kept.parent / "another cache"), ("lock", "--offline"))
+def _be_locked(walk: RandomWalk) -> None:
+    comparable_output(
+        walk.repository.with_environment(ONNXGATE_CACHE_DIR=walk.kept.parent / "another cache"), ("lock", "--offline")
+    )
 
 
-def _be_committed(walk: Walk) -> None:
+def _be_committed(walk: RandomWalk) -> None:
     commit(walk.repository.folder.parents[2])
 
 
-CHANGES: tuple[Callable[[Walk], None], ...] = (
+CHANGES: tuple[Callable[[RandomWalk], None], ...] = (
     _become_another,
     _swap,
     _change_one_byte,
@@ -180,7 +182,7 @@ CHANGES: tuple[Callable[[Walk], None], ...] = (
     _come_back,
     _become_a_pointer,
     _be_touched,
-    _be_written_anew,
+    _rewrite,
     _be_linked,
     _edit_a_model,
     _edit_a_model,
@@ -191,7 +193,7 @@ CHANGES: tuple[Callable[[Walk], None], ...] = (
 )
 
 
-def started(command: Repository, root: Path, scratch: Path, seed: int) -> Walk:
+def started(command: Repository, root: Path, scratch: Path, seed: int) -> RandomWalk:
     """Create a repository of `fixtures/projects/broken` as the start of a walk."""
     folder = copy_tree(root / PROJECT, scratch / "repository" / PROJECT)
     repository = command.at(folder)
@@ -200,15 +202,15 @@ def started(command: Repository, root: Path, scratch: Path, seed: int) -> Walk:
     )  # any file may be removed
     commit(scratch / "repository")
     (scratch / "kept").mkdir()
-    return Walk(repository, random.Random(seed), scratch / "kept")
+    return RandomWalk(repository, random.Random(seed), scratch / "kept")
 
 
-def says(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
+def comparable_output(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
     """Return the exit status and the output, without the elapsed time and the count of reused results."""
     with repository.start(*arguments) as process:
-        ended = wait(process)
-    out = re.sub(r" \([\d.]+ s\)$", "", ended.out, flags=re.MULTILINE)
-    return ended.status, out, re.sub(r"^static results: .*\n", "", ended.err, flags=re.MULTILINE)
+        result = wait(process)
+    out = re.sub(r" \([\d.]+ s\)$", "", result.out, flags=re.MULTILINE)
+    return result.status, out, re.sub(r"^static results: .*\n", "", result.err, flags=re.MULTILINE)
 
 
 def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:
@@ -217,5 +219,5 @@ def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:
     folder.mkdir()
     for index in range(1, SHARDS + 1):
         output = f"json={folder / f'{index}.json'}"
-        says(repository, ("check", "--static", "--shard", f"{index}/{SHARDS}", "--output", output))
-    return says(repository, ("merge", str(folder), "--output", "json"))
+        comparable_output(repository, ("check", "--static", "--shard", f"{index}/{SHARDS}", "--output", output))
+    return comparable_output(repository, ("merge", str(folder), "--output", "json"))

@@ -78,8 +78,8 @@ def _row(cells: tuple[object, ...]) -> str:
 def report(comparisons: list[Comparison], every: bool) -> int:
     """Print ignored models and disagreements; return the number of unexplained ones."""
     _excluded(comparisons, every)
-    disagreements = [each for comparison in comparisons for each in comparison.disagreements]
-    reasons = Counter(found.why for each in disagreements if (found := explanation(each)))
+    disagreements = [disagreement for comparison in comparisons for disagreement in comparison.disagreements]
+    reasons = Counter(found.why for disagreement in disagreements if (found := explanation(disagreement)))
     for why, number in reasons.items():
         print(f"  explained, {number}: {why}")
     wrong = unexplained(disagreements)
@@ -94,12 +94,12 @@ def report(comparisons: list[Comparison], every: bool) -> int:
 def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
     """Return every disagreement, or the first unexplained one per operator or test and kind."""
     if every:
-        for each in disagreements:
-            print(f"  {'' if explanation(each) else 'UNEXPLAINED '}{each.line()}")
+        for disagreement in disagreements:
+            print(f"  {'' if explanation(disagreement) else 'UNEXPLAINED '}{disagreement.line()}")
         return
     alike: dict[tuple[Kind, str], list[Disagreement]] = {}
-    for each in wrong:
-        alike.setdefault((each.kind, each.name.partition("(")[0]), []).append(each)
+    for problem in wrong:
+        alike.setdefault((problem.kind, problem.name.partition("(")[0]), []).append(problem)
     for group in alike.values():
         print(f"  UNEXPLAINED, {len(group)}: {group[0].line()}")
 

@@ -45,14 +45,14 @@ def every(cache: Path) -> dict[str, bytes]:
 
 def distinct(models: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
     """Yield the models without duplicates of earlier ones."""
-    found: dict[str, bytes] = {}
+    by_name: dict[str, bytes] = {}
     known: set[bytes] = set()
     for name, data in models:
         content = _content(data)
         if content not in known:
             known.add(content)
-            found[name] = data
-    return found
+            by_name[name] = data
+    return by_name
 
 
 def models(wheels: Iterable[str], cache: Path) -> Iterator[tuple[str, bytes]]:

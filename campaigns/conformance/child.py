@@ -26,8 +26,8 @@ def load(corpus: str, level: str, first: int, record: Path) -> None:
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
     with zipfile.ZipFile(corpus) as models, record.open("a", encoding="utf-8") as lines:
         for index, name in enumerate(models.namelist()[first:], first):
-            say(lines, index)
-            say(lines, index, attempt(models.read(name), options))
+            write_record(lines, index)
+            write_record(lines, index, attempt(models.read(name), options))
 
 
 def attempt(model: bytes, options: Any) -> str:
@@ -39,7 +39,7 @@ def attempt(model: bytes, options: Any) -> str:
     return ""
 
 
-def say(lines: TextIO, *record: int | str) -> None:
+def write_record(lines: TextIO, *record: int | str) -> None:
     """Write one line immediately."""
     lines.write(json.dumps(record) + "\n")
     lines.flush()
@@ -49,8 +49,8 @@ def schemas(record: Path) -> None:
     """Write every operator schema of the release."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    found = [described(schema) for schema in state.get_all_operator_schema()]
-    record.write_text(json.dumps(found, sort_keys=True), encoding="utf-8")
+    described_schemas = [described(schema) for schema in state.get_all_operator_schema()]
+    record.write_text(json.dumps(described_schemas, sort_keys=True), encoding="utf-8")
 
 
 def described(schema: Any) -> dict[str, object]:
@@ -60,9 +60,12 @@ def described(schema: Any) -> dict[str, object]:
         "name": schema.name,
         "since": schema.since_version,
         "deprecated": schema.deprecated,
-        "inputs": [formal(each) for each in schema.inputs],
-        "outputs": [formal(each) for each in schema.outputs],
-        "constraints": {each.type_param_str: sorted(each.allowed_type_strs) for each in schema.type_constraints},
+        "inputs": [formal(value) for value in schema.inputs],
+        "outputs": [formal(output) for output in schema.outputs],
+        "constraints": {
+            type_constraint.type_param_str: sorted(type_constraint.allowed_type_strs)
+            for type_constraint in schema.type_constraints
+        },
         "attributes": {name: last_word(each.type) for name, each in schema.attributes.items()},
         "required": sorted(name for name, each in schema.attributes.items() if each.required),
         "least_inputs": schema.min_input,

@@ -52,7 +52,7 @@ class Comparison:
 
     def number(self, kind: Kind) -> int:
         """Return the number of disagreements of a kind."""
-        return sum(each.kind == kind for each in self.disagreements)
+        return sum(disagreement.kind == kind for disagreement in self.disagreements)
 
 
 def compare(comparison: Comparison, prepared: Iterable[tuple[str, TypedModel]], texts: Mapping[str, str]) -> Comparison:
@@ -101,5 +101,5 @@ def why(prediction: Prediction) -> str:
     return next((_reason(found) for found in sorted(prediction.found, key=lambda each: each.miss is None)), "")
 
 
-def _reason(found: NodeProblem) -> str:
-    return f"{found.miss.rule}: {found.miss.problem}" if found.miss else found.unknown
+def _reason(actual: NodeProblem) -> str:
+    return f"{actual.miss.rule}: {actual.miss.problem}" if actual.miss else actual.unknown

@@ -37,7 +37,7 @@ class Explanation:
         return corpus == self.corpus and optimization in self.optimization and on_release
 
 
-_CAST = "the runtime puts a cast beside a Cast to float16 in the body of Attention and then finds the types wrong"
+_CAST = "the runtime inserts a cast next to a Cast to float16 in the body of Attention and then finds the types wrong"
 _CAST_TEXT = r"output arg \(InsertedPrecisionFreeCast_\w*Attention_\w*QKAttnCast\) of node \(\) does not match"
 EXPLANATIONS = (
     Explanation(
@@ -90,15 +90,19 @@ def explanation(disagreement: Disagreement) -> Explanation | None:
 
 def unexplained(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
     """Return the disagreements that fail the suite; a false refusal always does."""
-    return [each for each in disagreements if each.kind == "refused but loads" or explanation(each) is None]
+    return [
+        disagreement
+        for disagreement in disagreements
+        if disagreement.kind == "refused but loads" or explanation(disagreement) is None
+    ]
 
 
 def idle(comparisons: Sequence[Comparison]) -> list[Explanation]:
     """Return the explanations that are unused on these releases."""
-    found = [explanation(each) for comparison in comparisons for each in comparison.disagreements]
+    explained = [explanation(disagreement) for comparison in comparisons for disagreement in comparison.disagreements]
     return [
         each
         for each in EXPLANATIONS
-        if each not in found
+        if each not in explained
         and any(each.concerns(made.corpus, made.optimization, made.release) for made in comparisons)
     ]

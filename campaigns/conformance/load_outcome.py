@@ -61,7 +61,7 @@ def _fuzz(name: str, text: str) -> str:
 
 def _unnamed(text: str) -> str:
     if "type inference failed" in text:
-        return "nothing says the type of a result"
+        return "the type of a result is unknown"
     if "index < data_.size()" in text:
         return "the operator's own inference looks for an argument that may be left out"
     if "is not compatible with any execution provider" in text:

@@ -81,9 +81,9 @@ def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> 
 
 def _records(record: Path) -> dict[int, str | None]:
     """Return the text of each model that a child started; None if it did not finish."""
-    found: dict[int, str | None] = {}
+    outcomes: dict[int, str | None] = {}
     lines = record.read_bytes().splitlines() if record.exists() else []
     for line in lines:
         index, *text = msgspec.json.decode(line)
-        found[index] = text[0] if text else None
-    return found
+        outcomes[index] = text[0] if text else None
+    return outcomes

@@ -18,9 +18,9 @@ SEED = 3
 
 def sampled(models: Iterable[tuple[str, bytes]]) -> dict[str, bytes]:
     """Return a sample of models, in order."""
-    found: Mapping[str, bytes] = dict(models)
-    chosen = set(random.Random(SEED).sample(sorted(found), min(SIZE, len(found))))
-    return {name: data for name, data in found.items() if name in chosen}
+    by_name: Mapping[str, bytes] = dict(models)
+    chosen = set(random.Random(SEED).sample(sorted(by_name), min(SIZE, len(by_name))))
+    return {name: data for name, data in by_name.items() if name in chosen}
 
 
 def backend_models(cache: Path) -> dict[str, bytes]:

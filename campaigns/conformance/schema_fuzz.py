@@ -38,7 +38,7 @@ class Case:
 
 
 THREES = "QLinearConcat"  # its variadic inputs are triples: values, scale, zero point
-Given = list[Formal | None]
+Arguments = list[Formal | None]
 """Parameters of a node's arguments; None for an omitted one."""
 
 
@@ -63,54 +63,54 @@ def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
                 yield from (Case(schema, opset, full, binding, typed) for typed in ways)
 
 
-def arguments(schema: Schema, full: bool) -> tuple[Given, Given]:
+def arguments(schema: Schema, full: bool) -> tuple[Arguments, Arguments]:
     """Return the inputs and outputs of a node."""
-    inputs = _given(schema.inputs, 5 if schema.name == THREES else schema.least_inputs, full)
-    outputs = _given(schema.outputs, schema.least_outputs, full)
+    inputs = _choose_arguments(schema.inputs, 5 if schema.name == THREES else schema.least_inputs, full)
+    outputs = _choose_arguments(schema.outputs, schema.least_outputs, full)
     return inputs, outputs if any(outputs) else [*schema.outputs[:1]]
 
 
-def _given(formals: tuple[Formal, ...], least: int, full: bool) -> Given:
-    given: Given = []
+def _choose_arguments(formals: tuple[Formal, ...], least: int, full: bool) -> Arguments:
+    chosen: Arguments = []
     for formal in formals:
         if formal.option == "Variadic":
-            given += [formal] * max(2 if full else 1, least - len(given))
+            chosen += [formal] * max(2 if full else 1, least - len(chosen))
         else:
-            given.append(formal if full or formal.option == "Single" else None)
-    while given and given[-1] is None and len(given) > least:
-        given.pop()
-    return given
+            chosen.append(formal if full or formal.option == "Single" else None)
+    while chosen and chosen[-1] is None and len(chosen) > least:
+        chosen.pop()
+    return chosen
 
 
-def bindings(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
+def bindings(schema: Schema, chosen: Arguments) -> list[tuple[tuple[str, str], ...]]:
     """Yield each type of each parameter, once with default types and once with similar types for the others."""
-    active = _active(schema, given)
+    active = _active(schema, chosen)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
-    found = {tuple(usual.items()): None}
+    all_bindings = {tuple(usual.items()): None}
     for parameter, types in active.items():
         for type_ in types:
-            found[tuple({**usual, parameter: type_}.items())] = None
+            all_bindings[tuple({**usual, parameter: type_}.items())] = None
             alike = {name: _alike(type_, allowed) or usual[name] for name, allowed in active.items()}
-            found[tuple({**alike, parameter: type_}.items())] = None
-    return list(found)
+            all_bindings[tuple({**alike, parameter: type_}.items())] = None
+    return list(all_bindings)
 
 
-def pairs(schema: Schema, given: Given) -> list[tuple[tuple[str, str], ...]]:
+def pairs(schema: Schema, chosen: Arguments) -> list[tuple[tuple[str, str], ...]]:
     """Yield every other pair of types of two parameters, with default types for the others."""
-    active = _active(schema, given)
+    active = _active(schema, chosen)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
-    found = {
+    all_bindings = {
         tuple({**usual, first: one, second: other}.items()): None
         for first, second in itertools.combinations(active, 2)
         for one, other in itertools.product(active[first], active[second])
     }
-    known = set(bindings(schema, given))
-    return [binding for binding in found if binding not in known]
+    known = set(bindings(schema, chosen))
+    return [binding for binding in all_bindings if binding not in known]
 
 
-def _active(schema: Schema, given: Given) -> dict[str, tuple[str, ...]]:
+def _active(schema: Schema, chosen: Arguments) -> dict[str, tuple[str, ...]]:
     """Return the type parameters of these arguments with their allowed types."""
-    return {each.type: schema.constraints[each.type] for each in given if each and each.type in schema.constraints}
+    return {each.type: schema.constraints[each.type] for each in chosen if each and each.type in schema.constraints}
 
 
 def _usual(types: tuple[str, ...]) -> str:
@@ -138,24 +138,24 @@ def _graph(case: Case, domain: str) -> GraphProto:
     node = helper.make_node(case.schema.name, [name for name, _ in taken], [name for name, _ in made], domain=domain)
     attributes = values(case.schema, types, case.full) | _inner(case, inputs, outputs, types)
     node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
-    given = [_value(name, type_) for name, type_ in taken if name]
+    chosen = [_value(name, type_) for name, type_ in taken if name]
     if case.schema.name == "If":
-        given.append(_value(subgraphs.OUTER, made[0][1]))
-    return helper.make_graph([node], "g", given, [_value(name, type_, case.typed) for name, type_ in made if name])
+        chosen.append(_value(subgraphs.OUTER, made[0][1]))
+    return helper.make_graph([node], "g", chosen, [_value(name, type_, case.typed) for name, type_ in made if name])
 
 
-def _named(given: Given, prefix: str, types: dict[str, str]) -> list[tuple[str, str]]:
+def _named(chosen: Arguments, prefix: str, types: dict[str, str]) -> list[tuple[str, str]]:
     """Return name and type of each argument, both "" for an omitted one."""
     return [
         (f"{prefix}{index}", types.get(formal.type, formal.type)) if formal else ("", "")
-        for index, formal in enumerate(given)
+        for index, formal in enumerate(chosen)
     ]
 
 
-def _inner(case: Case, inputs: Given, outputs: Given, types: dict[str, str]) -> dict[str, GraphProto]:
+def _inner(case: Case, inputs: Arguments, outputs: Arguments, types: dict[str, str]) -> dict[str, GraphProto]:
     """Return the graphs of an operator."""
     passed = [formal for formal in inputs if formal and (formal.option == "Variadic" or formal.type == "S")]
-    taken, made = ([types.get(formal.type, formal.type) for formal in given if formal] for given in (passed, outputs))
+    taken, made = ([types.get(formal.type, formal.type) for formal in chosen if formal] for chosen in (passed, outputs))
     return subgraphs.graphs(case.schema.name, taken, made)
 
 

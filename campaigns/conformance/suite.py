@@ -56,8 +56,8 @@ def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[st
     """Return the fuzz corpus of a release's schemas."""
     limits = get_limits(release)
     assert limits is not None
-    found = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
-    return schema_fuzz.every(found, limits.opsets, paired)
+    release_schemas = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
+    return schema_fuzz.every(release_schemas, limits.opsets, paired)
 
 
 def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, TypedModel]]:

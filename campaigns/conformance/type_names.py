@@ -36,17 +36,17 @@ def _size_bytes(number: int) -> int:
 
 def type_proto(name: str) -> TypeProto:
     """Return the type of a spelling such as `seq(tensor(float))`, without shapes."""
-    if found := _MAP.fullmatch(name):
-        return helper.make_map_type_proto(element(found.group(1)), type_proto(found.group(2)))
-    found = _WRAPPED.fullmatch(name)
-    if found is None:
+    if parsed := _MAP.fullmatch(name):
+        return helper.make_map_type_proto(element(parsed.group(1)), type_proto(parsed.group(2)))
+    parsed = _WRAPPED.fullmatch(name)
+    if parsed is None:
         return helper.make_tensor_type_proto(element(name), None)
-    kind, held = found.groups()
+    kind, element_name = parsed.groups()
     match kind:
         case "seq":
-            return helper.make_sequence_type_proto(type_proto(held))
+            return helper.make_sequence_type_proto(type_proto(element_name))
         case "optional":
-            return helper.make_optional_type_proto(type_proto(held))
+            return helper.make_optional_type_proto(type_proto(element_name))
         case "sparse_tensor":
-            return helper.make_sparse_tensor_type_proto(element(held), None)
-    return helper.make_tensor_type_proto(element(held), None)
+            return helper.make_sparse_tensor_type_proto(element(element_name), None)
+    return helper.make_tensor_type_proto(element(element_name), None)

@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from campaigns.faults.all_faults import FAULTS
 from campaigns.faults.docs_table import Row, markdown, renewed, row, text
-from campaigns.faults.invariants import Seen, wrongs
+from campaigns.faults.invariants import FaultOutcome, find_violations
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import Fault
 from tests.conftest import _install_wheel, _program
@@ -33,34 +33,34 @@ def main() -> int:
     parser.add_argument("--write", type=Path)
     parser.add_argument("--program", type=Path)
     parser.add_argument("--cache", type=Path, help="environments that may be used, and added to")
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as scratch:
         home = Path(scratch)
-        program = asked.program or _installed(home)
+        program = options.program or _installed(home)
         rows, wrong, runs = [], 0, 0
         truths: dict[str, dict[str, Any]] = {}
         began = time.monotonic()
         for name, each in FAULTS.items():
-            if asked.names and name not in asked.names:
+            if options.names and name not in options.names:
                 continue
-            ground = Ground(program, (asked.cache or home / "shared").absolute(), home / name, asked.all, truths)
+            ground = Ground(program, (options.cache or home / "shared").absolute(), home / name, options.all, truths)
             start = time.monotonic()
             one = _made(each, ground)
             rows.append(one)
             wrong, runs = wrong + len(one.wrong), runs + one.runs
             print(f"[{time.monotonic() - start:.1f} s] {text(one)}", file=sys.stderr, flush=True)
     page = markdown(rows)
-    if asked.write:
-        old = asked.write.read_text(encoding="utf-8") if asked.names and asked.write.exists() else ""
-        asked.write.write_text(renewed(old, page) if old else page, encoding="utf-8")
-    if asked.markdown:
+    if options.write:
+        old = options.write.read_text(encoding="utf-8") if options.names and options.write.exists() else ""
+        options.write.write_text(renewed(old, page) if old else page, encoding="utf-8")
+    if options.markdown:
         print(page)
     print(f"{len(rows)} faults, {runs} runs, {wrong} wrong, {time.monotonic() - began:.0f} s", file=sys.stderr)
     return 1 if wrong else 0
 
 
 def _made(each: Fault, ground: Ground) -> Row:
-    seen: list[Seen] = []
+    seen: list[FaultOutcome] = []
     try:
         for one in each.make(ground.laid()):
             seen.append(one)
@@ -68,7 +68,7 @@ def _made(each: Fault, ground: Ground) -> Row:
         return row(each, [], [], ground, skipped=str(skipped))
     except Exception as error:  # noqa: BLE001 - an error in one fault must not stop the others
         return row(each, seen, [f"it could not be made: {error!r}"], ground)
-    return row(each, seen, [wrong for one in seen for wrong in wrongs(one)], ground)
+    return row(each, seen, [wrong for one in seen for wrong in find_violations(one)], ground)
 
 
 def _installed(home: Path) -> Path:

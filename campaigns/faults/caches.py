@@ -7,13 +7,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground, bound_by_permissions, need_bound_permissions
 from campaigns.faults.registry import fault
 
 
 @fault("cache", "read-only, with environments")
-def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
+def cache_read_only_warm(ground: Ground) -> Iterator[FaultOutcome]:
     """Existing environments are used."""
     need_bound_permissions(ground.folder)
     ground.truth()
@@ -23,7 +23,7 @@ def cache_read_only_warm(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("cache", "read-only and empty", quick=True)
-def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
+def cache_read_only_cold(ground: Ground) -> Iterator[FaultOutcome]:
     """No runtime can be prepared, and the hint names the variable for another folder."""
     need_bound_permissions(ground.folder)
     ground.truth()
@@ -34,7 +34,7 @@ def cache_read_only_cold(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("cache", "not readable")
-def cache_unreadable(ground: Ground) -> Iterator[Seen]:
+def cache_unreadable(ground: Ground) -> Iterator[FaultOutcome]:
     """An unreadable cache counts as empty, and no environment can be created in it."""
     need_bound_permissions(ground.folder)
     ground.truth()
@@ -45,7 +45,7 @@ def cache_unreadable(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("cache", "the cache folder is a file")
-def cache_a_file(ground: Ground) -> Iterator[Seen]:
+def cache_a_file(ground: Ground) -> Iterator[FaultOutcome]:
     """No environment can be created in it."""
     file = ground.folder / "file"
     file.touch()
@@ -54,7 +54,7 @@ def cache_a_file(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("cache", "its subfolders are files or dangling links")
-def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
+def cache_parts_are_files(ground: Ground) -> Iterator[FaultOutcome]:
     """Optional caches are skipped; an error reports required ones."""
     ground.truth()
     for name in ("costs", "inputs", "support", "results", "bugs", "reading"):
@@ -68,14 +68,14 @@ def cache_parts_are_files(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("cache", "its path contains spaces, quotes and non-ASCII characters")
-def cache_on_an_odd_path(ground: Ground) -> Iterator[Seen]:
+def cache_on_an_odd_path(ground: Ground) -> Iterator[FaultOutcome]:
     """Environments are created and used there."""
     cache = ground.folder / "a cache, 'grüße' \"日本\" $HOME %s"
     yield ground.check(expected=(0,), variables={"ONNXGATE_CACHE_DIR": cache})
 
 
 @fault("cache", "deleted during a run")
-def cache_deleted(ground: Ground) -> Iterator[Seen]:
+def cache_deleted(ground: Ground) -> Iterator[FaultOutcome]:
     """Whatever needed the deleted files is undecided, without findings about the model."""
     for number, wait_s in enumerate((0.2, 0.4, 0.6, 0.8) if ground.thorough else (0.5,)):
         own = ground.elsewhere(f"deleted {number}") if number else ground

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 
@@ -45,14 +45,14 @@ def with_ignore(ground: Ground) -> None:
 
 
 @fault("clock", "set ten years back or forward between runs")
-def clock_moved(ground: Ground) -> Iterator[Seen]:
+def clock_moved(ground: Ground) -> Iterator[FaultOutcome]:
     """Verdicts do not depend on the clock, and cached results stay valid."""
     for years in (-10, 10, 0):
         yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
 
 
 @fault("clock", "before and after the last day of an ignore", quick=True, runs=False)
-def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
+def clock_and_ignores(ground: Ground) -> Iterator[FaultOutcome]:
     """The ignore is expired in ten years, and was valid ten years ago."""
     with_ignore(ground)
     for years in (-10, 10):
@@ -65,7 +65,7 @@ def clock_and_ignores(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("clock", "all files are from the future or from 1970")
-def files_of_other_times(ground: Ground) -> Iterator[Seen]:
+def files_of_other_times(ground: Ground) -> Iterator[FaultOutcome]:
     """Modification times of files have no influence."""
     for when in (time.time() + 10 * YEAR_S, 1.0):
         ground.own_environments()

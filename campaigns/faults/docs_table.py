@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from campaigns.faults.invariants import Seen, masked, said
+from campaigns.faults.invariants import FaultOutcome, main_message, masked
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import Fault
 
@@ -40,18 +40,18 @@ class Row:
     skipped: str = ""
 
 
-def row(fault: Fault, seen: Sequence[Seen], wrong: Sequence[str], ground: Ground, *, skipped: str = "") -> Row:
+def row(fault: Fault, seen: Sequence[FaultOutcome], wrong: Sequence[str], ground: Ground, *, skipped: str = "") -> Row:
     """Return the row of a fault."""
     statuses = tuple(sorted({each.status for each in seen}, key=lambda status: (status == 0, status)))
     telling = next((each for each in seen if each.status == (statuses[0] if statuses else 0)), None)
-    words = masked(said(telling), ground.folder, ground.shared) if telling else ""
+    words = masked(main_message(telling), ground.folder, ground.shared) if telling else ""
     return Row(fault, statuses, _short(words), tuple(wrong), len(seen), skipped)
 
 
 def text(row: Row) -> str:
     """Return a row as terminal text."""
     state = f"skipped: {row.skipped}" if row.skipped else f"{_statuses(row)} ({row.runs} runs): {row.says}"
-    return "\n".join([f"{row.fault.name}: {state}", *(f"    WRONG {each}" for each in row.wrong)])
+    return "\n".join([f"{row.fault.name}: {state}", *(f"    WRONG {problem}" for problem in row.wrong)])
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -67,17 +67,17 @@ def renewed(old: str, new: str) -> str:
 
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
-    for group in dict.fromkeys(each.fault.group for each in rows):
+    for group in dict.fromkeys(row.fault.group for row in rows):
         yield from (f"## {group[:1].upper()}{group[1:]}", "", "| fault | status |", "|---|---|")
-        for each in rows:
-            if each.fault.group == group:
-                status = "not run" if each.skipped else _statuses(each)
-                yield f"| {_cell(each.fault.what)} <!-- {each.fault.name} --> | {status} |"
+        for row in rows:
+            if row.fault.group == group:
+                status = "not run" if row.skipped else _statuses(row)
+                yield f"| {_cell(row.fault.what)} <!-- {row.fault.name} --> | {status} |"
         yield ""
 
 
 def _statuses(row: Row) -> str:
-    return ", ".join("killed" if each < 0 else str(each) for each in row.statuses)
+    return ", ".join("killed" if status < 0 else str(status) for status in row.statuses)
 
 
 def _cell(words: str) -> str:

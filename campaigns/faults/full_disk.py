@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground, in_own_mounts
 from campaigns.faults.registry import fault
 
@@ -44,7 +44,7 @@ def sizes(ground: Ground) -> tuple[int, ...]:
 
 
 @fault("disk full", "while the lock is written", quick=True, runs=False)
-def disk_full_lock(ground: Ground) -> Iterator[Seen]:
+def disk_full_lock(ground: Ground) -> Iterator[FaultOutcome]:
     """The old lock is kept."""
     new = changed(ground)
     for size in sizes(ground):
@@ -59,7 +59,7 @@ def disk_full_lock(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("disk full", "while an environment is created")
-def disk_full_environment(ground: Ground) -> Iterator[Seen]:
+def disk_full_environment(ground: Ground) -> Iterator[FaultOutcome]:
     """An incomplete environment is not used."""
     ground.truth()
     (ground.cache / "environments").unlink()
@@ -70,7 +70,7 @@ def disk_full_environment(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("disk full", "while runtimes write their outputs", quick=True)
-def disk_full_outputs(ground: Ground) -> Iterator[Seen]:
+def disk_full_outputs(ground: Ground) -> Iterator[FaultOutcome]:
     """Missing or truncated outputs are not compared."""
     for size in sizes(ground):
         yield ground.check(expected=(3,) if size < 4096 else (0,), setup=limited(size), about=f"{size} bytes")
@@ -79,7 +79,7 @@ def disk_full_outputs(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("disk full", "while a report is written to a file", quick=True, runs=False)
-def disk_full_reports(ground: Ground) -> Iterator[Seen]:
+def disk_full_reports(ground: Ground) -> Iterator[FaultOutcome]:
     """No incomplete report file is left."""
     for name in FORMATS if ground.thorough else FORMATS[:2]:
         for size in sizes(ground):
@@ -91,7 +91,7 @@ def disk_full_reports(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("disk full", "while standard output is written", quick=True, runs=False)
-def disk_full_standard_output(ground: Ground) -> Iterator[Seen]:
+def disk_full_standard_output(ground: Ground) -> Iterator[FaultOutcome]:
     """If the report cannot be written to standard output, the check does not pass."""
     yield ground.run("check", "--static", expected=(3,), before=_to("/dev/full"))
     if ground.thorough:
@@ -105,7 +105,7 @@ def _to(file: str) -> list[str]:
 
 
 @fault("disk full", "the file system of the cache is full")
-def disk_full_cache(ground: Ground) -> Iterator[Seen]:
+def disk_full_cache(ground: Ground) -> Iterator[FaultOutcome]:
     """Cache entries for later runs are optional."""
     small = ground.folder / "small"
     small.mkdir()
@@ -121,7 +121,7 @@ def disk_full_cache(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("disk full", "the file system of temporary files is full")
-def disk_full_temporary(ground: Ground) -> Iterator[Seen]:
+def disk_full_temporary(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no space for inputs and outputs."""
     small = ground.folder / "small"
     small.mkdir()
@@ -133,7 +133,7 @@ def disk_full_temporary(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("disk full", "while a model is exported", quick=True)
-def disk_full_export(ground: Ground) -> Iterator[Seen]:
+def disk_full_export(ground: Ground) -> Iterator[FaultOutcome]:
     """The committed model stays unchanged."""
     with_command(ground)
     model = ground.project / "models" / "small.onnx"

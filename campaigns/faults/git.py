@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.other_releases import doctored
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
@@ -32,7 +32,7 @@ def fake_git(ground: Ground, script: str) -> str:
 
 
 @fault("git", "not installed", quick=True, runs=False)
-def git_missing(ground: Ground) -> Iterator[Seen]:
+def git_missing(ground: Ground) -> Iterator[FaultOutcome]:
     """Models are found without git; an error reports what needs it."""
     without_models(ground)
     empty = ground.folder / "empty"
@@ -43,7 +43,7 @@ def git_missing(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("git", "every command fails", quick=True, runs=False)
-def git_fails(ground: Ground) -> Iterator[Seen]:
+def git_fails(ground: Ground) -> Iterator[FaultOutcome]:
     """Models are found without git; an error reports what needs it."""
     without_models(ground)
     variables = {"PATH": fake_git(ground, "echo 'fatal: detected dubious ownership' >&2; exit 128")}
@@ -52,7 +52,7 @@ def git_fails(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("git", "no command returns")
-def git_hangs(ground: Ground) -> Iterator[Seen]:
+def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     """The git command times out and is killed with its child processes."""
     without_models(ground)
     ground.truth("--static")
@@ -64,7 +64,7 @@ def git_hangs(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("git", "commands print garbage")
-def git_lies(ground: Ground) -> Iterator[Seen]:
+def git_lies(ground: Ground) -> Iterator[FaultOutcome]:
     """Output with invalid bytes and missing files causes no crash."""
     without_models(ground)
     variables = {"PATH": fake_git(ground, r"printf 'nowhere.onnx\0\377\376.onnx\0'")}
@@ -74,7 +74,7 @@ def git_lies(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("git", "the repository belongs to another user")
-def git_owned_by_another(ground: Ground) -> Iterator[Seen]:
+def git_owned_by_another(ground: Ground) -> Iterator[FaultOutcome]:
     """The repository is read although it belongs to another user, as in a container."""
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
@@ -87,7 +87,7 @@ def git_owned_by_another(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("git", "the index is damaged")
-def git_index_damaged(ground: Ground) -> Iterator[Seen]:
+def git_index_damaged(ground: Ground) -> Iterator[FaultOutcome]:
     """Models are found without the index."""
     without_models(ground)
     (ground.project / ".git" / "index").write_bytes(b"nonsense")
@@ -96,17 +96,17 @@ def git_index_damaged(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("git", "objects are missing or damaged")
-def git_objects_damaged(ground: Ground) -> Iterator[Seen]:
+def git_objects_damaged(ground: Ground) -> Iterator[FaultOutcome]:
     """A baseline that cannot be read causes an error."""
-    for each in (ground.project / ".git" / "objects").glob("??/*"):
-        each.chmod(0o644)
-        each.write_bytes(b"")
+    for path in (ground.project / ".git" / "objects").glob("??/*"):
+        path.chmod(0o644)
+        path.write_bytes(b"")
     yield ground.check("--static", expected=(0,))
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False)
 
 
 @fault("git", "the baseline is missing in a shallow clone")
-def git_is_shallow(ground: Ground) -> Iterator[Seen]:
+def git_is_shallow(ground: Ground) -> Iterator[FaultOutcome]:
     """The baseline is fetched, or reported as missing."""
     (ground.project / "note").touch()
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@y"]

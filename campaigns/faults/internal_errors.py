@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.other_releases import doctored
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
@@ -13,7 +13,7 @@ RAISES = '    raise ZeroDivisionError("division by zero")\n'
 
 
 @fault("internal error", "in a rule", quick=True, runs=False)
-def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
+def bug_in_a_rule(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 3, and the message asks for a bug report."""
     broken = {"rules/file/input_passthrough.py": (r"^    affected = ", f"{RAISES}    affected = ")}
     variables = doctored(ground, "broken", broken)
@@ -21,7 +21,7 @@ def bug_in_a_rule(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("internal error", "in a format", runs=False)
-def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
+def bug_in_a_format(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 3, and the message asks for a bug report."""
     broken = {"formats/sarif.py": (r"^def format\(", "def format(*_):\n    raise ZeroDivisionError\ndef _format(")}
     variables = doctored(ground, "broken", broken)
@@ -29,7 +29,7 @@ def bug_in_a_format(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("internal error", "in the worker")
-def bug_in_the_worker(ground: Ground) -> Iterator[Seen]:
+def bug_in_the_worker(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
     broken = {"runtimes/worker/server.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}
     variables = doctored(ground, "broken", broken)

@@ -19,7 +19,7 @@ UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FaultOutcome:
     """Result of one command under a fault, with the state before and after."""
 
     status: int
@@ -41,28 +41,28 @@ class Seen:
     unread: tuple[str, ...] = field(default=())  # outputs that are neither complete nor empty
 
 
-def wrongs(seen: Seen) -> list[str]:
+def find_violations(seen: FaultOutcome) -> list[str]:
     """Return all violated invariants; empty if the fault was handled."""
-    return [f"{seen.about}: {each}" if seen.about else each for each in _wrongs(seen)]
+    return [f"{seen.about}: {problem}" if seen.about else problem for problem in _find_violations(seen)]
 
 
-def _wrongs(seen: Seen) -> Iterator[str]:
+def _find_violations(seen: FaultOutcome) -> Iterator[str]:
     yield from _of_the_end(seen)
     yield from _of_the_verdict(seen)
     yield from _of_the_words(seen)
     yield from _of_what_is_left(seen)
 
 
-def _of_the_end(seen: Seen) -> Iterator[str]:
+def _of_the_end(seen: FaultOutcome) -> Iterator[str]:
     if seen.late:
         yield "it did not end"
     elif seen.status not in seen.expected:
-        yield f"status {seen.status}, expected {sorted(seen.expected)}; it said {seen.err[-600:]!r}"
+        yield f"status {seen.status}, expected {sorted(seen.expected)}; its output was {seen.err[-600:]!r}"
     if not seen.killed and not seen.late and seen.status not in STATUSES:
         yield f"status {seen.status} is none of ours"
 
 
-def _of_the_verdict(seen: Seen) -> Iterator[str]:
+def _of_the_verdict(seen: FaultOutcome) -> Iterator[str]:
     """A pass must equal that of the command without a fault, and every undecided check must have a reason."""
     if seen.truth is None:
         return
@@ -84,21 +84,21 @@ def _of(report: Mapping[str, Any], name: str) -> Any:
     return {what: number for what, number in report["counts"].items() if what != "reused"}
 
 
-def _of_the_report(report: Mapping[str, Any], seen: Seen) -> Iterator[str]:
+def _of_the_report(report: Mapping[str, Any], seen: FaultOutcome) -> Iterator[str]:
     if report["exit"] != seen.status and seen.status not in (130, 141) and "cannot be written" not in seen.err:
         yield f"the report says {report['exit']}, the status is {seen.status}"
     if report["verdict"] == "undecided" and not report["undecided"]:
         yield "undecided, and nothing is"
-    if silent := [each for each in report["undecided"] if not each["reason"].strip()]:
+    if silent := [entry for entry in report["undecided"] if not entry["reason"].strip()]:
         yield f"{len(silent)} undecided without a reason"
-    missed = {(each["model"], each["runtime"]) for each in report["cells"] if each["state"] == "undecided"}
-    told = {(each["model"], each["runtime"]) for each in report["undecided"]}
+    missed = {(cell["model"], cell["runtime"]) for cell in report["cells"] if cell["state"] == "undecided"}
+    told = {(entry["model"], entry["runtime"]) for entry in report["undecided"]}
     models = {model for model, runtime in told if not runtime}
     if lost := sorted(each for each in missed - told if each[0] not in models):
         yield f"undecided without a word: {lost}"
 
 
-def _of_the_words(seen: Seen) -> Iterator[str]:
+def _of_the_words(seen: FaultOutcome) -> Iterator[str]:
     """The output contains one short message with a hint, and no traceback."""
     both = f"{seen.out}\n{seen.err}"
     if UNFINISHED.search(both):
@@ -114,8 +114,8 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
         return
     named = "  hint: " in seen.out  # for a command that reports each model on standard output
     reported = (seen.report or {}).get("undecided")
-    said = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
-    if seen.status not in SILENT and not said:
+    output = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
+    if seen.status not in SILENT and not output:
         yield f"status {seen.status} without a word: {both[-400:]!r}"
     if any(len(line) > 400 for line in errors):
         yield "an error of more than 400 characters"
@@ -123,7 +123,7 @@ def _of_the_words(seen: Seen) -> Iterator[str]:
         yield f"no word of what to do: {seen.err[-400:]!r}"
 
 
-def _of_what_is_left(seen: Seen) -> Iterator[str]:
+def _of_what_is_left(seen: FaultOutcome) -> Iterator[str]:
     before, after = seen.lock
     if before and after != before and after not in seen.locks:
         yield "the lock is neither what it was nor what it was to be"
@@ -136,7 +136,7 @@ def _of_what_is_left(seen: Seen) -> Iterator[str]:
     if seen.scratch and not seen.killed:
         yield f"it left {', '.join(seen.scratch[:5])} in the folder for temporary files"
     if seen.strays and not seen.killed:
-        yield f"it left {', '.join(seen.strays[:5])} beside the user's files"
+        yield f"it left {', '.join(seen.strays[:5])} next to the user's files"
     if seen.unread:
         yield f"half an output: {', '.join(seen.unread)}"
 
@@ -149,7 +149,7 @@ def _damage(text: str) -> str:
     return ""
 
 
-def said(seen: Seen) -> str:
+def main_message(seen: FaultOutcome) -> str:
     """Return the main message: the error with its hint, or the reason of an undecided check, or the last line."""
     lines = [line.strip() for line in seen.err.splitlines() if line.strip()]
     error = next((line for line in lines if line.startswith(("error:", "interrupted"))), "")

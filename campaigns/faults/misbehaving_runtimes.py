@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 
@@ -46,7 +46,7 @@ def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
 
 def misbehaving(
     ground: Ground, bodies: dict[str, str], expected: Sequence[int] = (1, 3), limit_s: int = 3
-) -> Iterator[Seen]:
+) -> Iterator[FaultOutcome]:
     """Run a check with each of the bodies."""
     ground.truth()
     config = ground.project / "onnxgate.toml"
@@ -58,7 +58,7 @@ def misbehaving(
 
 
 @fault("misbehaving runtime", "prints without end")
-def runtime_floods(ground: Ground) -> Iterator[Seen]:
+def runtime_floods(ground: Ground) -> Iterator[FaultOutcome]:
     """1 GB on each stream is read and discarded."""
     body = """
 chunk = b"x" * 2**20
@@ -73,71 +73,73 @@ return run()
 
 LIES = {
     "another job's number": "_reply(phase, run(), 99); time.sleep(60)",
-    "names of outputs": "said = run(); return {**said, 'outputs': ['nonsense'] * len(said['outputs'])}",
+    "names of outputs": "result = run(); return {**result, 'outputs': ['nonsense'] * len(result['outputs'])}",
     "one output more": (
-        "said = run()\n"
-        "for case in said['cases']: case['outputs'] = list(case['outputs']) * 2\n"
-        "return {**said, 'outputs': list(said['outputs']) + ['more']}"
+        "result = run()\n"
+        "for case in result['cases']: case['outputs'] = list(case['outputs']) * 2\n"
+        "return {**result, 'outputs': list(result['outputs']) + ['more']}"
     ),
-    "no outputs": ("said = run()\nfor case in said['cases']: case['outputs'] = []\nreturn {**said, 'outputs': []}"),
-    "outputs that are no file": (
-        "said = run()\nfor case in said['cases']: case['outputs'] = [None for _ in case['outputs']]\nreturn said"
+    "no outputs": (
+        "result = run()\nfor case in result['cases']: case['outputs'] = []\nreturn {**result, 'outputs': []}"
+    ),
+    "outputs that are not files": (
+        "result = run()\nfor case in result['cases']: case['outputs'] = [None for _ in case['outputs']]\nreturn result"
     ),
     "a file elsewhere": (
-        "said = run()\nfor case in said['cases']: case['outputs'] = ['/etc/hostname' for _ in case['outputs']]\n"
-        "return said"
+        "result = run()\nfor case in result['cases']: case['outputs'] = ['/etc/hostname' for _ in case['outputs']]\n"
+        "return result"
     ),
     "a link to elsewhere": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        os.unlink(path); os.symlink('/etc/hostname', path)\n"
-        "return said"
+        "return result"
     ),
     "a pipe for a file": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        os.unlink(path); os.mkfifo(path)\n"
-        "return said"
+        "return result"
     ),
-    "a file that is no array": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+    "a file that is not an array": (
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']: open(path, 'wb').write(b'nonsense')\n"
-        "return said"
+        "return result"
     ),
     "a file that is cut off": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']: os.truncate(path, os.path.getsize(path) - 3)\n"
-        "return said"
+        "return result"
     ),
     "an array of objects": (
-        "said = run()\n"
+        "result = run()\n"
         "import numpy\n"
-        "for case in said['cases']:\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']: numpy.save(path, numpy.array([print], dtype=object), allow_pickle=True)\n"
-        "return said"
+        "return result"
     ),
     "an array that claims to be endless": (
-        "said = run()\n"
-        "for case in said['cases']:\n"
+        "result = run()\n"
+        "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        text = b\"{'descr': '<f4', 'fortran_order': False, 'shape': (9000000000000000000,), }\"\n"
         "        text += b' ' * (117 - len(text)) + b'\\n'\n"
         "        open(path, 'wb').write(b'\\x93NUMPY\\x01\\x00' + len(text).to_bytes(2, 'little') + text)\n"
-        "return said"
+        "return result"
     ),
-    "fewer cases": "said = run(); return {**said, 'cases': said['cases'][:-1]}",
-    "figures that are none": "said = run(); return {**said, 'peak_rss_mib': float('nan'), 'seconds': -1}",
+    "fewer cases": "result = run(); return {**result, 'cases': result['cases'][:-1]}",
+    "figures that are none": "result = run(); return {**result, 'peak_rss_mib': float('nan'), 'seconds': -1}",
     "no JSON": "_raw(phase, b'Segmentation fault\\n'); time.sleep(60)",
     "half a line, and its end": "_raw(phase, b'{\"id\": '); os._exit(0)",
     "half a line, and nothing more": "_raw(phase, b'{\"id\": '); time.sleep(60)",
     "a line of 100 MB": "_raw(phase, b'x' * 100_000_000 + b'\\n'); time.sleep(60)",
-    "an answer of 15 MB": "said = run(); return {**said, 'providers': ['x' * 15_000_000]}",
-    "the same twice": "said = run(); _reply(phase, said); return said",
-    "before it was asked": "said = run(); _reply(phase, said, phase.__self__._id + 1); return said",
+    "an answer of 15 MB": "result = run(); return {**result, 'providers': ['x' * 15_000_000]}",
+    "the same twice": "result = run(); _reply(phase, result); return result",
+    "before the request": "result = run(); _reply(phase, result, phase.__self__._id + 1); return result",
     "completed without a run": "return {'kind': 'load', 'providers': []}",
     "nothing, and status 0": "os._exit(0)",
     "nothing, with its pipe closed": "os.close(phase.__self__._outgoing); time.sleep(60)",
@@ -145,7 +147,7 @@ LIES = {
 
 
 @fault("misbehaving runtime", "returns invalid results", quick=True)
-def runtime_lies(ground: Ground) -> Iterator[Seen]:
+def runtime_lies(ground: Ground) -> Iterator[FaultOutcome]:
     """An invalid response is rejected, and only outputs of the run are used."""
     honest = {"figures that are none": (0, 1, 3), "the same twice": (0, 1, 3), "an answer of 15 MB": (0, 1, 3)}
     ground.truth()
@@ -158,7 +160,7 @@ def runtime_lies(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "does not end, and ignores signals")
-def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
+def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     """The runtime is killed with its child processes."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
     bodies = {
@@ -170,7 +172,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "leaves processes running")
-def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
+def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """A daemon in its own session ends with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
     quiet = "stdin=-3, stdout=-3, stderr=-3"
@@ -184,7 +186,7 @@ def runtime_leaves_processes(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "exceeds its memory limit")
-def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
+def runtime_eats_memory(ground: Ground) -> Iterator[FaultOutcome]:
     """The allocation fails at the limit."""
     config = ground.project / "onnxgate.toml"
     ground.truth()
@@ -194,7 +196,7 @@ def runtime_eats_memory(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("misbehaving runtime", "crashes in different ways")
-def runtime_dies(ground: Ground) -> Iterator[Seen]:
+def runtime_dies(ground: Ground) -> Iterator[FaultOutcome]:
     """Each crash is a finding, not an internal error."""
     bodies = {
         "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)",

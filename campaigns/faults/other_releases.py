@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 
@@ -33,7 +33,7 @@ def other_layout(ground: Ground) -> dict[str, Path]:
 
 
 @fault("two versions of onnxgate", "another cache layout, before and after ours")
-def versions_in_turn(ground: Ground) -> Iterator[Seen]:
+def versions_in_turn(ground: Ground) -> Iterator[FaultOutcome]:
     """Each version creates its own environments and ignores those of the other."""
     ground.own_environments()
     other = other_layout(ground)
@@ -43,22 +43,22 @@ def versions_in_turn(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("two versions of onnxgate", "state files of a newer version with unknown fields")
-def version_with_more_fields(ground: Ground) -> Iterator[Seen]:
+def version_with_more_fields(ground: Ground) -> Iterator[FaultOutcome]:
     """Unknown fields are ignored, and the environments stay."""
     folder = ground.own_environments(copied="onnxruntime-1.18")
     slot = next(folder.glob("onnxruntime-1.18*"))
-    said = json.loads((slot / "ready.json").read_bytes())
-    (slot / "ready.json").write_text(json.dumps({**said, "made-by": "onnxgate 9"}))
+    decoded = json.loads((slot / "ready.json").read_bytes())
+    (slot / "ready.json").write_text(json.dumps({**decoded, "made-by": "onnxgate 9"}))
     yield ground.check(expected=(0,))
 
 
 @fault("two versions of onnxgate", "both at once, on an empty cache")
-def versions_at_once(ground: Ground) -> Iterator[Seen]:
+def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The two versions do not interfere."""
     ground.truth()
     (ground.cache / "environments").unlink()
     other = other_layout(ground)
-    seen: list[Seen] = []
+    seen: list[FaultOutcome] = []
     beside = replace(ground, folder=ground.folder / "beside").laid()
     variables = {**other, "ONNXGATE_CACHE_DIR": ground.cache}
     thread = threading.Thread(
@@ -71,7 +71,7 @@ def versions_at_once(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("two versions of onnxgate", "other files of a newer version in the cache")
-def versions_leave_other_things(ground: Ground) -> Iterator[Seen]:
+def versions_leave_other_things(ground: Ground) -> Iterator[FaultOutcome]:
     """Unknown files and folders in the cache are ignored."""
     ground.truth()
     for folder in ("costs", "inputs", "support", "results"):
@@ -85,7 +85,7 @@ def versions_leave_other_things(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("two versions of onnxgate", "a lock of a newer version", quick=True, runs=False)
-def lock_of_a_newer_version(ground: Ground) -> Iterator[Seen]:
+def lock_of_a_newer_version(ground: Ground) -> Iterator[FaultOutcome]:
     """A lock of a newer version is rejected and not overwritten."""
     text = re.sub(r"^version = \d+", "version = 99", ground.lock.read_text(), count=1, flags=re.MULTILINE)
     ground.lock.write_text(text)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground
 from campaigns.faults.registry import fault
 from tests.harness.repositories.user_repository import INDEX_VARIABLES
@@ -64,7 +64,7 @@ def cold(ground: Ground, index: str, **more: str | Path | None) -> dict[str, str
     return {**dict.fromkeys(INDEX_VARIABLES), **caches, **own, **more}
 
 
-def asked(ground: Ground, index: str, **more: str | Path | None) -> Iterator[Seen]:
+def run_online_commands(ground: Ground, index: str, **more: str | Path | None) -> Iterator[FaultOutcome]:
     """Run a check that needs environments, and a lock that needs releases."""
     variables = cold(ground, index, **more)
     yield ground.check(expected=(3,), variables=variables, about="check")
@@ -76,58 +76,58 @@ def asked(ground: Ground, index: str, **more: str | Path | None) -> Iterator[See
 
 
 @fault("package index", "connection refused", quick=True)
-def index_refuses(ground: Ground) -> Iterator[Seen]:
+def index_refuses(ground: Ground) -> Iterator[FaultOutcome]:
     """The port is closed."""
-    yield from asked(ground, "http://127.0.0.1:9")
+    yield from run_online_commands(ground, "http://127.0.0.1:9")
 
 
 @fault("package index", "unknown host name")
-def index_has_no_name(ground: Ground) -> Iterator[Seen]:
+def index_has_no_name(ground: Ground) -> Iterator[FaultOutcome]:
     """The host name cannot be resolved."""
-    yield from asked(ground, "http://index.invalid")
+    yield from run_online_commands(ground, "http://index.invalid")
 
 
 @fault("package index", "unreachable proxy")
-def index_behind_a_dead_proxy(ground: Ground) -> Iterator[Seen]:
+def index_behind_a_dead_proxy(ground: Ground) -> Iterator[FaultOutcome]:
     """The proxy is unreachable, as after a change of the firewall."""
     proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
-    yield from asked(ground, "http://pypi.invalid", **proxy)
+    yield from run_online_commands(ground, "http://pypi.invalid", **proxy)
 
 
 @fault("package index", "no response")
-def index_hangs(ground: Ground) -> Iterator[Seen]:
+def index_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     """The request times out."""
     with silent() as index:
-        yield from asked(ground, index)
+        yield from run_online_commands(ground, index)
 
 
 @fault("package index", "status 500")
-def index_is_broken(ground: Ground) -> Iterator[Seen]:
+def index_is_broken(ground: Ground) -> Iterator[FaultOutcome]:
     """The error names the index, not a requirement."""
     with answering(status=500, body=b"oops") as index:
-        yield from asked(ground, index)
+        yield from run_online_commands(ground, index)
 
 
 @fault("package index", "status 401 or 403")
-def index_wants_a_password(ground: Ground) -> Iterator[Seen]:
+def index_wants_a_password(ground: Ground) -> Iterator[FaultOutcome]:
     """The error names the index, not a requirement."""
     for status in (401, 403):
         with answering(status=status, body=b"who are you") as index:
-            yield from asked(ground, index)
+            yield from run_online_commands(ground, index)
 
 
 @fault("package index", "a login page instead of an index")
-def index_is_a_page(ground: Ground) -> Iterator[Seen]:
+def index_is_a_page(ground: Ground) -> Iterator[FaultOutcome]:
     """A captive portal answers every request with status 200 and HTML."""
     with answering() as index:
-        yield from asked(ground, index)
+        yield from run_online_commands(ground, index)
 
 
 @fault("package index", "truncated responses")
-def index_is_cut_off(ground: Ground) -> Iterator[Seen]:
+def index_is_cut_off(ground: Ground) -> Iterator[FaultOutcome]:
     """Responses contain fewer bytes than announced."""
     with answering(short=True) as index:
-        yield from asked(ground, index)
+        yield from run_online_commands(ground, index)
 
 
 def wheel_names(ground: Ground) -> Iterator[tuple[str, str]]:
@@ -159,21 +159,21 @@ def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[
 
 
 @fault("package index", "wheels with another hash", quick=True)
-def index_gives_other_wheels(ground: Ground) -> Iterator[Seen]:
+def index_gives_other_wheels(ground: Ground) -> Iterator[FaultOutcome]:
     """Wheels that do not match the locked hashes are rejected."""
     with serving(ground, PAGE) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
 @fault("package index", "truncated wheels")
-def index_gives_truncated_wheels(ground: Ground) -> Iterator[Seen]:
+def index_gives_truncated_wheels(ground: Ground) -> Iterator[FaultOutcome]:
     """An interrupted download makes the runtimes unavailable."""
     with serving(ground, b"PK\x03\x04" + bytes(1000), short=True) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
 @fault("package index", "`--offline`, with and without cached wheels")
-def index_not_asked(ground: Ground) -> Iterator[Seen]:
+def index_not_asked(ground: Ground) -> Iterator[FaultOutcome]:
     """Cached packages are used; an error reports missing ones."""
     yield ground.check("--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="cold")
     variables = {**cold(ground, "http://127.0.0.1:9"), "ONNXGATE_CACHE_DIR": ground.cache}

@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground, bound_by_permissions, in_own_mounts, need_bound_permissions
 from campaigns.faults.registry import fault
 
 
 @fault("process environment", "`HOME` is not set or does not exist")
-def no_home(ground: Ground) -> Iterator[Seen]:
+def no_home(ground: Ground) -> Iterator[FaultOutcome]:
     """With a configured cache folder, HOME is not needed."""
     yield ground.check(expected=(0,), variables={"HOME": None, "USER": None, "XDG_CACHE_HOME": None}, about="unset")
     yield ground.check(expected=(0,), variables={"HOME": "/nonexistent", "XDG_CACHE_HOME": None}, about="nowhere")
 
 
 @fault("process environment", "`HOME` is not writable and no cache folder is set")
-def home_unwritable(ground: Ground) -> Iterator[Seen]:
+def home_unwritable(ground: Ground) -> Iterator[FaultOutcome]:
     """Static stages pass; for the others, a hint names the variable for a cache folder."""
     need_bound_permissions(ground.folder)
     home = ground.folder / "home"
@@ -33,13 +33,13 @@ def home_unwritable(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("process environment", "`TMPDIR` does not exist")
-def no_tmpdir(ground: Ground) -> Iterator[Seen]:
+def no_tmpdir(ground: Ground) -> Iterator[FaultOutcome]:
     """Another temporary folder is used, as Python does."""
     yield ground.check(expected=(0,), variables={"TMPDIR": "/nonexistent"})
 
 
 @fault("process environment", "no temporary folder exists")
-def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
+def no_temporary_folder(ground: Ground) -> Iterator[FaultOutcome]:
     """The error names the variable for a temporary folder."""
     if str(ground.folder).startswith("/tmp/"):
         pytest.skip("what is below /tmp cannot be hidden from itself")
@@ -51,7 +51,7 @@ def no_temporary_folder(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("process environment", "`LANG=C` with non-ASCII file names")
-def no_letters(ground: Ground) -> Iterator[Seen]:
+def no_letters(ground: Ground) -> Iterator[FaultOutcome]:
     """The locale has no influence, even on model names."""
     plain = {"LANG": "C", "LC_ALL": "C"}
     yield ground.check(expected=(0,), variables=plain)
@@ -73,21 +73,21 @@ def _locked(ground: Ground) -> str:
 
 
 @fault("process environment", "`PATH` is not set")
-def no_path(ground: Ground) -> Iterator[Seen]:
+def no_path(ground: Ground) -> Iterator[FaultOutcome]:
     """Only git is searched for on PATH."""
     yield ground.check(expected=(0,), variables={"PATH": None})
     yield ground.check(expected=(0,), variables={"PATH": ""}, about="empty")
 
 
 @fault("process environment", "no environment variables")
-def no_variables(ground: Ground) -> Iterator[Seen]:
+def no_variables(ground: Ground) -> Iterator[FaultOutcome]:
     """Static stages need no environment variables."""
     variables = dict.fromkeys((*os.environ, *ground.environment))
     yield ground.check("--static", expected=(0,), variables=variables)
 
 
 @fault("process environment", "the working directory was deleted", quick=True, runs=False)
-def no_working_folder(ground: Ground) -> Iterator[Seen]:
+def no_working_folder(ground: Ground) -> Iterator[FaultOutcome]:
     """The error reports the missing directory; with `--config` the check passes."""
     gone = ground.folder / "gone"
 
@@ -114,7 +114,7 @@ def at_most(what: int, number: int) -> Callable[[], None]:
 
 
 @fault("process environment", "low limit of open files", quick=True)
-def few_files(ground: Ground) -> Iterator[Seen]:
+def few_files(ground: Ground) -> Iterator[FaultOutcome]:
     """A limit of 64 files is enough; with fewer, an error is reported."""
     yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
     for number in (32, 24, 18, 16, 14, 10) if ground.thorough else ():
@@ -122,7 +122,7 @@ def few_files(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("process environment", "low limit of processes")
-def few_processes(ground: Ground) -> Iterator[Seen]:
+def few_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """An error is reported. OpenBLAS, which numpy contains, raises SIGINT if it cannot start a thread: status 130."""
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
@@ -138,7 +138,7 @@ def few_processes(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("process environment", "low memory limit for onnxgate itself")
-def little_memory(ground: Ground) -> Iterator[Seen]:
+def little_memory(ground: Ground) -> Iterator[FaultOutcome]:
     """The check passes or reports an error."""
     for mib in (400, 200, 100, 60) if ground.thorough else (100,):
         setup = at_most(resource.RLIMIT_DATA, mib * 2**20)
@@ -146,7 +146,7 @@ def little_memory(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("process environment", "the project is read-only", quick=True, runs=False)
-def project_unwritable(ground: Ground) -> Iterator[Seen]:
+def project_unwritable(ground: Ground) -> Iterator[FaultOutcome]:
     """A read-only project can be checked; an error reports that the lock cannot be written."""
     need_bound_permissions(ground.folder)
     shutil.copy(ground.project / "models" / "small.onnx", ground.project / "models" / "another.onnx")
@@ -160,7 +160,7 @@ def project_unwritable(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("process environment", "a model, the config or the lock is not readable", quick=True, runs=False)
-def files_unreadable(ground: Ground) -> Iterator[Seen]:
+def files_unreadable(ground: Ground) -> Iterator[FaultOutcome]:
     """The error names the unreadable file."""
     need_bound_permissions(ground.folder)
     for file, expected in (("models/small.onnx", (1, 3)), ("onnxgate.toml", (2,)), ("onnxgate.lock", (2,))):

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from tests.conftest import ROOT
 from tests.harness.marked_processes import MARK, marked
 from tests.harness.models import write
@@ -108,13 +108,13 @@ class Ground:
             own.mkdir(exist_ok=True)
             if not (own / "environments").exists():
                 (own / "environments").symlink_to(self.shared / "environments")
-            unharmed = Repository(self.program, self.project, self.environment).given(ONNXGATE_CACHE_DIR=own)
+            unharmed = Repository(self.program, self.project, self.environment).with_environment(ONNXGATE_CACHE_DIR=own)
             status = unharmed.run("check", *arguments, "--output", f"json={self.folder / 'truth.json'}")
             assert status.status == 0
             self.truths[key] = json.loads((self.folder / "truth.json").read_bytes())
         return self.truths[key]
 
-    def check(self, *arguments: str, expected: Sequence[int], true: bool = True, **given: Any) -> Seen:
+    def check(self, *arguments: str, expected: Sequence[int], true: bool = True, **given: Any) -> FaultOutcome:
         """Run `onnxgate check` under a fault. With `true`, a pass must equal that of the command without a fault."""
         file = self.folder / f"report-{uuid.uuid4().hex[:6]}.json"
         truth = self.truth(*arguments) if true else None
@@ -140,12 +140,12 @@ class Ground:
         locks: Sequence[str] = (),
         about: str = "",
         **marks: Any,
-    ) -> Seen:
+    ) -> FaultOutcome:
         """Run the command, and collect its output and leftovers."""
         mark = uuid.uuid4().hex
         environment = {**self.environment, MARK: mark, **(variables or {})}
         lock_before = _text(self.lock) or ""
-        files_before = set(_beside(self.project))
+        files_before = set(_user_files(self.project))
         scratch_before = set(_names(temporary or self.temporary))
         process = subprocess.Popen(
             [*before, str(self.program), *arguments],
@@ -157,9 +157,9 @@ class Ground:
             preexec_fn=setup,
             start_new_session=True,
         )
-        out, err, late = _talk(process, during, patience_s)
+        out, err, late = _converse(process, during, patience_s)
         left = _survivors(mark)
-        return Seen(
+        return FaultOutcome(
             status=process.returncode,
             out=out.decode("utf-8", "replace"),
             err=err.decode("utf-8", "replace"),
@@ -168,7 +168,7 @@ class Ground:
             locks=tuple(locks),
             left=left,
             scratch=tuple(sorted(set(_names(temporary or self.temporary)) - scratch_before)),
-            strays=tuple(sorted(set(_beside(self.project)) - files_before)),
+            strays=tuple(sorted(set(_user_files(self.project)) - files_before)),
             late=late,
             about=about,
             **marks,
@@ -182,17 +182,17 @@ class Ground:
             folder.unlink()
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for each in sorted((self.shared / "environments").iterdir()):
-            if each.name.endswith(".lock") or not (each / "ready.json").exists():
+        for path in sorted((self.shared / "environments").iterdir()):
+            if path.name.endswith(".lock") or not (path / "ready.json").exists():
                 continue
-            if copied and each.name.startswith(copied):
-                shutil.copytree(each, folder / each.name, symlinks=True)
+            if copied and path.name.startswith(copied):
+                shutil.copytree(path, folder / path.name, symlinks=True)
             else:
-                (folder / each.name).symlink_to(each)
+                (folder / path.name).symlink_to(path)
         return folder
 
 
-def _talk(process: subprocess.Popen[bytes], during: During | None, patience_s: float) -> tuple[bytes, bytes, bool]:
+def _converse(process: subprocess.Popen[bytes], during: During | None, patience_s: float) -> tuple[bytes, bytes, bool]:
     if during is not None:
         during(process)
     try:
@@ -228,13 +228,13 @@ def _text(path: Path) -> str | None:
 
 def _names(folder: Path) -> Iterator[str]:
     with contextlib.suppress(OSError):
-        yield from (each.name for each in folder.iterdir())
+        yield from (path.name for path in folder.iterdir())
 
 
-def _beside(project: Path) -> Iterator[str]:
+def _user_files(project: Path) -> Iterator[str]:
     """Yield all files of the user, except those of git."""
     for here, folders, names in os.walk(project):
-        folders[:] = [each for each in folders if each != ".git"]
+        folders[:] = [folder for folder in folders if folder != ".git"]
         yield from (str(Path(here, name).relative_to(project)) for name in names)
 
 
@@ -254,7 +254,7 @@ def need_bound_permissions(folder: Path) -> None:
         ["touch", str(probe / "x")], preexec_fn=bound_by_permissions, capture_output=True, check=False
     )
     if tried.returncode == 0:
-        pytest.skip("permission bits bind nobody here")
+        pytest.skip("permission bits have no effect here")
 
 
 def in_own_mounts(*commands: str) -> list[str]:

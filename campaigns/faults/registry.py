@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import Ground
 
-Make = Callable[[Ground], Iterator[Seen]]
+Make = Callable[[Ground], Iterator[FaultOutcome]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from campaigns.faults.full_disk import changed, with_command
-from campaigns.faults.invariants import Seen
+from campaigns.faults.invariants import FaultOutcome
 from campaigns.faults.project_under_test import During, Ground
 from campaigns.faults.registry import fault
 
@@ -23,7 +23,7 @@ SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
 def moments(ground: Ground, took_s: float, many: int, few: int) -> list[float]:
     """Return the moments in seconds after the start."""
     count = many if ground.thorough else few
-    return [took_s * 1.05 * each / max(1, count - 1) for each in range(count)]
+    return [took_s * 1.05 * index / max(1, count - 1) for index in range(count)]
 
 
 def after(wait_s: float, *numbers: signal.Signals, group: bool = False) -> During:
@@ -60,14 +60,14 @@ def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
     return took_s
 
 
-def bounded(ground: Ground, seen: Seen) -> Seen:
+def bounded(ground: Ground, seen: FaultOutcome) -> FaultOutcome:
     """Require that nothing from killed runs is left."""
-    left = tuple(each.name for each in ground.temporary.iterdir())
+    left = tuple(path.name for path in ground.temporary.iterdir())
     return replace(seen, scratch=left)
 
 
 @fault("killed", "`check`, at any moment", quick=True)
-def killed_check(ground: Ground) -> Iterator[Seen]:
+def killed_check(ground: Ground) -> Iterator[FaultOutcome]:
     """The next run has the usual result and removes what the killed one left."""
     ground.truth()
     for wait_s in moments(ground, duration_s(ground, ["check"]), 30, 3):
@@ -81,7 +81,7 @@ def killed_check(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("killed", "`lock`, at any moment", quick=True, runs=False)
-def killed_lock(ground: Ground) -> Iterator[Seen]:
+def killed_lock(ground: Ground) -> Iterator[FaultOutcome]:
     """The lock is either the old or the new one, and no temporary file is left."""
     old, new = ground.lock.read_text(), changed(ground)
     for wait_s in moments(ground, duration_s(ground, ["lock", "--offline"]), 30, 4):
@@ -92,15 +92,15 @@ def killed_lock(ground: Ground) -> Iterator[Seen]:
             *arguments, expected=(-9, 0), during=killed, killed=True, locks=(new,), about=f"after {wait_s:.2f} s"
         )
     ground.lock.write_text(old)
-    files = {each.name for each in ground.project.iterdir()}
+    files = {path.name for path in ground.project.iterdir()}
     seen = bounded(ground, ground.run("lock", "--offline", expected=(0,), locks=(new,), about="the last"))
-    stray = {each.name for each in ground.project.iterdir()} - {"models", "onnxgate.toml", "onnxgate.lock", ".git"}
+    stray = {path.name for path in ground.project.iterdir()} - {"models", "onnxgate.toml", "onnxgate.lock", ".git"}
     assert files
     yield replace(seen, strays=tuple(sorted(stray)))
 
 
 @fault("killed", "`export`, at any moment")
-def killed_export(ground: Ground) -> Iterator[Seen]:
+def killed_export(ground: Ground) -> Iterator[FaultOutcome]:
     """The committed model is either the old or the new one."""
     with_command(ground)
     model = ground.project / "models" / "small.onnx"
@@ -115,11 +115,11 @@ def killed_export(ground: Ground) -> Iterator[Seen]:
         yield seen if model.read_bytes() in (old, new) else replace(seen, unread=("models/small.onnx",))
     model.write_bytes(old)
     seen = bounded(ground, ground.run("export", expected=(0,), about="the last"))
-    yield replace(seen, strays=tuple(each.name for each in model.parent.iterdir() if each != model))
+    yield replace(seen, strays=tuple(path.name for path in model.parent.iterdir() if path != model))
 
 
 @fault("killed", "while an environment is created")
-def killed_building(ground: Ground) -> Iterator[Seen]:
+def killed_building(ground: Ground) -> Iterator[FaultOutcome]:
     """An incomplete environment is not used, and the processes that build it end."""
     ground.truth()
     (ground.cache / "environments").unlink()
@@ -131,7 +131,7 @@ def killed_building(ground: Ground) -> Iterator[Seen]:
     yield bounded(ground, ground.check(expected=(0,), about="the next"))
 
 
-def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int) -> Iterator[Seen]:
+def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int) -> Iterator[FaultOutcome]:
     ground.truth()
     for wait_s in moments(ground, duration_s(ground, ["check"]), 12, few):
         sent = after(wait_s, *numbers, group=group)
@@ -139,13 +139,13 @@ def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int
 
 
 @fault("interrupted", "Ctrl-C, once", quick=True)
-def interrupted_once(ground: Ground) -> Iterator[Seen]:
+def interrupted_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 130, and all child processes have ended."""
     yield from _interrupted(ground, signal.SIGINT, group=True, few=2)
 
 
 @fault("interrupted", "Ctrl-C, twice")
-def interrupted_twice(ground: Ground) -> Iterator[Seen]:
+def interrupted_twice(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 130; the next run cleans up what was left."""
     for seen in _interrupted(ground, signal.SIGINT, signal.SIGINT, group=True, few=2):
         yield replace(seen, scratch=())
@@ -153,19 +153,19 @@ def interrupted_twice(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("interrupted", "SIGTERM", quick=True)
-def interrupted_by_term(ground: Ground) -> Iterator[Seen]:
+def interrupted_by_term(ground: Ground) -> Iterator[FaultOutcome]:
     """A CI runner cancels a job in this way."""
     yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
 
 
 @fault("interrupted", "SIGHUP (terminal closed)")
-def interrupted_by_hangup(ground: Ground) -> Iterator[Seen]:
+def interrupted_by_hangup(ground: Ground) -> Iterator[FaultOutcome]:
     """All child processes have ended."""
     yield from _interrupted(ground, signal.SIGHUP, group=False, few=2)
 
 
 @fault("interrupted", "SIGHUP under `nohup`")
-def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
+def hangup_is_ignored(ground: Ground) -> Iterator[FaultOutcome]:
     """The command ignores SIGHUP and completes."""
 
     def ignore() -> None:
@@ -175,7 +175,7 @@ def hangup_is_ignored(ground: Ground) -> Iterator[Seen]:
 
 
 @fault("interrupted", "stopped and continued")
-def stopped_and_continued(ground: Ground) -> Iterator[Seen]:
+def stopped_and_continued(ground: Ground) -> Iterator[FaultOutcome]:
     """Ctrl-Z does not affect the result."""
 
     def stop(process: subprocess.Popen[bytes]) -> None:

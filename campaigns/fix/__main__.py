@@ -23,19 +23,19 @@ ASKED = FixOptions(unsafe=True)
 def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> Iterator[str]:
     """Yield the rows of one project's fixable models."""
     (scratch / "first").mkdir()
-    first = [each for each in fix_models(request, ASKED, host, scratch / "first") if each.findings]
+    first = [fixes for fixes in fix_models(request, ASKED, host, scratch / "first") if fixes.findings]
     for each in first:
         if each.state == "repaired" and each.repaired is not None:
             old, new = each.model.absolute, each.repaired
             replace_model_file(old, request.project.root, new.replaced_sha256, new.path, scratch / "backups")
     (scratch / "second").mkdir()
-    second = {each.model.path: each for each in fix_models(request, ASKED, host, scratch / "second")}
+    second = {fixes.model.path: fixes for fixes in fix_models(request, ASKED, host, scratch / "second")}
     for each in first:
         yield f"| {name} `{each.model.path}` | {_before(each)} | {_after(each, second[each.model.path])} |"
 
 
 def _before(repair: FixResult) -> str:
-    return ", ".join(dict.fromkeys(f"`{each.rule}`" for each in repair.findings))
+    return ", ".join(dict.fromkeys(f"`{finding.rule}`" for finding in repair.findings))
 
 
 def _after(repair: FixResult, again: FixResult) -> str:

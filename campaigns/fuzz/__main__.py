@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from campaigns.fuzz.mutation_kinds import KINDS, mutant
 
 if TYPE_CHECKING:
-    from campaigns.fuzz.supervisor import Found, Result
+    from campaigns.fuzz.supervisor import Discovery, Result
 
 
 def main() -> int:
@@ -120,7 +120,7 @@ def report(result: Result) -> None:
     print(f"{len(often)} different finds")
 
 
-def distinct(result: Result) -> list[Found]:
+def distinct(result: Result) -> list[Discovery]:
     """Save one input per failure."""
     return list({(each.find.reader, each.find.what): each for each in reversed(result.found)}.values())
 

@@ -69,18 +69,18 @@ def _number(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 def flip(data: bytes, random: Random) -> bytes:
     """Flip some bits."""
-    found = bytearray(data)
+    mutated = bytearray(data)
     for _ in range(random.choice((1, 1, 1, 2, 4, 8))):
-        found[random.randrange(len(found))] ^= 1 << random.randrange(8)
-    return bytes(found)
+        mutated[random.randrange(len(mutated))] ^= 1 << random.randrange(8)
+    return bytes(mutated)
 
 
 def overwrite(data: bytes, random: Random) -> bytes:
     """Change some bytes."""
-    found = bytearray(data)
+    mutated = bytearray(data)
     for _ in range(random.choice((1, 2, 8))):
-        found[random.randrange(len(found))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
-    return bytes(found)
+        mutated[random.randrange(len(mutated))] = random.choice((0, 1, 0x7F, 0x80, 0xFF, random.randrange(256)))
+    return bytes(mutated)
 
 
 def truncate(data: bytes, random: Random) -> bytes:
@@ -118,10 +118,10 @@ def lie_length(data: bytes, random: Random) -> bytes:
 
 
 def _with_varint(data: bytes, random: Random, wire: int) -> bytes:
-    found = [spot for spot in spots(data) if spot.wire == wire]
-    if not found:
+    mutated = [spot for spot in spots(data) if spot.wire == wire]
+    if not mutated:
         return truncate(data, random)
-    spot = random.choice(found)
+    spot = random.choice(mutated)
     _, after = _number(data, spot.tag, len(data))
     end = spot.end if wire == VARINT else spot.start
     honest = spot.end - spot.start

@@ -161,7 +161,7 @@ def transplant(model: ModelProto, random: Random, other: ModelProto) -> None:
 
 def rewire(model: ModelProto, random: Random) -> None:
     """Change inputs and outputs of nodes: duplicates, cycles, unknown values, too many, none."""
-    nodes = [each for each in messages(model) if each.DESCRIPTOR.name == "NodeProto"]
+    nodes = [message for message in messages(model) if message.DESCRIPTOR.name == "NodeProto"]
     names = [name for node in nodes for name in (*node.input, *node.output)] or [""]
     for _ in range(random.choice((1, 2, 4))):
         if nodes:
@@ -179,7 +179,7 @@ def operator(model: ModelProto, random: Random) -> None:
     """Change a node's operator, or let it call a local function."""
     from onnx import defs
 
-    nodes = [each for each in messages(model) if each.DESCRIPTOR.name == "NodeProto"]
+    nodes = [message for message in messages(model) if message.DESCRIPTOR.name == "NodeProto"]
     if nodes:
         schema = random.choice(_schemas(defs))
         node = random.choice(nodes)
@@ -200,7 +200,9 @@ def _schemas(defs: Any) -> list[tuple[str, str]]:
 
 def dims(model: ModelProto, random: Random) -> None:
     """Change a tensor's shape: negative, zero, huge, too many axes."""
-    tensors = [each for each in messages(model) if each.DESCRIPTOR.name in ("TensorProto", "SparseTensorProto")]
+    tensors = [
+        message for message in messages(model) if message.DESCRIPTOR.name in ("TensorProto", "SparseTensorProto")
+    ]
     if not tensors:
         return shape(model, random)
     tensor = random.choice(tensors)
@@ -212,7 +214,7 @@ def dims(model: ModelProto, random: Random) -> None:
 
 def shape(model: ModelProto, random: Random) -> None:
     """Change a value's shape."""
-    values = [each for each in messages(model) if each.DESCRIPTOR.name == "ValueInfoProto"]
+    values = [message for message in messages(model) if message.DESCRIPTOR.name == "ValueInfoProto"]
     if values:
         held = random.choice(values).type.tensor_type
         if random.random() < 0.3:
@@ -227,7 +229,7 @@ def shape(model: ModelProto, random: Random) -> None:
 
 def external(model: ModelProto, random: Random) -> None:
     """Change external data: another location, duplicate entries, a missing file, a tensor with its own data."""
-    tensors = [each for each in messages(model) if each.DESCRIPTOR.name == "TensorProto"]
+    tensors = [message for message in messages(model) if message.DESCRIPTOR.name == "TensorProto"]
     tensor = random.choice(tensors) if tensors else model.graph.initializer.add(name="w", data_type=1, dims=[2])
     tensor.data_location = random.choice((TensorProto.EXTERNAL, TensorProto.EXTERNAL, TensorProto.DEFAULT))
     for _ in range(random.choice((1, 2, 3, 5))):
@@ -240,7 +242,7 @@ def external(model: ModelProto, random: Random) -> None:
 
 def attribute(model: ModelProto, random: Random) -> None:
     """Change an attribute: several values, another type, an invalid reference."""
-    nodes = [each for each in messages(model) if each.DESCRIPTOR.name == "NodeProto"]
+    nodes = [message for message in messages(model) if message.DESCRIPTOR.name == "NodeProto"]
     if not nodes:
         return
     node = random.choice(nodes)
@@ -266,10 +268,10 @@ def broken_text(data: bytes, random: Random) -> bytes:
     from campaigns.fuzz.byte_mutations import spots
     from onnxgate.model.reading.file_format import LENGTH
 
-    found = [spot for spot in spots(data) if spot.wire == LENGTH and spot.end > spot.start]
-    if not found:
+    candidates = [spot for spot in spots(data) if spot.wire == LENGTH and spot.end > spot.start]
+    if not candidates:
         return data
-    spot = random.choice(found)
+    spot = random.choice(candidates)
     wrong = random.choice((b"\xff", b"\xed\xa0\x80", b"\xc0\x80", b"\x80", b"\xf5\x80\x80\x80", b"\x00"))
     size = spot.end - spot.start
     return data[: spot.start] + (wrong * size)[:size] + data[spot.end :]

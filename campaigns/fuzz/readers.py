@@ -125,7 +125,7 @@ def _facts(subject: Subject) -> object:
     return None
 
 
-def _known(subject: Subject) -> ModelFacts:
+def _read_facts(subject: Subject) -> ModelFacts:
     """Return the facts, if they could be read; errors were reported before."""
     return subject.facts or extract_facts(ModelView(ModelProto()), subject.path, "m.onnx")
 
@@ -151,26 +151,26 @@ def _checkable(subject: Subject) -> object:
 
 def _remarks(subject: Subject) -> object:
     names = [subject.proto.graph.node[index].name for index in subject.nodes]
-    found = [node_context.find_node(subject.view, name) for name in names]
-    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in found if node]
+    results = [node_context.find_node(subject.view, name) for name in names]
+    placed = [node_context.find_source_line(node, subject.path.parent, subject.path.parent) for node in results if node]
     passed = find_passthroughs(subject.proto)
     return placed, passed, validity.find_leaked_paths(subject.view), validity.explain_unchecked(subject.view)
 
 
 def _quantization(subject: Subject) -> object:
-    found = quantization_parameters.find_quantization_faults(subject.view, subject.path)
-    return [*found], quantization_parameters.find_output_steps(subject.view, subject.path)
+    quantization_faults = quantization_parameters.find_quantization_faults(subject.view, subject.path)
+    return [*quantization_faults], quantization_parameters.find_output_steps(subject.view, subject.path)
 
 
 def _prediction(subject: Subject) -> object:
     prepared = infer_model_types(subject.view)
     known = operators.list_known_releases()
-    found = []
+    results = []
     for name in (known[0], known[len(known) // 2], known[-1]):
         limits = get_limits(name)
         assert limits is not None
-        found.append(predict(prepared, operators.get_implementation(name), limits))
-    return found
+        results.append(predict(prepared, operators.get_implementation(name), limits))
+    return results
 
 
 @functools.cache
@@ -187,7 +187,7 @@ def _runtimes() -> tuple[PlannedRuntime, ...]:
 def _stage(subject: Subject) -> object:
     """Run the support stage like `check` and `matrix`, with suggestions."""
     selected = SelectedModel("m.onnx", subject.path, MergedSettings(), Place("m.onnx"))
-    facts = _known(subject)
+    facts = _read_facts(subject)
     folder = subject.path.parent
     model = support_stage.LocatedModel(selected, Place("m.onnx"), folder, folder)
     content = validity.CheckedModel(subject.view, None)
@@ -195,14 +195,14 @@ def _stage(subject: Subject) -> object:
 
 
 def _roles(subject: Subject) -> object:
-    facts = _known(subject)
+    facts = _read_facts(subject)
     graph = DataflowGraph(subject.view)
     setting = next(iter(list_size_settings(facts.inputs, {})))
     return [find_role(value, facts.inputs, graph, setting) for value in facts.inputs]
 
 
 def _cases(subject: Subject) -> object:
-    facts = _known(subject)
+    facts = _read_facts(subject)
     with mock.patch.object(cases, "MAX_ELEMENTS", FEW_ELEMENTS):
         return generate_cases(facts, subject.view, {}, subject.fresh())
 

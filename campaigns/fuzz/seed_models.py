@@ -106,7 +106,7 @@ TEXTS = {
 def seeds() -> dict[str, ModelProto]:
     """Return the models by name."""
     found = {name: onnx.parser.parse_model(text) for name, text in TEXTS.items()}
-    found |= {"external": _external(), "sparse": _sparse(), "stamped": _stamped(), "trained": _trained()}
+    found |= {"external": _external(), "sparse": _sparse(), "stamped": _with_versions(), "trained": _trained()}
     found |= {"types": _types(), "attributes": _attributes(), "raw": _raw(), "device": _device()}
     return found
 
@@ -146,7 +146,7 @@ def _sparse() -> ModelProto:
     return model
 
 
-def _stamped() -> ModelProto:
+def _with_versions() -> ModelProto:
     model = onnx.parser.parse_model(TEXTS["relu"])
     model.producer_name, model.producer_version, model.doc_string = "pytorch", "2.13.0+cpu", "from /home/ann/x.py"
     onnx.helper.set_model_props(model, {"author": "ann", "path": "C:\\Users\\ann\\x.py"})

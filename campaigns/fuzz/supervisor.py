@@ -33,7 +33,7 @@ _FINISHED = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Discovery:
     """A failure and the input that caused it."""
 
     index: int
@@ -46,8 +46,8 @@ class Result:
     """Result of a run."""
 
     inputs: Counter[str] = field(default_factory=Counter)  # by kind
-    found: list[Found] = field(default_factory=list)
-    foreign: list[Found] = field(
+    found: list[Discovery] = field(default_factory=list)
+    foreign: list[Discovery] = field(
         default_factory=list
     )  # crashed in onnx's C++ code, which `check` runs in child processes
     seconds: float = 0.0
@@ -171,7 +171,7 @@ class _Lane:
             self._pid = 0
             self._gather()
             if os.waitstatus_to_exitcode(status) != _FINISHED:
-                self._lost(index, reader, f"ended by {_name(os.waitstatus_to_exitcode(status))}")
+                self._record_crash(index, reader, f"ended by {_name(os.waitstatus_to_exitcode(status))}")
             else:
                 self._next = index + self._run.jobs
         elif self._hangs(since, computed, self._run.hang_s + HANG_S_PER_MB * size / 1e6):
@@ -181,7 +181,7 @@ class _Lane:
             os.waitpid(self._pid, 0)
             self._pid = 0
             self._gather()
-            self._lost(index, reader, "hangs")
+            self._record_crash(index, reader, "hangs")
 
     def _at_work(self) -> tuple[int, int, float, float, int]:
         """Return the child's status; read again if it was being written."""
@@ -193,7 +193,7 @@ class _Lane:
         elapsed = time.monotonic() - since
         return elapsed > most_s and (elapsed > most_s * ASLEEP or _computed_s(self._pid) - computed > most_s)
 
-    def _lost(self, index: int, reader: int, what: str) -> None:
+    def _record_crash(self, index: int, reader: int, what: str) -> None:
         """Record that the current input crashed its child."""
         readers = [*self._run.bench(self._folder / "names").readers]
         name = readers[reader] if 0 <= reader < len(readers) else "making the input"
@@ -203,15 +203,15 @@ class _Lane:
         crashed = (
             what != "hangs" and "/onnx/" in where
         )  # a hang there counts as a failure of onnxgate, which need not call it
-        found = self._result.foreign if crashed else self._result.found
-        found.append(Found(index, kind, Find(name, what, where)))
+        finds = self._result.foreign if crashed else self._result.found
+        finds.append(Discovery(index, kind, Find(name, what, where)))
         self._next = index + self._run.jobs
 
     def _gather(self) -> None:
         for line in self._log.read_text().splitlines():
             match json.loads(line):
                 case [index, kind, reader, what, detail]:
-                    self._result.found.append(Found(index, kind, Find(reader, what, detail)))
+                    self._result.found.append(Discovery(index, kind, Find(reader, what, detail)))
                 case [index, kind, seconds]:
                     self._result.inputs[kind] += 1
                     self._result.slowest = max(self._result.slowest, (seconds, index, kind))

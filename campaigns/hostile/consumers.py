@@ -143,7 +143,7 @@ def data(text: str) -> Counter[object]:
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not valid JSON")
 
 
 def sarif(text: str) -> Counter[object]:

@@ -52,7 +52,7 @@ def samples() -> Mapping[str, Any]:
         "models/encoder.onnx: loaded on 1.18.1; there is no prediction for the current version",
         "a remark of ours",
     )
-    report = msgspec.structs.replace(report, remarks=remarks, scope="export not asked for", folder="sub/project")
+    report = msgspec.structs.replace(report, remarks=remarks, scope="export skipped", folder="sub/project")
     return {
         "report": report,
         "matrix": msgspec.json.decode((FOLDER / "matrix.json").read_bytes(), type=Matrix),

@@ -75,10 +75,10 @@ def _changed(random: Random, value: Any) -> Any:
                 return [*value, value[at]]
             case _:
                 return [*value[:at], _changed(random, value[at]), *value[at + 1 :]]
-    return _other(random, value)
+    return _replacement(random, value)
 
 
-def _other(random: Random, value: Any) -> Any:
+def _replacement(random: Random, value: Any) -> Any:
     if isinstance(value, str) and random.random() < 0.7:
         return hostile_strings.text(random)
     if isinstance(value, bool | int | float) and random.random() < 0.7:

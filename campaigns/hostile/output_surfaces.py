@@ -159,7 +159,7 @@ def _lost(surface: Surface, decode: Callable[[str], Any], document: Any, written
     decoded, expected = (msgspec.to_builtins(value) for value in (decode(written), document))
     match surface.kind:
         case "ignores":
-            expected, decoded = _entries_alike(expected["entries"]), _entries_alike(decoded)
+            expected, decoded = _equal_entries(expected["entries"]), _equal_entries(decoded)
         case "lock":
             expected, decoded = _unordered(expected), _unordered(decoded)
         case _:
@@ -172,7 +172,7 @@ def _plain(value: Any) -> str:
     return standard_json.dumps(value, default=str)
 
 
-def _entries_alike(entries: Any) -> Any:
+def _equal_entries(entries: Any) -> Any:
     return [{key: _plain(value) for key, value in sorted(entry.items()) if value is not None} for entry in entries]
 
 

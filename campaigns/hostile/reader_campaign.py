@@ -80,7 +80,7 @@ def failure(reader: Reader, data: bytes, scratch: Path) -> str | None:
     try:
         reader.read(data, scratch)
     except reader.faults as fault:
-        return "" if str(fault) else f"a {type(fault).__name__} that says nothing"
+        return "" if str(fault) else f"a {type(fault).__name__} without a message"
     except (Exception, TooLongError) as error:  # noqa: BLE001 - any exception is a failure
         place = traceback.extract_tb(error.__traceback__)[-1]
         ours = [frame for frame in traceback.extract_tb(error.__traceback__) if "/onnxgate/" in frame.filename]

@@ -143,7 +143,7 @@ def _report(data: bytes, folder: Path) -> None:
 def _shards() -> tuple[bytes, bytes]:
     """Return the sample as two shards of one check, the first without findings."""
     report = msgspec.json.decode((ROOT / "fixtures/reports/sample.json").read_bytes(), type=Report)
-    paths = tuple(sorted(each.path for each in report.models))
+    paths = tuple(sorted(model.path for model in report.models))
     division = tuple(1 + index % 2 for index in range(len(paths)))
     shards = []
     for index in (1, 2):
@@ -151,8 +151,8 @@ def _shards() -> tuple[bytes, bytes]:
         part = msgspec.structs.replace(
             report,
             onnxgate=__version__,
-            models=tuple(sorted((each for each in report.models if each.path in own), key=lambda each: each.path)),
-            cells=tuple(each for each in report.cells if each.model in own),
+            models=tuple(sorted((model for model in report.models if model.path in own), key=lambda each: each.path)),
+            cells=tuple(cell for cell in report.cells if cell.model in own),
             findings=(),
             undecided=(),
             skipped=(),
@@ -206,40 +206,40 @@ def _reply(data: bytes, folder: Path) -> None:
     protocol.clean_log(data.decode("utf-8", "replace"))
 
 
-def _kept_seed() -> tuple[bytes, ...]:
+def _cached_seed() -> tuple[bytes, ...]:
     result = {"kind": "run", "providers": ["a"], "outputs": ["y"], "cases": [{"outputs": ["0/0.npy"]}]}
     return (json.dumps({"result": result, "files": {"0/0.npy": _sha256(_npy(np.ones(4)))}, "run": "RUN"}).encode(),)
 
 
-def _kept(data: bytes, folder: Path) -> None:
+def _read_cached_result(data: bytes, folder: Path) -> None:
     """Read a cached result that was modified: only arrays in the folder of the job are used."""
-    _found(data, _npy(np.ones(4)), folder)
+    _accepts_entry(data, _npy(np.ones(4)), folder)
 
 
-def _kept_array(data: bytes, folder: Path) -> None:
+def _cached_array(data: bytes, folder: Path) -> None:
     """Read a modified array with a matching digest."""
-    entry = json.loads(_kept_seed()[0])
+    entry = json.loads(_cached_seed()[0])
     entry["files"] = {"0/0.npy": _sha256(data)}
-    if _found(json.dumps(entry).encode(), data, folder):
+    if _accepts_entry(json.dumps(entry).encode(), data, folder):
         np.load(folder / "out" / "0" / "0.npy", allow_pickle=False)
 
 
-def _found(entry: bytes, array: bytes, folder: Path) -> bool:
+def _accepts_entry(entry: bytes, array: bytes, folder: Path) -> bool:
     """Return whether the cache accepts an entry that was modified after it was written."""
-    from tests.gate.test_result_cache import seat
+    from tests.gate.test_result_cache import locked_runtime
 
     job = _job(folder)
     output = folder / "out" / "0" / "0.npy"
     output.parent.mkdir(exist_ok=True)
     output.write_bytes(_npy(np.ones(4)))
     result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(str(output),)),))
-    ResultCache(folder / "kept", {job.model: "1" * 64}).keep(seat(), job, Completed(result=result))
+    ResultCache(folder / "kept", {job.model: "1" * 64}).keep(locked_runtime(), job, Completed(result=result))
     output.unlink()
     file = next((folder / "kept").rglob("entry.json"))
     run = json.loads(file.read_bytes())["run"]
     (file.parent / "0" / "0.npy").write_bytes(array)
     file.write_bytes(entry.replace(b"RUN", run.encode()))
-    cached = ResultCache(folder / "kept", {job.model: "1" * 64}).find(seat(), job)
+    cached = ResultCache(folder / "kept", {job.model: "1" * 64}).find(locked_runtime(), job)
     shutil.rmtree(folder / "kept", ignore_errors=True)
     if isinstance(cached, Completed):
         protocol.validate_reply(cached, job)
@@ -321,7 +321,7 @@ def _tensors() -> tuple[bytes, ...]:
         TensorProto(name="x", data_type=99, dims=[1]),
         outside,
     )
-    return tuple(each.SerializeToString() for each in tensors)
+    return tuple(tensor.SerializeToString() for tensor in tensors)
 
 
 def _tensor(data: bytes, folder: Path) -> None:
@@ -334,7 +334,7 @@ def _tensor(data: bytes, folder: Path) -> None:
 def _costs(data: bytes, folder: Path) -> None:
     _written(folder, "a" * 64, data)
     costs = plan.load_costs(folder, "a" * 64)
-    assert all(0 <= each <= plan.MAX_COST_S for each in costs.values())
+    assert all(0 <= cost <= plan.MAX_COST_S for cost in costs.values())
 
 
 def _shard(data: bytes, folder: Path) -> None:
@@ -441,8 +441,8 @@ READERS = (
     Reader("lock", _locks, _lock, (LockError,)),
     Reader("reports", lambda: _shards()[1:], _report, (), _forged),
     Reader("replies", _seeds(*REPLIES), _reply, (protocol.ProtocolError,), mutations.of_json),
-    Reader("kept results", _kept_seed, _kept, (), mutations.of_json),
-    Reader("kept arrays", _arrays, _kept_array),
+    Reader("kept results", _cached_seed, _read_cached_result, (), mutations.of_json),
+    Reader("kept arrays", _arrays, _cached_array),
     Reader("npz", _archives, _archive, (ConfigError,)),
     Reader("test data", _tensors, _tensor, (ConfigError,)),
     Reader("costs", _seeds(b'{"onnxruntime 1.18.1":1.5,"toolchain":0.1}'), _costs, (), mutations.of_json),

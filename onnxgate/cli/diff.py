@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from onnxgate import __version__
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     CommonOptions,
@@ -108,6 +109,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
     except OSError as error:
         raise UsageError(f"`{name}` cannot be read: {(error.strerror or str(error)).lower()}") from error
     if wrong:
+        set_command_folder(path.parent)
         hint = f"run `{lfs_pull_command(path)}`" if wrong == "a Git LFS pointer" else None
         raise UsageError(f"`{name}` cannot be read as a model: it is {wrong}", hint=hint)
     return NamedModel(name, path)

@@ -133,7 +133,8 @@ def _make_request(
         return request.project, request, False
     if not project.lock_path.exists():  # a model may have to be repaired before it can be locked
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
-        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *map(str, paths or ("PATH",))])
+        start = ("--directory", str(options.directory)) if options.directory else ()
+        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *start, *map(str, paths or ("PATH",))])
         hint = f"run `onnxgate lock`; if a model cannot be locked, run `{repair}` first"
         raise LockError(f"`{project.lock_path.name}` does not exist", hint=hint)
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)

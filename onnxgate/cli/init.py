@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import click
 
 from onnxgate.cli import lock
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions, common_options_without
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.commands.init import generated_files
@@ -64,6 +66,7 @@ def command(
     """
     if runtime is not None:
         _check_requirement(runtime)
+    set_command_folder(options.start)
     survey = survey_repository(options.start)
     _require_models(survey)
     _print_survey(survey)
@@ -108,7 +111,9 @@ def _require_models(survey: RepositorySurvey) -> None:
         configs = join_phrases([f"`{config}`" for config in survey.nested_configs], MAX_NAMED)
         raise UsageError(f"all models belong to {configs}", hint="run `onnxgate check` in these folders")
     if survey.untracked:
-        raise UsageError("git does not track any `.onnx` file here", hint=f"run `git add {survey.untracked[0]}`")
+        raise UsageError(
+            "git does not track any `.onnx` file here", hint=f"run `git add {shlex.quote(survey.untracked[0])}`"
+        )
     raise UsageError("there is no `.onnx` file here", hint="run `onnxgate init` in the folder of the models")
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from onnxgate import __version__
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     CommonOptions,
@@ -20,7 +19,7 @@ from onnxgate.cli.shared.outputs import parse_outputs, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import check_files, make_request
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
-from onnxgate.core.matrix import build_matrix
+from onnxgate.core.matrix import MatrixModel
 from onnxgate.formats import support_matrix
 from onnxgate.project.config.schema import ReleaseSelection
 
@@ -52,35 +51,36 @@ def command(
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
     results are predicted: nothing is installed or run.
 
-    A model fails if it loads on no release, or with `--target` if it does not load on every matching release.
+    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release, or with
+    `--target` if it does not load on every matching release. It also fails if it has another error; the table does not
+    show these.
 
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     request = make_request(models, target, options.start, options.jobs, select)
-    checked = check_files(request, "error", drawn=False, target=target)
-    predicted = checked.models
-    if verify:
+
+    def verify_loads(predicted: tuple[MatrixModel, ...]) -> tuple[MatrixModel, ...]:
         board = ProgressBoard(len(find_releases(request)) * len(request.models))
         with (
             open_progress(quiet=options.quiet, board=board) as progress,
             open_pool(request.project, options, progress) as pool,
         ):
-            predicted = verify_matrix(predicted, request, pool, progress, offline=options.offline)
-    required = target is not None
-    matrix = build_matrix(predicted, __version__, required=required)
+            return verify_matrix(predicted, request, pool, progress, offline=options.offline)
+
+    checked = check_files(request, "error", drawn=False, target=target, verify=verify_loads if verify else None)
+    matrix, required = checked.matrix, target is not None
     write_answer(
         sinks,
         matrix,
         partial(
             support_matrix.format_text,
             matrix,
-            checked.report,
             required=required,
             quiet=options.quiet,
             verbose=options.verbose,
             elapsed_s=options.elapsed_s,
         ),
-        partial(support_matrix.format_markdown, matrix, checked.report, required=required),
+        partial(support_matrix.format_markdown, matrix, required=required),
     )
     return matrix.exit

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,13 +17,18 @@ from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.matrix import (
     NO_KERNELS,
     Entry,
+    Matrix,
     MatrixModel,
     Predicted,
     Reason,
+    build_matrix,
+    describe_scope,
     describe_working_range,
+    list_load_failures,
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
+from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
@@ -41,29 +46,48 @@ from onnxgate.support import limits
 
 ALL_RELEASES = "every release"
 PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
-PREDICTION_SCOPE = "no config: predicted, not run"
 
 
 class FileCheck(msgspec.Struct, frozen=True):
-    """The report of files without a config, and the prediction of each model on each release."""
+    """The report of files without a config, and the matrix with the same verdict."""
 
     report: Report
-    models: tuple[MatrixModel, ...]
+    matrix: Matrix
 
 
-def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None) -> FileCheck:
+Verify = Callable[[tuple[MatrixModel, ...]], tuple[MatrixModel, ...]]
+"""Returns the models with the results of loading them."""
+
+
+def check_files(
+    request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
+) -> FileCheck:
     """Check files with the file and support stages, on all releases of a request of `make_request`.
 
     If `target` is given, it is a requirement: each model has to load on all of its releases. Otherwise a model fails if
     it loads on no release and the newest one refuses it.
     """
     outcome = pipeline.run(request)
-    models = predict_matrix(outcome)
-    pointers = _find_pointers(outcome)
+    models, pointers = predict_matrix(outcome), _find_pointers(outcome)
+    if verify is not None:  # a runtime refuses a pointer, but perhaps not the model
+        not_fetched = {path for _, path, _ in pointers}
+        loaded = {model.path: model for model in verify(models) if model.path not in not_fetched}
+        models = tuple(loaded.get(model.path, model) for model in models)
     unchecked = outcome.gathered.unchecked
-    undone = (*unchecked.undone, *pointers.values(), *_find_undecided_models(models, outcome, target))
+    undone = (
+        *unchecked.undone,
+        *pointers.values(),
+        *_find_undecided_models(models, outcome, target),
+        *_find_unverified(models),
+    )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
+    unused = {(it.rule, it.hit.model, it.hit.message) for it in outcome.gathered.judged if _is_unused_data(it)}
+    findings = [
+        msgspec.structs.replace(it, level="warning") if (it.rule, it.model, it.message) in unused else it
+        for it in findings
+    ]
+    findings = [*_drop_contradicted(findings, models), *(it for model in models for it in list_load_failures(model))]
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
@@ -77,8 +101,10 @@ def check_files(request: GateRequest, fail_on: FailOn, *, drawn: bool, target: s
         for model in models
         if model.path in outcome.gathered.facts
     )
+    matrix = build_matrix(models, report)
     remarks = (*sorted(ranges), *report.remarks)
-    return FileCheck(msgspec.structs.replace(report, scope=PREDICTION_SCOPE, remarks=remarks, cells=()), models)
+    report = msgspec.structs.replace(report, scope=describe_scope(models), remarks=remarks, cells=())
+    return FileCheck(report, matrix)
 
 
 def make_request(
@@ -123,6 +149,8 @@ def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel
     named: set[str] = set()
     for path in paths:
         absolute = start / path
+        if absolute.is_symlink() and not absolute.exists():
+            raise UsageError(f"`{path}` is a symbolic link to a file that does not exist")
         if not absolute.exists():
             raise UsageError(f"`{path}` does not exist", hint=suggest_file(absolute, str(path)))
         files = [absolute]
@@ -171,13 +199,19 @@ def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], Incomplet
     return {
         (it.rule, it.hit.model, it.hit.fix): IncompleteCheck(Stage.FILE, it.hit.model, "", it.hit.message, it.hit.fix)
         for it in outcome.gathered.judged
-        if it.level is Level.ERROR and _is_pointer(it)
+        if it.level is Level.ERROR and is_pointer(it)
     }
 
 
-def _is_pointer(rule_hit: RuleHit) -> bool:
+def is_pointer(rule_hit: RuleHit) -> bool:
+    """Return whether a finding is about a Git LFS pointer, the model's or that of its data."""
     is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
     return rule_hit.rule == "lfs-pointer" or is_data
+
+
+def _is_unused_data(rule_hit: RuleHit) -> bool:
+    """Return whether a finding is about data of initializers that no node uses, so that the model loads without it."""
+    return rule_hit.stage is Stage.FILE and rule_hit.hit.identity.startswith(UNUSED_PREFIX)
 
 
 def _find_undecided_models(
@@ -197,14 +231,40 @@ def _find_undecided_models(
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
         hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
-        yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
+        is_verified = any(entry.observed for entry in model.runtimes)
+        yield IncompleteCheck(
+            Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", "" if is_verified else hint
+        )
+
+
+def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]:
+    """Yield releases on which models could not be loaded; the models themselves keep their predictions."""
+    for entry in (entry for model in models for entry in model.runtimes):
+        if entry.observed in ("unavailable", "timed-out"):
+            yield IncompleteCheck(Stage.RUNTIME, "", entry.runtime, entry.error)
+
+
+def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Yield the findings that predict no failure on releases that were observed to load the model."""
+    loading = {
+        (model.path, reason.rule, entry.runtime)
+        for model in models
+        for entry in model.runtimes
+        if entry.contradicted and entry.state == "loads"
+        for reason in entry.reasons
+    }
+    rules = {(model, rule) for model, rule, _ in loading}
+    for finding in findings:
+        releases = {(finding.model, finding.rule, runtime) for runtime in finding.runtimes}
+        if (finding.model, finding.rule) not in rules or not releases <= loading:
+            yield finding
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Lower findings of the support stage to notes, unless the newest release and all others refuse the model."""
+    """Lower findings about loading to notes, unless the newest release and all others refuse the model."""
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
     for finding in findings:
-        if finding.stage != Stage.SUPPORT.value or refused.get(finding.model, "") in finding.runtimes:
+        if finding.stage == Stage.FILE.value or refused.get(finding.model, "") in finding.runtimes:
             yield finding
         elif finding.model:
             yield msgspec.structs.replace(finding, level="note", fix="")
@@ -234,7 +294,7 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
     return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
 
 
-CONFIG_WORDS = ("onnxgate.toml", "`extensions`", "`exclude`")
+CONFIG_WORDS = ("onnxgate.toml", "the config", "`extensions`", "`exclude`")
 """Words of fixes that require a config."""
 
 
@@ -284,9 +344,9 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
 def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
-    errors = [rule_hit for rule_hit in hits if rule_hit.stage is Stage.FILE and rule_hit.level is Level.ERROR]
+    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR and not _is_unused_data(it)]
     refused = _select_reasons(
-        [it for it in errors if it.rule in REFUSING_RULES and not _is_pointer(it)],  # a pointer may be long enough
+        [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,
     )
     doubtful = (

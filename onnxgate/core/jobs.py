@@ -120,7 +120,7 @@ class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="ki
     baseline: str  # absolute path
     cases: tuple[InputCase, ...]
     rounds: int  # baseline, model, model, baseline; 0: nothing is timed
-    weighings: int  # fresh processes per model; 0: memory is not measured
+    memory_runs: int  # fresh processes per model; 0: memory is not measured
     time_s: float  # no round begins after this many seconds
 
 
@@ -265,7 +265,7 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
     eager: tuple[CaseResult, ...] = ()  # one per case, then one for the sample
     eager64: tuple[CaseResult, ...] = ()
     eager_reason: str = ""  # why eager outputs are missing
-    told: ExportDetails = ExportDetails()  # details of the export that the file does not contain
+    details: ExportDetails = ExportDetails()  # details of the export that the file does not contain
     log: str = ""  # tail of what the exporter printed
 
 

@@ -11,15 +11,15 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.core.findings import version_sort_key
-from onnxgate.core.text import join_phrases
+from onnxgate.core.findings import Stage, version_sort_key
+from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
+from onnxgate.core.text import join_phrases, pluralize
 
 VERSION = 1
 
 Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
-EXIT_STATUS: dict[Verdict, int] = {"pass": 0, "fail": 1, "undecided": 3}
 NO_DATA_RULE = "no-support-data"
 """The rule of releases without support data; all others are about the model."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
@@ -42,6 +42,12 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="no kernel data")
 
 
+OBSERVED_RULES: dict[Observed, str] = {
+    "refused": "load-failed",
+    "crashed": "runtime-crashed",
+    "timed-out": "runtime-timed-out",
+}
+"""The rule about each observation that no prediction explains."""
 UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
@@ -84,7 +90,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         if self.state == "loads":
             return ()
         if self.unexplained_error:
-            return (Reason(rule="", node="", message=self.unexplained_error),)
+            return (Reason(rule=OBSERVED_RULES.get(self.observed, ""), node="", message=self.unexplained_error),)
         return self.reasons or (UNKNOWN_REASON,)
 
 
@@ -117,13 +123,16 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """Models by releases, with the verdict."""
+    """Models by releases, with the verdict of a check of the same models."""
 
     version: int = VERSION
     onnxgate: str
     verdict: Verdict
     exit: int
     models: tuple[MatrixModel, ...]
+    findings: tuple[Finding, ...] = ()  # errors and warnings
+    undecided: tuple[NotDone, ...] = ()  # checks that could not be done
+    remarks: tuple[str, ...] = ()  # other information, such as parts of a check that were skipped
 
     @property
     def entries(self) -> Iterator[Entry]:
@@ -131,13 +140,54 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
         return (entry for model in self.models for entry in model.runtimes)
 
 
-def build_matrix(models: Sequence[MatrixModel], version: str, *, required: bool = False) -> Matrix:
-    """Build the matrix with its verdict. `version` is that of onnxgate; see `MatrixModel.rate` for `required`."""
-    verdicts = {model.rate(required=required) for model in models}
-    if any(entry.observed in ("unavailable", "timed-out") for model in models for entry in model.runtimes):
-        verdicts.add("undecided")
-    verdict: Verdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
-    return Matrix(onnxgate=version, verdict=verdict, exit=EXIT_STATUS[verdict], models=tuple(models))
+def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
+    """Build the matrix of the models of a report. Notes are left out: the entries have their reasons."""
+    return Matrix(
+        onnxgate=report.onnxgate,
+        verdict=report.verdict,
+        exit=report.exit,
+        models=tuple(models),
+        findings=tuple(finding for finding in report.findings if finding.level != "note"),
+        undecided=report.undecided,
+        remarks=report.remarks,
+    )
+
+
+def list_load_failures(model: MatrixModel) -> Iterator[Finding]:
+    """Yield an error for each observed reason that no prediction explains."""
+    for span in list_reasons(model):
+        if span.state == "refused" and span.reason.rule in OBSERVED_RULES.values():
+            yield Finding(
+                rule=span.reason.rule,
+                level="error",
+                stage=Stage.RUNTIME.value,
+                message=f"does not load: {span.reason.message}",
+                fix="",
+                model=model.path,
+                node="",
+                runtimes=span.runtimes,
+                place=ReportedPlace(path=model.path),
+                works_since="",
+                works_until="",
+                confirmed=False,
+                fingerprint="",
+            )
+
+
+PREDICTION_SCOPE = "no config: predicted, not run"
+
+
+def describe_scope(models: Sequence[MatrixModel]) -> str:
+    """Return `37 loads verified, 3 wrong predictions`, or that nothing was run."""
+    verified = [entry for model in models for entry in model.runtimes if entry.observed]
+    if not verified:
+        return PREDICTION_SCOPE
+    missing = sum(entry.observed in ("unavailable", "timed-out") for entry in verified)
+    wrong = sum(entry.contradicted for entry in verified)
+    parts = [pluralize(len(verified) - missing, "load") + " verified"]
+    parts += [pluralize(wrong, "wrong prediction")] if wrong else []
+    parts += [f"{missing} could not be verified"] if missing else []
+    return ", ".join(parts)
 
 
 def render_reason(reason: Reason) -> str:
@@ -194,7 +244,7 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
     )
     clauses = []
     loading = model.on("loads")
-    working = f"{_name_exact_releases(loading, runtimes)}{_describe_doubt(model)}"
+    working = _name_exact_releases(loading, runtimes)
     if loading and not (required and groups):
         clauses.append(f"loads on {working}")
     for group in groups:
@@ -272,15 +322,6 @@ def _shorten_release(release: str, runtimes: Sequence[str]) -> str:
     minor = _minor_name(release)
     older = [it for it in patches if _minor_name(it) == minor and version_sort_key(it) < version_sort_key(release)]
     return release if older else minor
-
-
-def _describe_doubt(model: MatrixModel) -> str:
-    """Return a fault of a file that was observed to load, such as invalid weights."""
-    for entry in model.runtimes:
-        doubts = [reason for reason in entry.reasons if reason.rule != NO_DATA_RULE]
-        if entry.state == "loads" and entry.predicted == "unknown" and doubts:
-            return f", although {render_reason(doubts[0])}"
-    return ""
 
 
 def _minor_name(name: str) -> str:

@@ -12,20 +12,20 @@ from onnxgate.core.matrix import (
     Entry,
     Matrix,
     MatrixModel,
+    describe_scope,
     describe_working_range,
     list_reasons,
     name_releases,
     render_reason,
 )
-from onnxgate.core.report import Finding, NotDone, Report
-from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
+from onnxgate.core.report import Finding
+from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, truncate
 from onnxgate.formats import text, wording
 from onnxgate.formats.markdown import Page as MarkdownPage
 from onnxgate.formats.markdown import render_heads, render_legend, render_words
 from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_words
 from onnxgate.formats.text import Terminal
 
-VERDICT_WORDS = {"pass": "ok", "fail": "FAIL", "undecided": "?"}
 WORD_WIDTH = 6
 """Width of the column of verdicts."""
 MORE_REASONS_HINT = "`-v` lists all reasons"
@@ -43,46 +43,15 @@ class ModelAnswer(msgspec.Struct, frozen=True):
     omits_reasons: bool = False
 
 
-def answer_matrix(matrix: Matrix, report: Report | None = None, *, required: bool = False) -> list[ModelAnswer]:
-    """Return an answer per model about loading alone. `report` is that of the same files, for its fixes and hints."""
-    answers = []
-    for model in matrix.models:
-        rules = {span.reason.rule for span in list_reasons(model)}
-        refused = set(model.on("refused"))
-        findings = [
-            finding
-            for finding in _list_findings(model, report)
-            if finding.rule in rules and (not finding.runtimes or refused.intersection(finding.runtimes))
-        ]
-        word = VERDICT_WORDS[model.rate(required=required)]
-        gaps = _list_gaps(model, report) if word == "?" else ()
-        answers.append(_answer(model, word, findings, gaps, required=required))
-    return answers
+def answer_matrix(matrix: Matrix, *, required: bool = False) -> list[ModelAnswer]:
+    """Return an answer per model, with all its errors and warnings."""
+    return [_answer(model, matrix, required=required) for model in matrix.models]
 
 
-def answer_check(matrix: Matrix, report: Report, *, required: bool = False) -> list[ModelAnswer]:
-    """Return an answer per model, with all errors and warnings of the report of a check."""
-    answers = []
-    for model in matrix.models:
-        findings, gaps = _list_findings(model, report), _list_gaps(model, report)
-        levels = {finding.level for finding in findings}
-        word = "FAIL" if "error" in levels else "?" if gaps else "warn" if levels else "ok"
-        answers.append(_answer(model, word, findings, gaps, required=required))
-    return answers
-
-
-def _list_findings(model: MatrixModel, report: Report | None) -> list[Finding]:
-    active = wording.list_active_findings(report) if report is not None else []
-    return [finding for finding in active if finding.model == model.path and finding.level != "note"]
-
-
-def _list_gaps(model: MatrixModel, report: Report | None) -> Sequence[NotDone]:
-    return [gap for gap in report.undecided if gap.model == model.path] if report is not None else ()
-
-
-def _answer(
-    model: MatrixModel, word: str, findings: Sequence[Finding], gaps: Sequence[NotDone], *, required: bool
-) -> ModelAnswer:
+def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswer:
+    findings = [finding for finding in wording.list_active_findings(matrix) if finding.model == model.path]
+    gaps = [gap for gap in matrix.undecided if gap.model == model.path]
+    levels = {finding.level for finding in findings}
     working = describe_working_range(model, required=required)
     rules = {span.reason.rule for span in list_reasons(model)}
     faults = [it for it in findings if it.stage == Stage.FILE.value and it.rule in rules and it.level == "error"]
@@ -104,7 +73,7 @@ def _answer(
     fixes = [("fix: ", finding.fix) for finding in stated] + [("hint: ", gap.hint) for gap in gaps]
     return ModelAnswer(
         model,
-        word,
+        "FAIL" if "error" in levels else "?" if gaps else "warn" if levels else "ok",
         sentence,
         tuple(dict.fromkeys(finding.rule for finding in stated)),
         tuple(dict.fromkeys((label, advice) for label, advice in fixes if advice)),
@@ -162,35 +131,15 @@ def list_unverified(matrix: Matrix) -> dict[str, str]:
     return {reason: name_releases(sorted(runtimes, key=known.index), known) for reason, runtimes in unverified.items()}
 
 
-def render_verdict(matrix: Matrix, *, required: bool = False) -> str:
-    """Return the last line, such as `pass: 2 models on 46 runtimes; predicted, not run`."""
-    extent = f"{pluralize(len(matrix.models), 'model')} on {pluralize(len(_runtime_names(matrix)), 'runtime')}"
-    verdicts = [model.rate(required=required) for model in matrix.models]
-    counts = [
-        f"{verdicts.count(verdict)} {word}"
-        for verdict, word in (("fail", "failed"), ("undecided", "undecided"))
-        if verdict in verdicts
-    ]
-    line = ": ".join(part for part in (matrix.verdict, extent, ", ".join(counts)) if part)
-    return f"{line}; {_describe_verification(matrix)}"
-
-
-def _describe_verification(matrix: Matrix) -> str:
-    verified = [entry for entry in matrix.entries if entry.observed]
-    if not verified:
-        return "predicted, not run"
-    missing = sum(entry.observed in ("unavailable", "timed-out") for entry in verified)
-    wrong = sum(entry.contradicted for entry in verified)
-    parts = [f"{pluralize(len(verified) - missing, 'load')} verified"]
-    parts += [pluralize(wrong, "wrong prediction")] if wrong else []
-    parts += [f"{missing} could not be verified"] if missing else []
-    return ", ".join(parts)
+def render_verdict(matrix: Matrix) -> str:
+    """Return the last line, such as `fail: 2 models on 46 runtimes: 1 error; no config: predicted, not run`."""
+    return wording.render_summary(matrix, len(_runtime_names(matrix)), scope=describe_scope(matrix.models))
 
 
 def format_text(
     matrix: Matrix,
-    report: Report | None = None,
     *,
+    has_table: bool = True,
     required: bool = False,
     color: bool = False,
     width: int = 0,
@@ -198,52 +147,31 @@ def format_text(
     verbose: bool = False,
     elapsed_s: float | None = None,
 ) -> str:
-    """Render the table, a line per model, and the verdict; see `answer_matrix` for `report`.
+    """Render the table, a line per model, everything else that was found, and the verdict.
 
     `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the last line, `verbose` all reasons.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
     if not quiet and matrix.models:
-        columns = matrix_columns(matrix)
-        lines += [*text.render_table([model.path for model in matrix.models], columns, paper), ""]
-        lines += text.render_legend(list_words(columns), paper)
-        lines += [*_render_answers(answer_matrix(matrix, report, required=required), paper, verbose), ""]
+        lines += _render_table(matrix, paper) if has_table else []
+        lines += [*_render_answers(answer_matrix(matrix, required=required), paper, verbose), ""]
         lines += _render_verification(matrix, paper)
-    verdict = f"{render_verdict(matrix, required=required)}{text.format_elapsed(elapsed_s)}"
+        lines += [paper.ink("notes", "heading")] if matrix.remarks else []
+        for remark in matrix.remarks:
+            lines += paper.wrapped(remark, 2)
+        lines += [""] if matrix.remarks else []
+    verdict = f"{render_verdict(matrix)}{text.format_elapsed(elapsed_s)}"
     first, *others = paper.wrapped(verdict, 0, own=True)
     lines += [paper.ink(matrix.verdict, matrix.verdict) + first.removeprefix(matrix.verdict), *others, ""]
     return "\n".join(neutralize_commands(line) for line in lines)
 
 
-def format_check(
-    matrix: Matrix,
-    report: Report,
-    *,
-    required: bool = False,
-    color: bool = False,
-    width: int = 0,
-    quiet: bool = False,
-    verbose: bool = False,
-    elapsed_s: float | None = None,
-) -> str:
-    """Render a check without a config: a line per model, everything else that the report contains, and the verdict."""
-    paper = Terminal(color, width)
-    lines: list[str] = []
-    if not quiet:
-        lines += [*_render_answers(answer_check(matrix, report, required=required), paper, verbose), ""]
-        sentences = {
-            f"{model.path}: {describe_working_range(model, required=required).sentence}" for model in matrix.models
-        }
-        remarks = [remark for remark in report.remarks if remark not in sentences]
-        lines += [paper.ink("notes", "heading")] if remarks else []
-        for remark in remarks:
-            lines += paper.wrapped(remark, 2)
-        lines += [""] if remarks else []
-    listed = tuple(finding for finding in report.findings if finding.level != "note")  # notes are in the lines
-    report = msgspec.structs.replace(report, findings=listed)
-    lines += [text.render_verdict(report, color=color, elapsed_s=elapsed_s), ""]
-    return "\n".join(neutralize_commands(line) for line in lines)
+def _render_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
+    """Yield the table and its legend."""
+    columns = matrix_columns(matrix)
+    yield from (*text.render_table([model.path for model in matrix.models], columns, paper), "")
+    yield from text.render_legend(list_words(columns), paper)
 
 
 def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bool) -> Iterator[str]:
@@ -291,9 +219,9 @@ def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 TABLE_PAGE = MarkdownPage()
 
 
-def format_markdown(matrix: Matrix, report: Report | None = None, *, required: bool = False) -> str:
+def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
     """Render the matrix without a heading."""
-    lines = [f"**{escape_markdown(render_verdict(matrix, required=required))}**", ""]
+    lines = [f"**{escape_markdown(render_verdict(matrix))}**", ""]
     if matrix.models:
         wrong, unverified = list_wrong_predictions(matrix), list_unverified(matrix)
         lines += ["### ⚠️ Wrong predictions", ""] if wrong else []
@@ -302,16 +230,28 @@ def format_markdown(matrix: Matrix, report: Report | None = None, *, required: b
             lines.append(f"- {subject}: {escape_markdown(problem)}")
         lines += ["", f"Please {REPORT_REQUEST}.", ""] if wrong else []
         lines += [*_render_markdown_table(matrix), ""]
-        for answer in answer_matrix(matrix, report, required=required):
-            word = f"**{answer.word}**" if answer.word == "FAIL" else answer.word
-            sentence = escape_markdown(truncate(answer.sentence, LONG_LIMIT))
-            lines.append(f"- {word} {markdown_code(truncate(answer.model.path))}: {sentence}")
-            lines += (f"  - {kind}{escape_markdown(truncate(advice, LONG_LIMIT))}" for kind, advice in answer.advice)
+        for answer in answer_matrix(matrix, required=required):
+            lines += _render_markdown_answer(answer)
         lines += ["", "### Not verified", ""] if unverified else []
         lines += [
             f"- {escape_markdown(runtimes)}: {escape_markdown(reason)}" for reason, runtimes in unverified.items()
         ]
+        lines += ["", "### Notes", ""] if matrix.remarks else []
+        lines += [f"- {escape_markdown(truncate(remark, LONG_LIMIT))}" for remark in matrix.remarks]
     return "\n".join(neutralize_commands(line) for line in lines) + "\n"
+
+
+def _render_markdown_answer(answer: ModelAnswer) -> Iterator[str]:
+    """Yield the verdict of a model, with fixes and other findings as a list below it."""
+    word = f"**{answer.word}**" if answer.word == "FAIL" else answer.word
+    sentence = escape_markdown(truncate(answer.sentence, LONG_LIMIT))
+    yield f"- {word} {markdown_code(truncate(answer.model.path))}: {sentence}"
+    yield from (f"  - {kind}{escape_markdown(truncate(advice, LONG_LIMIT))}" for kind, advice in answer.advice)
+    for finding in answer.others:
+        message = escape_markdown(wording.render_message_with_node(finding))
+        yield f"  - {finding.level} {markdown_code(truncate(finding.rule))}: {message}"
+        if finding.fix:
+            yield f"    - fix: {escape_markdown(truncate(finding.fix, LONG_LIMIT))}"
 
 
 def _render_markdown_table(matrix: Matrix) -> Iterator[str]:

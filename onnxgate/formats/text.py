@@ -118,7 +118,11 @@ CODE_SPACE = "\0"
 
 def _join_code(text: str, width: int) -> str:
     """Return the text with the spaces of code replaced, so that a command stays on one line if it fits."""
-    return re.sub(r"`[^`]*`", lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0], text)
+    return re.sub(
+        r"[^\s`]*`[^`]*`[^\s`]*",
+        lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0],
+        text,
+    )
 
 
 def _escape_reserved_prefix(text: str, indent: int) -> str:
@@ -367,7 +371,8 @@ def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Te
     yield paper.ink(title, "heading")
     for gap in wording.merge_gaps(items):
         yield from paper.wrapped(gap.about(report), 2)
-        yield from paper.wrapped(gap.reason, 4)
-        if gap.hint:
-            yield from paper.wrapped(gap.hint, 4, "hint: ")
+        reason, hint = gap.explain(report)
+        yield from paper.wrapped(reason, 4)
+        if hint:
+            yield from paper.wrapped(hint, 4, "hint: ")
     yield ""

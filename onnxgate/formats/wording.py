@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from onnxgate.core.findings import Stage, name_runtimes, runtime_sort_key
+from onnxgate.core.matrix import Matrix
 from onnxgate.core.report import Against, Cell, CellState, Change, Finding, Measured, NotDone, Report, ReportedPlace
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 
@@ -92,9 +93,9 @@ def path_from_root(report: Report, path: str) -> str:
     return f"{report.folder}/{path}" if report.folder and path else path
 
 
-def list_active_findings(report: Report) -> list[Finding]:
+def list_active_findings(answer: Report | Matrix) -> list[Finding]:
     """Return the findings that are not ignored, worst first."""
-    return sorted((finding for finding in report.findings if not finding.ignored), key=_severity_key)
+    return sorted((finding for finding in answer.findings if not finding.ignored), key=_severity_key)
 
 
 def list_ignored_findings(report: Report) -> list[Finding]:
@@ -129,6 +130,13 @@ class Gap(msgspec.Struct, frozen=True):
         subject = " on ".join(part for part in parts if part)
         stages = ", ".join(self.stages)
         return f"{stages}: {subject}" if subject else stages
+
+    def explain(self, report: Report) -> tuple[str, str]:
+        """Return reason and hint, or a reference to the finding above that has them: the hint is part of its fix."""
+        for finding in list_active_findings(report):
+            if self.hint and self.models == (finding.model,) and finding.fix.startswith(self.hint):
+                return f"see `{finding.rule}` above", ""
+        return self.reason, self.hint
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
@@ -246,18 +254,22 @@ def describe_measurement(measured: Measured) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    runtimes = len(list_runtimes(report))
-    extent = pluralize(len(report.models), "model") + (f" on {pluralize(runtimes, 'runtime')}" if runtimes else "")
-    levels = [finding.level for finding in report.findings if not finding.ignored]
+    return render_summary(report, len(list_runtimes(report)), report.skipped, report.scope)
+
+
+def render_summary(answer: Report | Matrix, runtimes: int, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
+    """Return verdict, number of models and runtimes, number of findings and undecided checks, and scope."""
+    extent = pluralize(len(answer.models), "model") + (f" on {pluralize(runtimes, 'runtime')}" if runtimes else "")
+    levels = [finding.level for finding in answer.findings if not finding.ignored]
     others = {
-        "ignored": len(report.findings) - len(levels),
-        "undecided": len(merge_gaps(report.undecided)),
-        "skipped": len(merge_gaps(report.skipped)),
+        "ignored": len(answer.findings) - len(levels),
+        "undecided": len(merge_gaps(answer.undecided)),
+        "skipped": len(merge_gaps(skipped)),
     }
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]
-    line = ": ".join(part for part in (report.verdict, extent, ", ".join(counts)) if part)
-    return f"{line}; {truncate(report.scope)}" if report.scope else line
+    line = ": ".join(part for part in (answer.verdict, extent, ", ".join(counts)) if part)
+    return f"{line}; {truncate(scope)}" if scope else line
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:

@@ -429,8 +429,10 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
     if broken is None:
         return f"the file is not a model: it is {file.other_type}", ""
     data = PurePosixPath(file.git_path).parent / broken.location
-    hint = f'run `git lfs pull --include "{data}"`' if broken.problem == "lfs-pointer" else ""
-    return f"external data `{broken.location}` is missing or incomplete", hint
+    if broken.problem == "lfs-pointer":
+        hint = f'run `git lfs pull --include "{data}"`'
+        return f"external data `{broken.location}` is a Git LFS pointer (content not fetched)", hint
+    return f"external data `{broken.location}` is missing or incomplete", ""
 
 
 def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:

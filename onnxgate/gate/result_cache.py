@@ -113,7 +113,7 @@ class ResultCache:
         run = self._run(spec, job)
         if run is not None:
             with contextlib.suppress(OSError):
-                _write_entry(self._at(run), run, result, anew=self._fresh)
+                _write_entry(self._at(run), run, result, replace_existing=self._fresh)
                 self._added = True
                 self._used.setdefault(job.model, []).append(self._at(run).name)
 
@@ -203,14 +203,14 @@ def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
     return True
 
 
-def _write_entry(folder: Path, run: str, result: RunResult, *, anew: bool) -> None:
+def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing: bool) -> None:
     paths = {
         path: f"{number}/{index}.npy"
         for number, case in enumerate(result.cases)
         for index, path in enumerate(case.outputs)
         if path is not None
     }
-    if (folder.exists() and not anew) or sum(Path(path).stat().st_size for path in paths) > MAX_RUN_BYTES:
+    if (folder.exists() and not replace_existing) or sum(Path(path).stat().st_size for path in paths) > MAX_RUN_BYTES:
         return
     scratch = folder.with_name(f"{secrets.token_hex(8)}{_PART}")
     try:
@@ -222,7 +222,7 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, anew: bool) -> No
         files = {name: sha256_of(scratch / name) for name in paths.values()}
         entry = CacheEntry(run, msgspec.structs.replace(result, cases=cases), files)
         (scratch / "entry.json").write_bytes(msgspec.json.encode(entry))
-        if anew:
+        if replace_existing:
             shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     finally:

@@ -97,7 +97,7 @@ def _evaluate_observation(project: Project, plan: ExportPlan, observation: Obser
             return _create_failed(project, plan, ExportFailure(timed_out_s=limit_s))
         case Refused(failure=failure):
             return _create_failed(project, plan, ExportFailure(failure=failure))
-        case Completed(result=ExportResult(failure=Failure() as failure, told=details)):
+        case Completed(result=ExportResult(failure=Failure() as failure, details=details)):
             requested, limit = _requested_opsets(project, plan, {}), plan.opset_limits.get("ai.onnx")
             nearest = find_nearest_opset(requested.get("ai.onnx"), details, limit)
             end, behaviour = ExportFailure(failure=failure), _describe_source(details)
@@ -162,7 +162,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
         return _create_failed(project, plan, ExportFailure(failure=failure))
     written = reading.facts.opsets
     requested = _requested_opsets(project, plan, written)
-    nearest = find_nearest_opset(requested.get("ai.onnx"), result.told, plan.opset_limits.get("ai.onnx"))
+    nearest = find_nearest_opset(requested.get("ai.onnx"), result.details, plan.opset_limits.get("ai.onnx"))
     # If the file is unusable, an opset other than the requested one may be the cause.
     opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
     comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
@@ -174,7 +174,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
             fault = _find_checker_fault(reading, fresh)  # an equal file is checked by the file stage
     if fault:
         end = ExportFailure(failure=Failure(type="invalid model", text=f"the export wrote {fault}"))
-        return _create_failed(project, plan, end, opsets, SourceBehaviour(exporter=result.told.exporter))
+        return _create_failed(project, plan, end, opsets, SourceBehaviour(exporter=result.details.exporter))
     undone = comparison if isinstance(comparison, IncompleteCheck) else None
     subject = Reexport(
         model=model.path,
@@ -182,9 +182,9 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
         source=plan.source_name,
         opsets=opsets,
         committed=CommittedComparison() if isinstance(comparison, IncompleteCheck) else comparison,
-        interface=compare_with_request(result.told, reading.facts),
+        interface=compare_with_request(result.details, reading.facts),
         behaviour=msgspec.structs.replace(
-            _describe_source(result.told),
+            _describe_source(result.details),
             was_training=result.was_training,
             training_nodes=find_training_nodes(reading.view, project.root, project.folder),
         ),

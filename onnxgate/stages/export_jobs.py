@@ -99,7 +99,7 @@ class ProjectToolchain:
     @property
     def second_spec(self) -> WorkerSpec:
         """Second worker of the same interpreter, with another hash seed."""
-        return create_toolchain_spec(self.python, "toolchain again", str(1 - self.seed))
+        return create_toolchain_spec(self.python, "second export", str(1 - self.seed))
 
 
 def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = "0") -> WorkerSpec:

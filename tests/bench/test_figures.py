@@ -52,7 +52,7 @@ def test_growth_from_ten_to_a_hundred() -> None:
 
 
 @pytest.mark.parametrize("exit_status", [1, -9, None])
-def test_what_failed_has_no_figure(exit_status: int | None) -> None:
+def test_failed_run_has_no_figures(exit_status: int | None) -> None:
     """A crash, an error or a timeout leaves the time, ratio and growth empty."""
     failed, bound = Row("fast", (measurement(0.1), measurement(0.1, exit_status=exit_status))), row("bound", 1, 1)
 
@@ -61,7 +61,7 @@ def test_what_failed_has_no_figure(exit_status: int | None) -> None:
     assert {} == growth(corpus(failed), corpus(row("fast", 1)), 90)
 
 
-def test_what_failed_is_shown_with_how_far_it_came() -> None:
+def test_failed_run_shows_exit_status_and_output() -> None:
     """The row contains the exit status and the output, on one line that does not break the table."""
     rows = (row("crashed", 0.1, exit_status=-11), row("slow", 60, exit_status=None), row("bound", 1))
 
@@ -78,7 +78,7 @@ def test_a_pair_that_failed_does_not_meet_its_target() -> None:
     assert "| start / `bound` | wall at most 2 x | **failed** |  |" in tables.markdown(Result({}, pairs=(pair,)))
 
 
-def test_hashing_is_taken_off_before_comparing_with_loading() -> None:
+def test_hashing_time_is_subtracted() -> None:
     """Loading (20 s) is compared with checking without hashing (5 s minus 4 s)."""
     rows = row("onnxgate check --static", 5), row("hashlib.sha256", 4), row("onnx.load, in a loop", 20)
 
@@ -99,29 +99,29 @@ def test_a_process_with_its_children(tmp_path: Path) -> None:
     child = "b = bytearray(80_000_000); s = sum(range(3_000_000))"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); print('a'); print('b')"
 
-    found = run((sys.executable, "-c", script), tmp_path, {}, 60)
+    actual = run((sys.executable, "-c", script), tmp_path, {}, 60)
 
-    assert not found.failed
-    assert 2 == found.lines
+    assert not actual.failed
+    assert 2 == actual.lines
     own_mib = (
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     )  # memory of a forked process before it executes a program
-    assert 76 < found.peak_mib < 400 + 2 * own_mib
-    assert 0.02 < found.cpu_s
+    assert 76 < actual.peak_mib < 400 + 2 * own_mib
+    assert 0.02 < actual.cpu_s
 
 
 def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
     """The time limit kills the whole session, so that no process outlives it."""
     script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(60)'])"
 
-    found = run((sys.executable, "-c", script), tmp_path, {}, 0.5)
+    actual = run((sys.executable, "-c", script), tmp_path, {}, 0.5)
 
-    assert found.exit is None
-    assert found.failed
-    assert found.wall_s < 30
+    assert actual.exit is None
+    assert actual.failed
+    assert actual.wall_s < 30
 
 
-def test_a_contestant_that_failed_is_not_run_again(tmp_path: Path) -> None:
+def test_failing_command_is_run_once(tmp_path: Path) -> None:
     """The failing command is run once and the working one twice."""
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "a.onnx").write_bytes(b"abc")

@@ -42,23 +42,23 @@ def test_an_ensemble_may_take_two_hashes_and_a_second() -> None:
     assert [[True, False], [False, True]] == met
 
 
-def test_a_full_check_is_compared_with_the_runtimes_alone() -> None:
+def test_full_check_is_compared_with_runtimes() -> None:
     """A full check may use at most 20% more time and memory than the runtimes alone."""
     rows = row(f"onnxgate {FULL_WARM}", 11, peak_mib=1300), row(ALONE, 10, peak_mib=1000)
 
-    found = targets(*rows, name="ensemble-full", title="one ensemble")
+    actual = targets(*rows, name="ensemble-full", title="one ensemble")
 
-    assert [True, False] == [target.is_met for target in found]
+    assert [True, False] == [target.is_met for target in actual]
 
 
 def test_every_checkout_has_its_targets() -> None:
     """`--also before=…` adds both checkouts to one table."""
     rows = row(f"onnxgate {STATIC}", 1), row(f"before {STATIC}", 9)
 
-    found = targets(*rows, name="nodes-20000", title="20,000 nodes")
+    actual = targets(*rows, name="nodes-20000", title="20,000 nodes")
 
     assert [("20,000 nodes, static", True), ("before: 20,000 nodes, static", False)] == [
-        (target.work, target.is_met) for target in found
+        (target.work, target.is_met) for target in actual
     ]
 
 
@@ -69,7 +69,7 @@ def test_start_up_is_judged_by_elapsed_time() -> None:
         Pair("start", row("a", 1), row("b", 1, exit_status=1), 1.5),
     )
 
-    found = list(list_targets(Result({}, pairs=(slow, failed))))
+    actual = list(list_targets(Result({}, pairs=(slow, failed))))
 
-    assert [False, None] == [target.is_met for target in found]
-    assert "" == found[1].measured
+    assert [False, None] == [target.is_met for target in actual]
+    assert "" == actual[1].measured

@@ -13,8 +13,9 @@ from onnxgate.core.errors import UsageError
 
 
 @pytest.fixture
-def monorepo(tmp_path: Path) -> Path:
-    """Return a repository of two projects, with a model outside of both."""
+def monorepo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to a repository of two projects, with a model outside of both, and return its folder."""
+    monkeypatch.chdir(tmp_path)
     for folder in (".git", "a", "b/models", "tools"):
         (tmp_path / folder).mkdir(parents=True)
     for name in ("a/onnxgate.toml", "b/onnxgate.toml", "a/m.onnx", "b/models/m.onnx", "tools/m.onnx"):

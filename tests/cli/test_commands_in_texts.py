@@ -39,13 +39,13 @@ def modules() -> list[Path]:
 
 def quoted_commands() -> dict[str, str]:
     """Return the commands in the texts, with the module that quotes each."""
-    found = {}
+    actual = {}
     for path in modules():
         for text in texts(path):
             for match in QUOTED.finditer(text):
                 if "\\" not in match[1]:  # a regular expression is not a quoted command
-                    found.setdefault(match[1], path.relative_to(ROOT).as_posix())
-    return found
+                    actual.setdefault(match[1], path.relative_to(ROOT).as_posix())
+    return actual
 
 
 def find_problem(command: str) -> str:

@@ -107,7 +107,7 @@ def test_exit_code(tmp_path: Path, new: str, status: int) -> None:
     assert diff(tmp_path, "old.onnx", "new.onnx").returncode == 0
 
 
-def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
+def test_missing_weights_are_undecided(tmp_path: Path) -> None:
     """Weights that are missing end with status 3 under `--exit-code`."""
     model = net()
     make_external(model, "gone.bin")
@@ -120,7 +120,7 @@ def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_message"),
     [
         (("models/net.onnx",), "expected 2 models, got 1"),
         (("models/net.onnx", "models/gone.onnx"), "`models/gone.onnx` does not exist"),
@@ -133,7 +133,7 @@ def test_what_could_not_be_compared_is_no_equality(tmp_path: Path) -> None:
         (("--textconv", "models/net.onnx", "models/net.onnx"), "`--textconv` takes one file"),
     ],
 )
-def test_what_is_refused(repository: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_invalid_arguments(repository: Path, arguments: tuple[str, ...], expected_message: str) -> None:
     """Invalid arguments end with status 2 and a message that names the file and the reason."""
     (repository / "page.onnx").write_text("<!doctype html><p>not found</p>", encoding="utf-8")
     (repository / "pointer.onnx").write_text(POINTER, encoding="utf-8")
@@ -141,7 +141,7 @@ def test_what_is_refused(repository: Path, arguments: tuple[str, ...], said: str
     done = diff(repository, *arguments)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert expected_message in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -178,23 +178,23 @@ def test_formats(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (POINTER.encode(), f"Git LFS pointer\noid sha256:{'0' * 64}\nsize 123\n"),
         (b"<!doctype html>", "not an ONNX model: an HTML page\nsize 15\nsha256 "),
         (b"", "not an ONNX model: an empty file\nsize 0\n"),
     ],
 )
-def test_git_is_told_what_is_no_model(tmp_path: Path, content: bytes, said: str) -> None:
+def test_textconv_of_other_files_succeeds(tmp_path: Path, content: bytes, message: str) -> None:
     """`--textconv` ends with status 0 for other files, because git otherwise aborts the whole diff."""
     (tmp_path / "a.onnx").write_bytes(content)
     done = diff(tmp_path, "--textconv", "a.onnx")
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith(said)
+    assert done.stdout.startswith(message)
 
 
-def test_git_is_told_the_same_everywhere(tmp_path: Path) -> None:
+def test_textconv_output_is_independent_of_locale_and_path(tmp_path: Path) -> None:
     """The text for git does not depend on the locale or the path of the file."""
     model = parse(RELU)
     model.producer_name = "某人\x1b[31m\n::error::"
@@ -233,7 +233,7 @@ def test_git_shows_what_changed(repository: Path) -> None:
     assert git(repository, "log", "-p").count("y = Sigmoid(x)") == 2
 
 
-def test_the_models_are_left_alone(tmp_path: Path) -> None:
+def test_models_are_not_modified(tmp_path: Path) -> None:
     """`diff` does not modify the models or write files next to them."""
     write(tmp_path / "old.onnx")
     write(tmp_path / "new.onnx", SIGMOID)

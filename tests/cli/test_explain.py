@@ -14,20 +14,20 @@ from onnxgate.rules.definition import FIRST_RELEASE
 @pytest.mark.parametrize("rule", rules.ALL, ids=lambda rule: rule.id)
 def test_every_rule_has_a_page(rule: rules.AnyRule) -> None:
     """The text of a rule contains its level, its stage, its release unless it is the first, and its docstring."""
-    said = CliRunner().invoke(command, [rule.id]).output
+    actual = CliRunner().invoke(command, [rule.id]).output
 
     since = "" if rule.since == FIRST_RELEASE else f", since {rule.since}"
-    assert said.startswith(f"{rule.id}\n{rule.level.value} by default, stage {rule.stage.value}{since}\n\n")
-    assert rule.summary in said
-    assert "\nWhat to do\n" in said
+    assert actual.startswith(f"{rule.id}\n{rule.level.value} by default, stage {rule.stage.value}{since}\n\n")
+    assert rule.summary in actual
+    assert "\nWhat to do\n" in actual
 
 
 def test_all_rules_are_listed() -> None:
     """Without a name, each rule is listed once with its summary."""
-    said = CliRunner().invoke(command, []).output
+    actual = CliRunner().invoke(command, []).output
 
-    assert [said.count(f"  {rule.id} ") for rule in rules.ALL] == [1] * len(rules.ALL)
-    assert all(rule.summary in said for rule in rules.ALL)
+    assert [actual.count(f"  {rule.id} ") for rule in rules.ALL] == [1] * len(rules.ALL)
+    assert all(rule.summary in actual for rule in rules.ALL)
 
 
 @pytest.mark.parametrize(

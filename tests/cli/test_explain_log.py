@@ -26,7 +26,7 @@ def run(*arguments: str, log: str | bytes = "") -> Result:
     return CliRunner().invoke(command, list(arguments), input=log, standalone_mode=False)
 
 
-def found(log: str | bytes) -> dict[str, dict[str, object]]:
+def explain_errors(log: str | bytes) -> dict[str, dict[str, object]]:
     """Return the errors of the JSON output by name."""
     answer = json.loads(run("--log", "-", "--output", "json", log=log).output)
     return {error["name"]: error for error in answer["errors"]}
@@ -78,7 +78,7 @@ def test_repeats_are_one_error() -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_line_prefixes(prefix: str, end: str) -> None:
     """A message over several lines is found, whatever prefix each line has."""
-    errors = found("".join(f"{prefix}{line}{end}" for line in FEED))
+    errors = explain_errors("".join(f"{prefix}{line}{end}" for line in FEED))
 
     assert list(errors) == ["input-dimension-wrong"]
     assert errors["input-dimension-wrong"]["means"] == "input `x` has size 3 on axis 0; the model requires 2"
@@ -96,7 +96,7 @@ def test_line_prefixes(prefix: str, end: str) -> None:
 )
 def test_encodings(log: str | bytes) -> None:
     """Logs may contain JSON lines, wrapped lines, UTF-16 (as written by PowerShell) or invalid UTF-8."""
-    assert list(found(log)) == ["input-dimension-wrong"]
+    assert list(explain_errors(log)) == ["input-dimension-wrong"]
 
 
 def test_unknown_errors() -> None:

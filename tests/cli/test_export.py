@@ -71,9 +71,9 @@ def run(installed: Path, project: Path) -> Run:
 def test_unchanged(run: Run, project: Path) -> None:
     """An unchanged model is not rewritten, even if its metadata differ; models without a source are counted."""
     before = (project / "models" / "made.onnx").read_bytes()
-    ended = run()
+    result = run()
 
-    assert (ended.stdout, ended.stderr, ended.returncode) == (
+    assert (result.stdout, result.stderr, result.returncode) == (
         "models/made.onnx: matches its export\n1 unchanged, 1 without `source`\n",
         "",
         0,
@@ -85,12 +85,12 @@ def test_check_of_a_change(run: Run, project: Path) -> None:
     """With `--check`, differences are reported with status 1 and nothing is written."""
     (project / "operator.txt").write_text("Tanh")
     before = (project / "models" / "made.onnx").read_bytes()
-    ended = run("--check")
+    result = run("--check")
 
-    assert ended.returncode == 1
-    assert ended.stdout.splitlines()[0] == "models/made.onnx: differs from its export"
-    assert "`Tanh`, was `Relu`" in ended.stdout
-    assert ended.stdout.splitlines()[-1] == "1 changed, 1 without `source`"
+    assert result.returncode == 1
+    assert result.stdout.splitlines()[0] == "models/made.onnx: differs from its export"
+    assert "`Tanh`, was `Relu`" in result.stdout
+    assert result.stdout.splitlines()[-1] == "1 changed, 1 without `source`"
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 
@@ -109,11 +109,11 @@ def test_restamped(run: Run, project: Path) -> None:
 def test_change_is_written(run: Run, project: Path) -> None:
     """Without `--check`, the file is replaced, and the output names the changes and the next command."""
     (project / "operator.txt").write_text("Tanh")
-    ended = run("models/made.onnx")
+    result = run("models/made.onnx")
 
-    assert ended.returncode == 0
-    assert ended.stdout.splitlines()[0] == "models/made.onnx: written"
-    assert ended.stdout.splitlines()[-1] == "1 written; run `onnxgate lock` next"
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[0] == "models/made.onnx: written"
+    assert result.stdout.splitlines()[-1] == "1 written; run `onnxgate lock` next"
     assert onnx.load(project / "models" / "made.onnx").graph.node[0].op_type == "Tanh"
     assert run("--check").returncode == 0
 
@@ -121,9 +121,9 @@ def test_change_is_written(run: Run, project: Path) -> None:
 def test_model_that_is_not_there_yet(run: Run, project: Path) -> None:
     """A model that the config names and that does not exist is created."""
     (project / "models" / "made.onnx").unlink()
-    ended = run()
+    result = run()
 
-    assert ended.stdout.splitlines()[0] == "models/made.onnx: created"
+    assert result.stdout.splitlines()[0] == "models/made.onnx: created"
     assert (project / "models" / "made.onnx").exists()
 
 
@@ -131,10 +131,10 @@ def test_failure(run: Run, project: Path) -> None:
     """A command that fails leaves the model unchanged; the output contains its error and the line."""
     (project / "operator.txt").write_text("")
     before = (project / "models" / "made.onnx").read_bytes()
-    ended = run()
+    result = run()
 
-    assert ended.returncode == 1
-    assert ended.stdout.splitlines() == [
+    assert result.returncode == 1
+    assert result.stdout.splitlines() == [
         "models/made.onnx: export with `{python} make.py {output} {opset}` failed: "
         "exit status 1: ValueError: no operator",
         "  at make.py:9",
@@ -144,15 +144,15 @@ def test_failure(run: Run, project: Path) -> None:
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 
-def test_other_opset_than_asked(run: Run, project: Path) -> None:
+def test_other_opset_than_pinned_is_not_written(run: Run, project: Path) -> None:
     """A model with a different opset than the pinned one is not written."""
     make = project / "make.py"
     make.write_text(make.read_text().replace("sys.argv[2]", "17"))
     before = (project / "models" / "made.onnx").read_bytes()
-    ended = run()
+    result = run()
 
-    assert ended.returncode == 1
-    assert "wrote opset 17 of `ai.onnx` instead of 18" in ended.stdout
+    assert result.returncode == 1
+    assert "wrote opset 17 of `ai.onnx` instead of 18" in result.stdout
     assert (project / "models" / "made.onnx").read_bytes() == before
 
 
@@ -161,18 +161,18 @@ def test_pointer(run: Run, project: Path) -> None:
     (project / "models" / "made.onnx").write_text(
         f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 100\n"
     )
-    ended = run()
+    result = run()
 
-    assert ended.returncode == 3
-    assert '  hint: run `git lfs pull --include "models/made.onnx"`' in ended.stdout.splitlines()
+    assert result.returncode == 3
+    assert '  hint: run `git lfs pull --include "models/made.onnx"`' in result.stdout.splitlines()
     assert (project / "models" / "made.onnx").read_text().startswith("version ")
 
 
 def test_nothing_to_export(run: Run) -> None:
     """A model without a source is not an error."""
-    ended = run("models/found.onnx")
+    result = run("models/found.onnx")
 
-    assert (ended.stdout, ended.returncode) == ("1 without `source`\n", 0)
+    assert (result.stdout, result.returncode) == ("1 without `source`\n", 0)
 
 
 def test_path_that_is_not_there(run: Run) -> None:
@@ -191,17 +191,17 @@ def test_no_toolchain(run: Run, project: Path) -> None:
     """If no interpreter is suitable, the status is 3 and the message names the missing package."""
     config = project / "onnxgate.toml"
     config.write_text(config.read_text().replace("python = ", 'requires = ["surely-not-installed"]\npython = '))
-    ended = run()
+    result = run()
 
-    assert ended.returncode == 3
-    assert "has no surely-not-installed" in ended.stderr
+    assert result.returncode == 3
+    assert "has no surely-not-installed" in result.stderr
 
 
 def test_from_a_folder_below(run: Run, project: Path) -> None:
     """Paths are relative to the working directory, and printed names are relative to the config."""
-    ended = run("made.onnx", folder=project / "models")
+    result = run("made.onnx", folder=project / "models")
 
-    assert ended.stdout == "models/made.onnx: matches its export\n1 unchanged\n"
+    assert result.stdout == "models/made.onnx: matches its export\n1 unchanged\n"
 
 
 @pytest.mark.torch

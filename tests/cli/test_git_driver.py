@@ -85,7 +85,7 @@ def test_both_are_written(installed: Path, repository: Path) -> None:
     assert (repository / ATTRIBUTES).read_text(encoding="utf-8") == written
 
 
-def test_what_is_written_works(installed: Path, repository: Path) -> None:
+def test_written_driver_works(installed: Path, repository: Path) -> None:
     """`git diff` shows the changed opset."""
     init(installed, repository, "--git-diff")
     save(repository / "models/net.onnx", opset=17)
@@ -103,7 +103,7 @@ def test_nobodys_git_is_changed_unasked(installed: Path, repository: Path) -> No
         assert setting(repository, "diff.onnx.textconv") == ""
 
 
-def test_a_driver_of_their_own_is_kept(installed: Path, repository: Path) -> None:
+def test_existing_driver_is_kept(installed: Path, repository: Path) -> None:
     """An existing driver is kept, and the output shows the command that replaces it."""
     git(repository, "config", "diff.onnx.textconv", "netron-text")
     done = init(installed, repository, "--git-diff")
@@ -122,7 +122,7 @@ def test_a_later_line_is_outdone(installed: Path, repository: Path) -> None:
     assert (repository / ATTRIBUTES).read_text(encoding="utf-8").startswith("*.onnx diff=onnx\nmodels/** diff=lfs\n")
 
 
-def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository: Path) -> None:
+def test_attributes_of_subfolders_are_not_modified(installed: Path, repository: Path) -> None:
     """A `.gitattributes` file of a subfolder and a linked one are not modified; the output names the line to add."""
     (repository / "models" / ATTRIBUTES).write_text("*.onnx diff=lfs\n", encoding="utf-8")
     done = init(installed, repository, "--git-diff")
@@ -138,7 +138,7 @@ def test_attributes_of_a_folder_are_left_to_the_user(installed: Path, repository
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind there")
 @pytest.mark.parametrize(("answer", "expected"), [("", "onnx"), ("n", "unspecified")])
-def test_on_a_terminal_it_asks(installed: Path, repository: Path, answer: str, expected: str) -> None:
+def test_init_prompts_on_a_terminal(installed: Path, repository: Path, answer: str, expected: str) -> None:
     """`init` asks on a terminal, unless the driver is already set up."""
     import pty
 

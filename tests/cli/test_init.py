@@ -87,7 +87,7 @@ def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> No
     assert "  - write the lock: `onnxgate lock`\n" in done.stdout
 
 
-def test_the_config_is_one_that_loads(installed: Path, repository: Path) -> None:
+def test_written_config_is_valid(installed: Path, repository: Path) -> None:
     """The config matches the models of the repository; no export is enabled."""
     init(installed, repository)
     project = load_config(repository / CONFIG)
@@ -173,7 +173,7 @@ def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
     assert (repository / HOOKS).read_text(encoding="utf-8") == "# mine\n"
 
 
-def test_the_workflow_reads_and_does_no_more(installed: Path, repository: Path) -> None:
+def test_workflow_has_minimal_permissions(installed: Path, repository: Path) -> None:
     """The workflow has minimal permissions, fetches the previous commit, keeps no token and uses LFS only if needed."""
     init(installed, repository)
     written = yaml.safe_load((repository / WORKFLOW).read_text(encoding="utf-8"))
@@ -243,7 +243,7 @@ def test_the_hooks_are_those_that_we_offer(installed: Path, repository: Path) ->
     assert {hook["id"] for hook in entry["hooks"]} == offered
 
 
-def test_a_range_of_the_users_own(installed: Path, repository: Path) -> None:
+def test_runtime_option_sets_the_target(installed: Path, repository: Path) -> None:
     """`--runtime` is the requirement of the target; an invalid one is an error before anything is written."""
     refused = init(installed, repository, "--runtime", "onnxruntime>>1")
     nothing = not (repository / CONFIG).exists()

@@ -60,10 +60,10 @@ def test_the_config_follows_the_repository(
     folder = make_repository(tmp_path / name, name)
     done = init(installed, folder)
     project = load_config(folder / CONFIG)
-    found = {target: settings.runtime for target, settings in project.config.targets.items()}
+    actual = {target: settings.runtime for target, settings in project.config.targets.items()}
 
     assert f"found  {origin}" in done.stdout
-    assert targets is None or found == targets
+    assert targets is None or actual == targets
     assert [model.path for model in project.models()] == ["models/net.onnx"]
     assert (folder / LOCK).exists() == (name != "lfs")
     if name == "nothing":

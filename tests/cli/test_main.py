@@ -76,19 +76,19 @@ def test_every_command_of_the_table_is_there(name: str) -> None:
     assert command.help
 
 
-def test_the_installed_command_says_its_version(installed: Path) -> None:
+def test_installed_command_prints_its_version(installed: Path) -> None:
     """The wheel installs the command."""
-    said = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
+    result = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
 
-    assert said.stdout == "onnxgate 0.1.0\n"
+    assert result.stdout == "onnxgate 0.1.0\n"
 
 
 def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:
     """The error suggests the nearest command, and the status is 2."""
-    said = subprocess.run([installed, "chek"], capture_output=True, text=True, check=False)
+    result = subprocess.run([installed, "chek"], capture_output=True, text=True, check=False)
 
-    assert said.returncode == 2
-    assert "No such command 'chek'. Did you mean 'check'?" in said.stderr
+    assert result.returncode == 2
+    assert "No such command 'chek'. Did you mean 'check'?" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_errors_are_words_and_a_status(
     assert (end.value.code, capsys.readouterr()) == (status, ("", words))
 
 
-def test_our_own_bug_is_written_down(
+def test_internal_error_writes_a_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The report of an internal error contains the traceback; the status is 3, not that of a failed check."""
@@ -124,16 +124,16 @@ def test_our_own_bug_is_written_down(
     with pytest.raises(SystemExit) as end, error_handling.report_errors():
         raise ZeroDivisionError("by zero")
 
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     (report,) = (tmp_path / "bugs").iterdir()
 
     assert end.value.code == 3
-    assert said.startswith("error: this is a bug in onnxgate: ZeroDivisionError: by zero\n")
-    assert str(report) in said
+    assert output.startswith("error: this is a bug in onnxgate: ZeroDivisionError: by zero\n")
+    assert str(report) in output
     assert 'raise ZeroDivisionError("by zero")' in report.read_text(encoding="utf-8")
 
 
-def test_a_bug_where_nothing_can_be_written(
+def test_internal_error_report_is_printed_if_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """If the report of an internal error cannot be written, it is printed."""
@@ -147,28 +147,28 @@ def test_a_bug_where_nothing_can_be_written(
 
 
 @pytest.mark.parametrize("attack", ["::error::x", "a ##[error]x", "x\n::error::y", "\x1b[31mx", "x\r::error::y"])
-def test_no_error_is_obeyed(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_contain_no_workflow_commands(attack: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A hostile name in an error is neither a workflow command nor a terminal escape."""
     for error in (OnnxgateError(attack, hint=attack), ConfigError("m", problems=(attack,)), click.UsageError(attack)):
         with pytest.raises(SystemExit), error_handling.report_errors():
             raise error
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
 
-    assert list(workflow_commands.commands(said)) == []
-    assert said.replace("\n", "").isprintable()
+    assert list(workflow_commands.commands(output)) == []
+    assert output.replace("\n", "").isprintable()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
-def test_a_closed_pipe_is_no_verdict() -> None:
+def test_closed_pipe_is_not_a_failed_check() -> None:
     """`onnxgate … | head` ends without output and not with the status of a failed check."""
     code = "from onnxgate.cli import main; main(['explain'])"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        said = process.stderr.read()
+        output = process.stderr.read()
 
-    assert (process.returncode, said) == (141, b"")
+    assert (process.returncode, output) == (141, b"")
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and signals as POSIX has them")
@@ -191,10 +191,10 @@ cli.main(["wait"])
     assert (process.returncode, said) == (130, b"interrupted\n")
 
 
-def test_what_the_terminal_cannot_show_is_an_escape() -> None:
+def test_unencodable_characters_are_escaped() -> None:
     """A character outside the terminal's encoding does not end the command."""
     imports = "from onnxgate.cli.shared.error_handling import report_errors, print_error"
     code = f"{imports}\nwith report_errors(): print('模'); print_error('模')"
-    said = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
+    actual = python(code, env={**os.environ, "PYTHONIOENCODING": "ascii"})
 
-    assert (said.returncode, said.stdout) == (0, "\\u6a21\n")
+    assert (actual.returncode, actual.stdout) == (0, "\\u6a21\n")

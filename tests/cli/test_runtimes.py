@@ -57,42 +57,42 @@ def states(capsys: pytest.CaptureFixture[str], project: Path) -> dict[str, dict[
     """Return the JSON entry of each runtime."""
     status, said = run(capsys, "list", "--output", "json", "--directory", project)
     assert status == 0
-    return {each["runtime"]: each for each in json.loads(said)["runtimes"]}
+    return {runtime["runtime"]: runtime for runtime in json.loads(said)["runtimes"]}
 
 
 @pytest.mark.index
-def test_what_was_prepared_is_ready(
+def test_prepared_environment_is_ready(
     capsys: pytest.CaptureFixture[str], project: Path, shared_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prepared environment is listed as ready, with its folder and size."""
     monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(shared_folder / "a cache"))
     status, said = run(capsys, "prepare", "newest", "--directory", project)
-    found = states(capsys, project)["onnxruntime 1.31.1"]
+    actual = states(capsys, project)["onnxruntime 1.31.1"]
 
     assert (status, said) == (0, "1 of 1 environment ready\n")
-    assert (found["state"], found["targets"]) == ("ready", ["newest"])
-    assert found["size_bytes"] >= found["freed_bytes"]
-    assert found["size_bytes"] > 2**20
-    assert Path(found["folder"]).is_dir()
+    assert (actual["state"], actual["targets"]) == ("ready", ["newest"])
+    assert actual["size_bytes"] >= actual["freed_bytes"]
+    assert actual["size_bytes"] > 2**20
+    assert Path(actual["folder"]).is_dir()
 
 
-def test_what_is_not_there_is_said(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
+def test_missing_environment_has_a_reason(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
     """An environment that is not ready has a reason or a hint."""
-    (broken,) = (each for each in folders(project, own_cache) if "1.18.1" in each.name)
+    (broken,) = (folder for folder in folders(project, own_cache) if "1.18.1" in folder.name)
     (broken / "attempts" / "x").mkdir(parents=True)
     lock = project / "onnxgate.lock"
     text = lock.read_text()
     lock.write_text(text.replace("manylinux", "otherlinux").replace("macosx", "othersx").replace("win_", "other_"))
-    found = states(capsys, project)
+    actual = states(capsys, project)
 
-    assert {each["state"] for each in found.values()} == {"unavailable"}
-    assert "has no wheel for" in found["onnxruntime 1.18.1"]["reason"]
+    assert {each["state"] for each in actual.values()} == {"unavailable"}
+    assert "has no wheel for" in actual["onnxruntime 1.18.1"]["reason"]
 
     lock.write_text(text)
-    found = states(capsys, project)
+    actual = states(capsys, project)
 
-    assert found.pop("onnxruntime 1.18.1")["state"] == "broken"
-    assert {(each["state"], each["hint"]) for each in found.values()} == {
+    assert actual.pop("onnxruntime 1.18.1")["state"] == "broken"
+    assert {(each["state"], each["hint"]) for each in actual.values()} == {
         ("not-prepared", "run `onnxgate runtimes prepare`")
     }
 
@@ -107,7 +107,7 @@ def test_a_list_is_read_in_three_ways(capsys: pytest.CaptureFixture[str], projec
     assert not own_cache.exists()
 
 
-def test_what_cannot_be_prepared_is_undecided(
+def test_failed_preparation_is_undecided(
     capsys: pytest.CaptureFixture[str],
     project: Path,
     own_cache: Path,
@@ -158,7 +158,9 @@ def entry(path: Path, used: float = LONG_AGO) -> Path:
     return path
 
 
-def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
+def test_only_unused_environments_are_removed(
+    capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path
+) -> None:
     """Locked, recently used and active environments are kept, and so are backups, which cannot be recreated."""
     named = environment(folders(project, own_cache)[0])
     old, late, used = (environment(own_cache / "environments" / name) for name in ("old-1", "late-1", "used-1"))
@@ -171,12 +173,12 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
         pass
     os.utime(environment_leases.lease_folder(used), (LONG_AGO, LONG_AGO))
     before = sorted(own_cache.rglob("*"))
-    said = run(capsys, "prune", "--dry-run", "--directory", project)
+    completed = run(capsys, "prune", "--dry-run", "--directory", project)
 
-    assert said[0] == 0
-    assert said[1].splitlines()[:3] == [
+    assert completed[0] == 0
+    assert completed[1].splitlines()[:3] == [
         "would remove old-1",
-        "would remove 1 files in results/",
+        "would remove 1 file in results/",
         "kept used-1 (in use)",
     ]
     assert [path for path in before if not path.exists()] == []
@@ -194,7 +196,7 @@ def test_only_what_nobody_needs_is_removed(capsys: pytest.CaptureFixture[str], p
     assert backup.exists()
 
 
-def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: Path) -> None:
+def test_environment_is_in_use_until_the_check_ends(project: Path, own_cache: Path) -> None:
     """An environment is in use until its check has ended, even if the check is killed."""
     script = f"""if True:
         import sys, time
@@ -228,9 +230,7 @@ def test_what_a_gate_prepared_is_in_use_until_it_ends(project: Path, own_cache: 
     assert not folder.exists()
 
 
-def test_one_that_came_at_the_last_moment_keeps_its_environment(
-    own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removal_is_undone_if_a_check_starts(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a check starts to use an environment during its removal, the removal is undone."""
     folder = environment(own_cache / "environments" / "x-1")
     answers = iter((False, True))
@@ -241,7 +241,7 @@ def test_one_that_came_at_the_last_moment_keeps_its_environment(
     assert (folder / "ready.json").read_text() == "{}"
 
 
-def test_what_has_other_names_frees_nothing(tmp_path: Path) -> None:
+def test_hard_links_count_once(tmp_path: Path) -> None:
     """Hard links count once, and files that another cache shares do not count as freed."""
     (tmp_path / "one").mkdir()
     for name, size in (("alone", 100_000), ("twice", 200_000), ("elsewhere", 300_000)):
@@ -262,7 +262,7 @@ def test_ages(age: str, expected: float) -> None:
 
 
 @pytest.mark.parametrize("age", ["", "30", "d", "-1d", "1m", "٣d", "99999999d"])
-def test_what_is_no_age(age: str) -> None:
+def test_invalid_age(age: str) -> None:
     """Invalid ages are rejected before anything is removed."""
     with pytest.raises(UsageError, match="invalid `--older-than`"):
         parse_age(age)

@@ -43,7 +43,7 @@ class Shelf:
         return Release(requirement.name, version, python, (Wheel(file="engine.whl", sha256="1"),))
 
 
-def test_an_index_that_does_not_answer_is_asked_once() -> None:
+def test_unresponsive_index_is_queried_once() -> None:
     """After the index failed to respond, it is not queried again, because each query may take minutes."""
     shelf = Shelf()
     specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
@@ -53,7 +53,7 @@ def test_an_index_that_does_not_answer_is_asked_once() -> None:
     assert shelf.asked == ["onnxruntime==1.18.1"]
 
 
-def test_each_release_under_the_first_python_that_it_is_for() -> None:
+def test_release_uses_first_python_with_a_wheel() -> None:
     """Each release uses the first Python with a wheel; a missing release does not affect the others."""
     shelf = Shelf({"onnxruntime==1.8.1": "3.9", "onnxruntime==1.18.1": "3.11"})
     specs = _WheelResolver(shelf, NumpyResolver(shelf), Progress()).find_specs(RUNTIMES)
@@ -64,11 +64,11 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
     assert (old.runtime.python, old.runtime.packages) == ("3.9", ("numpy==1.26.4", "onnxruntime==1.8.1"))
     assert missing == Unavailable(reason="the package index has no wheels of `onnxruntime 1.17.3` for this system")
     assert isinstance(new, WorkerSpec)
-    assert [each.name for each in new.packages] == ["onnxruntime", "numpy"]
+    assert [package.name for package in new.packages] == ["onnxruntime", "numpy"]
 
 
 @pytest.mark.parametrize(
-    ("observation", "said"),
+    ("observation", "message"),
     [
         (Completed(result=LoadResult(providers=("CPUExecutionProvider",))), ("loads", "")),
         (
@@ -84,6 +84,6 @@ def test_each_release_under_the_first_python_that_it_is_for() -> None:
         (Unavailable(reason="no Python 3.9", hint="get one"), ("unavailable", "no Python 3.9 (get one)")),
     ],
 )
-def test_what_was_observed_in_words(observation: Observation, said: tuple[str, str]) -> None:
+def test_observations_map_to_verdicts(observation: Observation, message: tuple[str, str]) -> None:
     """Only a refusal by the runtime is `refused`; exceeding a limit of onnxgate is not."""
-    assert said == _describe_observation(observation)
+    assert message == _describe_observation(observation)

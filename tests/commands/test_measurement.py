@@ -39,31 +39,31 @@ def measured(project: Project, toolchain: Path, cache: Path) -> Measurement[Meas
 
 def test_measures_every_output(project: Project, toolchain: Path, tmp_path: Path) -> None:
     """Each output has a small positive noise, and the bound is derived from it."""
-    found = measured(project, toolchain, tmp_path)
-    noises = {f"{path}: {name}": each for path, outputs in found.figures.items() for name, each in outputs.items()}
+    actual = measured(project, toolchain, tmp_path)
+    noises = {f"{path}: {name}": each for path, outputs in actual.figures.items() for name, each in outputs.items()}
 
-    assert found.notes == []
+    assert actual.notes == []
     assert sorted(noises) == [
         "models/classifier.onnx: scores",
         "models/encoder.onnx: last_hidden_state",
         "models/encoder.onnx: pooled",
     ]
-    assert all(0 < each.noise < 1e-4 for each in noises.values())
-    assert all(each.bound >= max(8 * each.noise, 1e-6) for each in noises.values())
+    assert all(0 < noise_estimate.noise < 1e-4 for noise_estimate in noises.values())
+    assert all(noise_estimate.bound >= max(8 * noise_estimate.noise, 1e-6) for noise_estimate in noises.values())
 
 
-def test_says_what_was_not_measured(project: Project, toolchain: Path, tmp_path: Path) -> None:
+def test_unmeasured_models_are_reported(project: Project, toolchain: Path, tmp_path: Path) -> None:
     """A model that is not fetched is reported, and the other models are measured."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 5\n"
     model = project.folder / "models" / "encoder.onnx"
     content = model.read_bytes()
     model.write_text(pointer)
     try:
-        found = measured(project, toolchain, tmp_path)
+        actual = measured(project, toolchain, tmp_path)
     finally:
         model.write_bytes(content)
 
-    assert (list(found.figures), found.notes) == (
+    assert (list(actual.figures), actual.notes) == (
         ["models/classifier.onnx"],
         ["`models/encoder.onnx` was not measured: it is a Git LFS pointer"],
     )
@@ -76,6 +76,9 @@ def test_nothing_to_measure(tmp_path: Path) -> None:
     (tmp_path / "onnxgate.toml").write_text('models = ["*.onnx"]\n[targets.a]\nruntime = "onnxruntime"\n')
     project = load_config(tmp_path / "onnxgate.toml")
     with WorkerPool(Environments(tmp_path / "cache", offline=True), jobs=1) as host:
-        found = measure_source_tolerances(project, project.models(), host)
+        source_tolerances = measure_source_tolerances(project, project.models(), host)
 
-    assert (found.figures, found.notes) == ({}, ["no model has a `source`; nothing was measured"])
+    assert (source_tolerances.figures, source_tolerances.notes) == (
+        {},
+        ["no model has a `source`; nothing was measured"],
+    )

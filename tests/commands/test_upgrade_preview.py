@@ -61,24 +61,24 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
     return preview_upgrade(request, locked(new), "error", lambda: folder / f"kept{next(numbers)}")
 
 
-def rules(found: Preview) -> list[str]:
+def rules(actual: Preview) -> list[str]:
     """Return the rules of the findings that the upgrade resolves."""
-    return [each.rule for each in found.repairs]
+    return [repair.rule for repair in actual.repairs]
 
 
 def test_runtime_that_cannot_be_tried(tmp_path: Path) -> None:
     """If the new runtime cannot be installed, nothing is resolved and the result is undecided."""
-    found = previewed(tmp_path / "tried", ("1.18.1",), ("1.24.4",))
-    said = upgrade_preview.format(found).splitlines()
+    actual = previewed(tmp_path / "tried", ("1.18.1",), ("1.24.4",))
+    output = upgrade_preview.format(actual).splitlines()
 
-    assert [each.state for each in found.arrivals] == ["undecided"]
-    assert (rules(found), found.breaks) == ([], ())
-    assert said[-1].startswith("preview: no new findings, some checks were undecided; the lock was not changed")
+    assert [arrival.state for arrival in actual.arrivals] == ["undecided"]
+    assert (rules(actual), actual.breaks) == ([], ())
+    assert output[-1].startswith("preview: no new findings, some checks were undecided; the lock was not changed")
 
 
 def test_runtime_that_only_leaves(tmp_path: Path) -> None:
     """Findings of a removed runtime are resolved, even if the others could not be checked."""
-    found = previewed(tmp_path / "leaves", ("1.18.1", "1.24.4"), ("1.24.4",))
+    actual = previewed(tmp_path / "leaves", ("1.18.1", "1.24.4"), ("1.24.4",))
 
-    assert found.arrivals == ()
-    assert rules(found) == ["opset-too-new"]
+    assert actual.arrivals == ()
+    assert rules(actual) == ["opset-too-new"]

@@ -39,11 +39,11 @@ def test_a_folder_is_removed(temporary: Path) -> None:
         Path(folder, "file").touch()
 
     assert not Path(folder).exists()
-    assert [each.name.startswith(files.PREFIX) for each in temporary.iterdir()] == [True]
+    assert [path.name.startswith(files.PREFIX) for path in temporary.iterdir()] == [True]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="locks of files that are removed are another thing there")
-def test_what_a_killed_process_left_is_removed(temporary: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed(temporary: Path) -> None:
     """Folders of a killed process are removed, but not while it is alive, and nothing else is removed."""
     (temporary / "onnxgate-kept").mkdir()
     with holder(temporary) as other:

@@ -10,7 +10,7 @@ def test_a_release_is_read_once() -> None:
     assert runtime_sort_key("onnxruntime 1.18.1")[1] is runtime_sort_key("onnxruntime 1.18.1")[1]
 
 
-def test_releases_are_no_texts() -> None:
+def test_releases_sort_by_version() -> None:
     """1.9 sorts before 1.10, and a name that is not a release sorts before both."""
     names = ["onnxruntime 1.10.0", "onnxruntime 1.9.0", "onnxruntime none"]
 

@@ -30,7 +30,7 @@ def judged(
 
 def marks(*hits: RuleHit) -> list[str]:
     """Return the fingerprints of the hits."""
-    return [each.fingerprint for each in assign_fingerprints(hits)]
+    return [fingerprinted.fingerprint for fingerprinted in assign_fingerprints(hits)]
 
 
 def test_lines_runtimes_fixes_and_details_do_not_count() -> None:
@@ -62,7 +62,7 @@ def test_numbers_follow_the_location() -> None:
     assert before == marks(judged("z", node="n_1"), judged("y", node="n_2"))
 
 
-def test_what_nothing_tells_apart_is_counted() -> None:
+def test_identical_hits_are_numbered() -> None:
     """Hits with identical text are numbered: a third one gets a new fingerprint, and the first two keep theirs."""
     one = marks(judged("node `a_1`", node="a_1"))
     two = marks(judged("node `a_2`", node="a_2"), judged("node `a_3`", node="a_3"))
@@ -72,7 +72,7 @@ def test_what_nothing_tells_apart_is_counted() -> None:
     assert (len(set(two)), len(set(three))) == (2, 3)
 
 
-def test_a_newer_runtime_takes_no_fingerprint_from_an_older_one() -> None:
+def test_newer_runtime_does_not_take_over_a_fingerprint() -> None:
     """A hit on a newer runtime must not take the fingerprint that the hit on an older one had."""
     old = judged("node `a_9`", node="a_9", runtime=RUNTIMES[1])
     new = judged("node `a_1`", node="a_1", runtime=RUNTIMES[2])
@@ -81,7 +81,7 @@ def test_a_newer_runtime_takes_no_fingerprint_from_an_older_one() -> None:
     assert marks(new, old)[0] != marks(old)[0]
 
 
-def test_a_rule_that_is_off_has_none() -> None:
+def test_disabled_rule_has_no_fingerprint() -> None:
     """A hit of a disabled rule has no fingerprint and does not affect the others."""
     assert marks(judged(silent=True), judged("node `a_1`", node="a_1"))[0] == ""
 
@@ -90,9 +90,9 @@ def test_a_rule_that_is_off_has_none() -> None:
 def test_one_fingerprint_is_one_finding(found: list[tuple[str, int, str]]) -> None:
     """Hits with equal messages share a fingerprint, others do not, and the order of the hits does not matter."""
     hits = [judged(f"node `{kind}_{n}`", node=f"{kind}_{n}", runtime=runtime) for kind, n, runtime in found]
-    by_hit = {each.hit: each.fingerprint for each in assign_fingerprints(hits)}
+    by_hit = {fingerprinted.hit: fingerprinted.fingerprint for fingerprinted in assign_fingerprints(hits)}
     shuffled = random.Random(0).sample(hits, len(hits))
 
     assert len(set(by_hit.values())) == len({hit.message for hit in by_hit})
     assert all(len(mark) == 16 for mark in by_hit.values())
-    assert by_hit == {each.hit: each.fingerprint for each in assign_fingerprints(shuffled)}
+    assert by_hit == {fingerprinted.hit: fingerprinted.fingerprint for fingerprinted in assign_fingerprints(shuffled)}

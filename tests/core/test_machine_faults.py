@@ -119,11 +119,11 @@ def test_a_file_size_limit() -> None:
         "try: tempfile.gettempdir()\n"
         "except OSError as error: print(*find_machine_fault(error), sep='\\n')\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 
-    assert ended.stdout.splitlines()[0].endswith("the file-size limit is exceeded")
-    assert "temporary folder" in ended.stdout
-    assert ended.stdout.splitlines()[1] == "raise the file-size limit: `ulimit -f unlimited`"
+    assert result.stdout.splitlines()[0].endswith("the file-size limit is exceeded")
+    assert "temporary folder" in result.stdout
+    assert result.stdout.splitlines()[1] == "raise the file-size limit: `ulimit -f unlimited`"
 
 
 @pytest.mark.parametrize("name", [None, "its own"])

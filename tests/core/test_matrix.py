@@ -11,12 +11,12 @@ from onnxgate.core.matrix import (
     Observed,
     Predicted,
     Reason,
-    build_matrix,
     describe_working_range,
+    list_load_failures,
     list_reasons,
     render_reason,
 )
-from tests.harness.reports.sample_matrices import KERNEL, entry, matrix, model
+from tests.harness.reports.sample_matrices import KERNEL, entry, model
 
 WHY = "missing-kernel: node `det`: there is no kernel for `Det(22)`"
 NO_KERNEL = "node `det`: there is no kernel for `Det(22)`"
@@ -176,20 +176,19 @@ def test_state(predicted: Predicted, observed: Observed, state: Predicted, contr
 
 
 @pytest.mark.parametrize(
-    ("models", "verdict", "status"),
+    ("letters", "verdict"),
     [
-        (["+xxxxx", "?????+"], "pass", 0),
-        (["++++++", "xxxxxx"], "fail", 1),
-        (["++++++", "xxxx??"], "undecided", 3),
-        (["++++++", "??xxxx"], "fail", 1),
-        (["xxxxxx", "??????"], "fail", 1),
+        ("+xxxxx", "pass"),
+        ("?????+", "pass"),
+        ("xxxxxx", "fail"),
+        ("??xxxx", "fail"),
+        ("xxxx??", "undecided"),
+        ("??????", "undecided"),
     ],
 )
-def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
+def test_the_verdict(letters: str, verdict: str) -> None:
     """If no release loads the model, it fails if the newest one rejects it, and is undecided otherwise."""
-    summed = matrix(*map(model, models))
-
-    assert (verdict, status) == (summed.verdict, summed.exit)
+    assert verdict == model(letters).rate(required=False)
 
 
 @pytest.mark.parametrize(
@@ -197,16 +196,24 @@ def test_the_verdict(models: list[str], verdict: str, status: int) -> None:
 )
 def test_required_releases(letters: str, verdict: str) -> None:
     """With `--target`, a model has to load on every release."""
-    assert verdict == build_matrix([model(letters)], "0.1.0", required=True).verdict
+    assert verdict == model(letters).rate(required=True)
 
 
-@pytest.mark.parametrize(("observed", "status"), [("unavailable", 3), ("timed-out", 3), ("refused", 0), ("loads", 0)])
-def test_failed_verification(observed: Observed, status: int) -> None:
-    """A failed verification makes the verdict undecided."""
-    entries = (entry("1.17.3", "loads", observed=observed), entry("1.18.1", "loads", observed="loads"))
-    summed = build_matrix([MatrixModel(path="m.onnx", runtimes=entries)], "0.1.0")
+def test_observed_failures_are_errors() -> None:
+    """Failures that no prediction explains are errors; releases with the same error share one."""
+    entries = (
+        entry("1.16.3", "refused", observed="refused", error="explained"),
+        entry("1.17.1", "loads", observed="refused", error="Type Error"),
+        entry("1.17.3", "unknown", observed="refused", error="Type Error"),
+        entry("1.18.0", "loads", observed="crashed", error="SIGSEGV"),
+        entry("1.18.1", "loads", observed="timed-out", error="did not end"),
+    )
+    failures = list_load_failures(MatrixModel(path="m.onnx", runtimes=entries))
 
-    assert status == summed.exit
+    assert [(it.rule, it.level, it.message, it.runtimes) for it in failures] == [
+        ("runtime-crashed", "error", "does not load: SIGSEGV", ("onnxruntime 1.18.0",)),
+        ("load-failed", "error", "does not load: Type Error", ("onnxruntime 1.17.1", "onnxruntime 1.17.3")),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -214,10 +221,10 @@ def test_failed_verification(observed: Observed, status: int) -> None:
     [
         ("refused", "refused", WHY),
         ("refused", "unavailable", WHY),
-        ("refused", "crashed", "error text"),
-        ("refused", "timed-out", "error text"),
-        ("loads", "refused", "error text"),
-        ("unknown", "refused", "error text"),
+        ("refused", "crashed", "runtime-crashed: error text"),
+        ("refused", "timed-out", "runtime-timed-out: error text"),
+        ("loads", "refused", "load-failed: error text"),
+        ("unknown", "refused", "load-failed: error text"),
     ],
 )
 def test_the_reason_of_an_observation(predicted: Predicted, observed: Observed, expected: str) -> None:
@@ -225,15 +232,3 @@ def test_the_reason_of_an_observation(predicted: Predicted, observed: Observed, 
     [reason] = entry("1.18.1", predicted, observed=observed, error="error text").effective_reasons
 
     assert expected == render_reason(reason)
-
-
-def test_a_faulty_model_that_loads() -> None:
-    """A fault of the file is reported even if the model loads; missing support data is not a fault."""
-    pointer = Reason(rule="external-data-corrupt", node="", message="stores weights in a Git LFS pointer")
-    no_data = Reason(rule="no-support-data", node="", message="no kernel data")
-    observed = [entry("1.18.1", "unknown", reason, observed="loads") for reason in (pointer, no_data)]
-
-    assert [sentence(it) for it in observed] == [
-        "loads on onnxruntime 1.18.1, although external-data-corrupt: stores weights in a Git LFS pointer",
-        "loads on onnxruntime 1.18.1",
-    ]

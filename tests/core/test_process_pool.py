@@ -59,7 +59,7 @@ def odd_fates(number: int) -> int:
     return number
 
 
-def where(_: int) -> int:
+def process_id(_: int) -> int:
     """Return the ID of the process that runs the call."""
     return os.getpid()
 
@@ -75,21 +75,21 @@ def test_order_is_kept(count: int, threads: int, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
 
     with ProcessPool(count) as children:
-        found = children.run([Call(squared, number, int) for number in range(500)])
+        actual = children.run([Call(squared, number, int) for number in range(500)])
 
-    assert found == [number * number for number in range(500)]
+    assert actual == [number * number for number in range(500)]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_affects_one_call(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A crash is reported for its call only; all other calls return results, forked or spawned."""
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
     bounds = CallLimits(time_s=1, memory_bytes=2 * 2**30)
 
     with ProcessPool(2) as children:
-        found = children.run([Call(odd_fates, number, int, bounds) for number in range(16)])
+        actual = children.run([Call(odd_fates, number, int, bounds) for number in range(16)])
 
-    lost = {number: answer for number, answer in enumerate(found) if isinstance(answer, CallFailure)}
+    lost = {number: answer for number, answer in enumerate(actual) if isinstance(answer, CallFailure)}
     assert lost == {
         3: CallFailure("crashed", "SIGSEGV"),
         5: CallFailure("timed-out", "1 s"),
@@ -97,32 +97,44 @@ def test_one_call_is_lost(threads: int, monkeypatch: pytest.MonkeyPatch) -> None
         9: CallFailure("memory", "2048 MiB"),
         11: CallFailure("crashed", "exit status 4"),
     }
-    assert [answer for answer in found if not isinstance(answer, CallFailure)] == [0, 1, 2, 4, 6, 8, 10, 12, 13, 14, 15]
+    assert [answer for answer in actual if not isinstance(answer, CallFailure)] == [
+        0,
+        1,
+        2,
+        4,
+        6,
+        8,
+        10,
+        12,
+        13,
+        14,
+        15,
+    ]
 
 
-def test_calls_are_made_elsewhere() -> None:
+def test_calls_run_in_child_processes() -> None:
     """Calls run in child processes, and several children share the work."""
     with ProcessPool(2) as children:
-        found = set(children.run([Call(where, number, int) for number in range(100)]))
+        actual = set(children.run([Call(process_id, number, int) for number in range(100)]))
 
-    assert os.getpid() not in found
-    assert len(found) == 2
+    assert os.getpid() not in actual
+    assert len(actual) == 2
 
 
 def test_children_that_are_not_worth_it() -> None:
     """No more children are started than the amount of work justifies."""
     with ProcessPool(4) as children:
-        found = set(children.run([Call(where, number, int) for number in range(20)], at_once=1))
+        actual = set(children.run([Call(process_id, number, int) for number in range(20)], at_once=1))
 
-    assert len(found) == 1
+    assert len(actual) == 1
 
 
 def test_large_answers() -> None:
     """A result larger than the pipe buffer is received, and so are the results of later calls."""
     with ProcessPool(1) as children:
-        found = children.run([Call(large, size, bytes) for size in (10, 5_000_000, 20)])
+        actual = children.run([Call(large, size, bytes) for size in (10, 5_000_000, 20)])
 
-    assert [len(answer) for answer in found if isinstance(answer, bytes)] == [10, 5_000_000, 20]
+    assert [len(answer) for answer in actual if isinstance(answer, bytes)] == [10, 5_000_000, 20]
 
 
 def prints(_: int) -> int:
@@ -131,21 +143,21 @@ def prints(_: int) -> int:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_what_is_printed_is_no_part_of_a_report(
+def test_printed_text_goes_to_stderr(
     threads: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Output of a call is redirected to stderr, forked or spawned."""
     monkeypatch.setattr(process_pool, "is_fork_safe", lambda: threads == 1)
 
     with ProcessPool(1) as children:
-        found = children.run([Call(prints, 1, int)])
+        actual = children.run([Call(prints, 1, int)])
 
-    assert found == [7]
+    assert actual == [7]
     assert capfd.readouterr() == ("", "printed")
 
 
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_nothing_outlives_us(tmp_path: Path, sent: signal.Signals) -> None:
+def test_children_end_with_their_parent(tmp_path: Path, sent: signal.Signals) -> None:
     """Child processes end with the program that started them, even if it is killed."""
     script = tmp_path / "program.py"
     script.write_text(textwrap.dedent(PROGRAM))
@@ -162,8 +174,8 @@ def test_nothing_outlives_us(tmp_path: Path, sent: signal.Signals) -> None:
 
 def _wait_for(look: Callable[[], list[Path]], count: int) -> list[Path]:
     for _ in range(400):
-        if len(found := look()) == count:
-            return found
+        if len(actual := look()) == count:
+            return actual
         time.sleep(0.05)
     return look()
 

@@ -12,12 +12,12 @@ from onnxgate.core.report import Report
 from tests.harness.reports.sample_reports import finding, report, sample
 
 
-def test_what_is_written_is_what_is_read() -> None:
+def test_report_round_trip() -> None:
     """A report survives a round trip."""
     assert sample() == msgspec.json.decode(report_json.format(sample()), type=Report)
 
 
-def test_the_sample_holds_to_the_published_schema() -> None:
+def test_sample_conforms_to_the_published_schema() -> None:
     """The schema accepts the rendered report and rejects invalid values."""
     schema = report_json.report_schema()
     written = standard_json.loads(report_json.format(sample()))
@@ -28,7 +28,7 @@ def test_the_sample_holds_to_the_published_schema() -> None:
     assert not jsonschema.Draft202012Validator(schema).is_valid(written)
 
 
-def test_a_file_name_that_is_no_text_is_spelled_out() -> None:
+def test_undecodable_file_name_is_escaped() -> None:
     """A lone surrogate, as Python decodes a non-UTF-8 byte in a file name, does not crash the command."""
     written = report_json.format(report(findings=(finding(model="m\udcff.onnx"),)))
 

@@ -21,7 +21,7 @@ STARTS = (
 )
 
 
-def test_what_a_program_says() -> None:
+def test_program_output_is_returned() -> None:
     """Input, output, errors and the exit status are passed through the supervisor."""
     script = "import sys; print(sys.stdin.read().upper()); print('no', file=sys.stderr); sys.exit(3)"
     ended = subprocesses.run_supervised([sys.executable, "-c", script], input=b"yes")
@@ -29,7 +29,7 @@ def test_what_a_program_says() -> None:
     assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"YES\n", b"no\n")
 
 
-def test_what_cannot_be_started(tmp_path: Path) -> None:
+def test_program_that_cannot_start(tmp_path: Path) -> None:
     """A program that cannot be started raises the same error as without supervision."""
     (tmp_path / "text").touch()
     with pytest.raises(FileNotFoundError):
@@ -40,7 +40,7 @@ def test_what_cannot_be_started(tmp_path: Path) -> None:
         subprocesses.run_supervised([str(tmp_path / "text")])
 
 
-def test_what_takes_too_long(tmp_path: Path) -> None:
+def test_program_that_times_out(tmp_path: Path) -> None:
     """After the timeout, the program and its child processes are killed."""
     with pytest.raises(subprocess.TimeoutExpired):
         subprocesses.run_supervised([sys.executable, "-c", SLEEPS, str(tmp_path / "pid")], timeout_s=1)
@@ -48,7 +48,7 @@ def test_what_takes_too_long(tmp_path: Path) -> None:
     assert _ends(tmp_path / "pid")
 
 
-def test_a_program_ends_with_whoever_started_it(tmp_path: Path) -> None:
+def test_program_ends_with_its_starter(tmp_path: Path) -> None:
     """The program ends even if the process that started it is killed."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", STARTS, str(tmp_path / "pid"), SLEEPS], env=environment) as starter:

@@ -43,14 +43,17 @@ def test_every_text_is_found_in_a_log(path: Path) -> None:
 
     for case, each in load_cases(path).items():
         log = "\n".join(f"2026-01-01T00:00:00.1234567Z \x1b[31m{line}\x1b[0m" for line in each["text"].split("\n"))
-        found = explain_log(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
+        explanations = explain_log(io.BytesIO(f"collected 3 items\r\n{log}\r\nbye\r\n".encode()), "0")
 
-        assert each["entry"] in {error.name for error in found.errors}, (case, [e.name for e in found.errors])
+        assert each["entry"] in {error.name for error in explanations.errors}, (
+            case,
+            [e.name for e in explanations.errors],
+        )
 
 
 def test_every_entry_has_a_text_that_matches() -> None:
     """Each pattern has a known text; an entry without a text in the corpus has an example."""
-    seen = {each["entry"] for path in FILES for each in load_cases(path).values()}
+    seen = {case["entry"] for path in FILES for case in load_cases(path).values()}
     examples = {entry.name: entry.example for entry in list_entries() if entry.name not in seen}
     matched = {name: known and known.entry.name for name, example in examples.items() for known in [classify(example)]}
 
@@ -82,9 +85,9 @@ def test_the_corpus_is_small_and_contains_no_local_paths() -> None:
 def test_ordinary_lines_match_no_entry() -> None:
     """Output of other programs counts neither as a known nor as an unknown error."""
     with ORDINARY.open("rb") as stream:
-        found = explain_log(stream, "0")
+        explanations = explain_log(stream, "0")
 
-    assert (found.errors, found.first_unknown) == ((), ())
+    assert (explanations.errors, explanations.first_unknown) == ((), ())
     assert [line for line in ORDINARY.read_text(encoding="utf-8").splitlines() if classify(line)] == []
 
 
@@ -136,7 +139,7 @@ def test_a_wrapped_text_matches() -> None:
 def test_specific_entries_match_first() -> None:
     """General entries are matched after specific ones."""
     text = "Exception during initialization: x Failed to construct locale with name:xx_YY:bad"
-    every = [each.entry.name for each in match_patterns(text, range(len(list_patterns())), len(text))]
+    every = [pattern.entry.name for pattern in match_patterns(text, range(len(list_patterns())), len(text))]
 
     assert every == ["locale-missing", "initialization-failed"]
 

@@ -83,11 +83,11 @@ def test_one_line_of_a_megabyte(unit: str) -> None:
 def test_an_error_at_the_end_of_a_long_line() -> None:
     """An error in a very long line is found, and the quote contains the text around it."""
     message = "Unsupported model IR version: 13, max supported IR version: 9"
-    found = explain_log(io.BytesIO(b"x" * 300_000 + b" " + message.encode() + b" " + b"y" * 300_000), "0")
+    explanations = explain_log(io.BytesIO(b"x" * 300_000 + b" " + message.encode() + b" " + b"y" * 300_000), "0")
 
-    assert [(error.name, error.lines) for error in found.errors] == [("ir-version-too-new", (1,))]
-    assert message[:30] in found.errors[0].says
-    assert len(found.errors[0].says) < 300
+    assert [(error.name, error.lines) for error in explanations.errors] == [("ir-version-too-new", (1,))]
+    assert message[:30] in explanations.errors[0].says
+    assert len(explanations.errors[0].says) < 300
 
 
 class Endless(io.RawIOBase):
@@ -109,13 +109,13 @@ def test_memory_is_bounded() -> None:
 
     many = (f"Could not find an implementation for Op{n}(1) node with name 'n{n}'\n".encode() for n in range(1_500))
     log = io.BytesIO(b"".join(many))
-    found = explain_log(log, "0")
+    explanations = explain_log(log, "0")
     tracemalloc.start()
     explain_log(Endless(b"nothing of interest is here\n", 1 << 19), "0")  # type: ignore[arg-type]
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert (len(found.errors), found.more_errors) == (200, 200)
+    assert (len(explanations.errors), explanations.more_errors) == (200, 200)
     assert peak < 4 << 20
 
 
@@ -124,11 +124,11 @@ def test_control_sequences_and_commands_are_neutralized() -> None:
     hostile = "::error::x ##[error]x \x1b]0;title\x07 \u202e"
     known = f"No Op registered for {hostile.replace(' ', '')} with domain_version of 3"
     log = f"{known}\nSomeError: {hostile}\n::warning::ValueError: y\n"
-    found = explain_log(io.BytesIO(log.encode()), "0")
-    shown = explained_log.format_text(found) + encode_json(found)
+    explanations = explain_log(io.BytesIO(log.encode()), "0")
+    shown = explained_log.format_text(explanations) + encode_json(explanations)
 
-    assert [error.name for error in found.errors] == ["operator-unknown"]
-    assert found.unknown == 2
+    assert [error.name for error in explanations.errors] == ["operator-unknown"]
+    assert explanations.unknown == 2
     assert not re.search(r"(?m)^\s*::|##\[|[\x00-\x08\x0b-\x1f\u202e]", shown)
 
 

@@ -41,9 +41,9 @@ def test_readme_shows_a_check() -> None:
 def test_picture_is_current() -> None:
     """The annotation in the picture matches the program's output; `python tools/draw_annotation.py` updates it."""
     command = [sys.executable, ROOT / "tools" / "draw_annotation.py", "--check"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_lines_of_output_fit() -> None:

@@ -42,7 +42,7 @@ class Link(NamedTuple):
         return self.target.partition("#")[2]
 
     @property
-    def wrong(self) -> str:
+    def link_problem(self) -> str:
         """The reason why the link is broken; "" if it works."""
         if not self.file.is_file():
             return "file not found"
@@ -83,7 +83,7 @@ def contents(page: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     """Each relative link leads to an existing file and heading."""
-    assert {} == {link.target: link.wrong for link in links(page) if link.wrong}
+    assert {} == {link.target: link.link_problem for link in links(page) if link.link_problem}
 
 
 def test_links_are_seen() -> None:
@@ -126,11 +126,11 @@ def test_pages_name_files_of_this_release() -> None:
     assert all((ROOT / each["path"]).is_file() for each in named)
 
 
-def test_what_messages_lead_to_is_there() -> None:
+def test_links_in_messages_work() -> None:
     """Links to this repository in the code, the action and the examples work."""
     places = [*ROOT.glob("onnxgate/**/*.py"), *ROOT.glob("*.yml"), *ROOT.glob("*/*.yml")]
     named = [found for path in places for found in OWN.finditer(path.read_text(encoding="utf-8"))]
-    said = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]
+    actual = [Link(ROOT / "README.md", f"{each['path'] or ''}#{each['anchor']}") for each in named]
 
-    assert said
-    assert {} == {link.target: link.wrong for link in said if link.wrong}
+    assert actual
+    assert {} == {link.target: link.link_problem for link in actual if link.link_problem}

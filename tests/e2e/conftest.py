@@ -67,7 +67,7 @@ def command(installed: Path, cache: Path) -> Repository:
 
 
 @pytest.fixture(scope="session")
-def made_once(shared_folder: Path) -> Callable[[str, Make], Path]:
+def create_once(shared_folder: Path) -> Callable[[str, Make], Path]:
     """Return a function that creates a folder once per test run; tests must modify only copies of it."""
 
     def made(name: str, make: Make) -> Path:
@@ -96,7 +96,7 @@ def project(command: Repository, tmp_path: Path) -> Callable[[str], Repository]:
 
 
 @pytest.fixture
-def small(command: Repository, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
+def small(command: Repository, create_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
     """Return a repository with one small model for two releases, locked without an index."""
 
     def make(folder: Path) -> None:
@@ -107,7 +107,7 @@ def small(command: Repository, made_once: Callable[[str, Make], Path], tmp_path:
         commit(repository.folder)
         repository.run("lock", "--offline")
 
-    shutil.copytree(made_once("small", make) / "repository", tmp_path / "small")
+    shutil.copytree(create_once("small", make) / "repository", tmp_path / "small")
     return command.at(tmp_path / "small")
 
 
@@ -115,19 +115,21 @@ def small(command: Repository, made_once: Callable[[str, Make], Path], tmp_path:
 def files(command: Repository, cold: Variables, tmp_path: Path) -> Repository:
     """Return a folder outside of git, in which no packages can be installed."""
     (tmp_path / "files").mkdir()
-    return command.at(tmp_path / "files").given(**cold)
+    return command.at(tmp_path / "files").with_environment(**cold)
 
 
 @pytest.fixture
-def joined(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path], tmp_path: Path) -> Repository:
+def joined(
+    command: Repository, toolchain: Path, create_once: Callable[[str, Make], Path], tmp_path: Path
+) -> Repository:
     """Return an initialized repository that exports with its own script."""
-    exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
+    exporting = command.with_environment(VIRTUAL_ENV=toolchain.parent.parent)
 
     def make(folder: Path) -> None:
         make_repository(folder / "repository", toolchain)
         join(exporting.at(folder / "repository"))
 
-    shutil.copytree(made_once("joined", make) / "repository", tmp_path / "joined")
+    shutil.copytree(create_once("joined", make) / "repository", tmp_path / "joined")
     return exporting.at(tmp_path / "joined")
 
 
@@ -178,7 +180,7 @@ def silent_index() -> Iterator[SilentIndex]:
         thread.join()
     for each in index.taken:
         each.close()
-    assert index.taken, "nobody asked"
+    assert index.taken, "the index was not queried"
 
 
 @pytest.fixture

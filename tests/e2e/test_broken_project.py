@@ -14,9 +14,11 @@ from tests.harness.repositories.user_repository import Repository
 pytestmark = [pytest.mark.index, pytest.mark.torch]
 
 
-def told(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def select_fields(findings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the fields that `expected.json` contains, in its order."""
-    kept = [{key: each[key] for key in ("rule", "level", "model", "runtimes")} | _place(each) for each in findings]
+    kept = [
+        {key: finding[key] for key in ("rule", "level", "model", "runtimes")} | _place(finding) for finding in findings
+    ]
     return sorted(kept, key=lambda each: (each["model"], each["rule"]))
 
 
@@ -31,14 +33,14 @@ def _place(finding: dict[str, Any]) -> dict[str, Any]:
 
 def test_broken(project: Callable[[str], Repository], toolchain: Path) -> None:
     """Each fault is one finding, regardless of how many runtimes it affects, and nothing is undecided."""
-    broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
+    broken = project("broken").with_environment(VIRTUAL_ENV=toolchain.parent.parent)
     report = broken.report(status=1)
 
-    assert told(report["findings"]) == json.loads(broken.read("expected.json"))
+    assert select_fields(report["findings"]) == json.loads(broken.read("expected.json"))
     assert (report["verdict"], report["undecided"], report["skipped"]) == ("fail", [], [])
     healthy = [cell["state"] for cell in report["cells"] if cell["model"] == "models/classifier.onnx"]
     assert healthy == ["pass"] * 4
-    errors = [each for each in report["findings"] if each["level"] == "error"]
+    errors = [finding for finding in report["findings"] if finding["level"] == "error"]
     cells = {(cell["model"], cell["runtime"]): cell["state"] for cell in report["cells"]}
-    concerned = {pair for pair in cells for each in errors if each["model"] == pair[0] and _concerns(each, pair[1])}
+    concerned = {pair for pair in cells for error in errors if error["model"] == pair[0] and _concerns(error, pair[1])}
     assert {cells[pair] for pair in concerned} == {"fail"}

@@ -49,15 +49,17 @@ def test_six_times_the_work(repository: Repository) -> None:
     report = repository.report("--against", "HEAD", status=1)
     rules = ("memory-over-budget", "size-over-budget", "slower-than-budget")
 
-    assert [brief(each) for each in static["findings"]] == [("error", "size-over-budget", "models/chain.onnx")]
+    assert [brief(finding) for finding in static["findings"]] == [("error", "size-over-budget", "models/chain.onnx")]
     changed = ("operators-changed", "size-grew", "weights-changed")
     expected = [("error", rule, "models/chain.onnx") for rule in rules]
     expected += [("note", rule, "models/chain.onnx") for rule in changed]
-    assert [brief(each) for each in report["findings"]] == expected
+    assert [brief(finding) for finding in report["findings"]] == expected
     assert (report["undecided"], report["skipped"]) == ([], [])
-    ratios = [each for each in report["measured"] if each["metric"] in ("time ratio", "memory ratio")]
-    assert [each["pair"] for each in ratios] == ["onnxruntime 1.31.1 against `models/chain.onnx` at `HEAD`"] * 2
-    assert all(each["value"] > each["bound"] == 1.5 for each in ratios)
+    ratios = [
+        measurement for measurement in report["measured"] if measurement["metric"] in ("time ratio", "memory ratio")
+    ]
+    assert [ratio["pair"] for ratio in ratios] == ["onnxruntime 1.31.1 against `models/chain.onnx` at `HEAD`"] * 2
+    assert all(ratio["value"] > ratio["bound"] == 1.5 for ratio in ratios)
 
 
 def test_same_and_new_models(repository: Repository) -> None:
@@ -68,7 +70,7 @@ def test_same_and_new_models(repository: Repository) -> None:
     new = repository.report("--against", "HEAD")
 
     assert (same["verdict"], same["findings"], same["undecided"], same["skipped"]) == ("pass", [], [], [])
-    assert [(each["model"], each["reason"]) for each in new["skipped"]] == [
+    assert [(entry["model"], entry["reason"]) for entry in new["skipped"]] == [
         ("models/new.onnx", "the relative budget could not be checked: `models/new.onnx` does not exist at `HEAD`")
     ]
 

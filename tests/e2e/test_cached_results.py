@@ -39,13 +39,13 @@ def _create_session(job, phase):
 
 
 @pytest.fixture
-def alone(small: Repository, tmp_path: Path) -> Repository:
+def isolated_cache(small: Repository, tmp_path: Path) -> Repository:
     """Return the small repository with its own result cache and the shared environments."""
     shared, own = Path(small.environment["ONNXGATE_CACHE_DIR"]), tmp_path / "own cache"
     own.mkdir()
     (shared / "environments").mkdir(parents=True, exist_ok=True)
     (own / "environments").symlink_to(shared / "environments")
-    return small.given(ONNXGATE_CACHE_DIR=own)
+    return small.with_environment(ONNXGATE_CACHE_DIR=own)
 
 
 def sessions(repository: Repository, folder: Path, *arguments: str) -> Counter[str]:
@@ -62,39 +62,39 @@ def sessions(repository: Repository, folder: Path, *arguments: str) -> Counter[s
     return Counter(noted.read_text(encoding="utf-8").splitlines())
 
 
-def test_every_session_is_made_once_and_then_never_again(alone: Repository, tmp_path: Path) -> None:
+def test_each_session_is_created_once(isolated_cache: Repository, tmp_path: Path) -> None:
     """Each model is loaded once per release and level, and not loaded again unless `--no-cache` is used."""
-    first = sessions(alone, tmp_path)
+    first = sessions(isolated_cache, tmp_path)
 
     assert len(first) == 4
     assert set(first.values()) == {1}
-    assert sessions(alone, tmp_path) == Counter()
-    assert sessions(alone, tmp_path, "--no-cache") == first
+    assert sessions(isolated_cache, tmp_path) == Counter()
+    assert sessions(isolated_cache, tmp_path, "--no-cache") == first
 
 
-def test_reused_results_are_reported(alone: Repository) -> None:
+def test_reused_results_are_reported(isolated_cache: Repository) -> None:
     """The counts and `-v` show reused results; the verdict is the same."""
-    before, after = alone.report(), alone.report()
+    before, after = isolated_cache.report(), isolated_cache.report()
 
     assert (before["counts"]["reused"], after["counts"]["reused"]) == (0, 4)
     assert before["cells"] == after["cells"]
-    assert "4 results reused from cache (disable with `--no-cache`)" in alone.run("check", "-v").out
-    lines = alone.run("check", "-v", "--no-cache").err.splitlines()
+    assert "4 results reused from cache (disable with `--no-cache`)" in isolated_cache.run("check", "-v").out
+    lines = isolated_cache.run("check", "-v", "--no-cache").err.splitlines()
     assert any(line.startswith("environments: ") for line in lines)
     assert any("environment reused (" in line for line in lines)
-    assert alone.report("--seed", "1")["counts"]["reused"] == 0
+    assert isolated_cache.report("--seed", "1")["counts"]["reused"] == 0
 
 
-def test_one_byte_more_is_run(alone: Repository) -> None:
+def test_changed_byte_invalidates_results(isolated_cache: Repository) -> None:
     """Any changed byte invalidates the results, even in metadata that runtimes ignore."""
-    alone.report()
-    path = alone.folder / "models" / "small.onnx"
+    isolated_cache.report()
+    path = isolated_cache.folder / "models" / "small.onnx"
     model = onnx.load(path)
     model.producer_version += "1"
     onnx.save(model, path)
-    alone.run("lock", "--offline")
+    isolated_cache.run("lock", "--offline")
 
-    assert alone.report()["counts"]["reused"] == 0
+    assert isolated_cache.report()["counts"]["reused"] == 0
 
 
 FAULTY = ("ceil-pool", "custom-operator", "ir-13", "overflow", "trees", "wrong-reshape")
@@ -116,13 +116,15 @@ finally:
 
 
 @pytest.fixture
-def faulty(alone: Repository) -> Repository:
+def faulty(isolated_cache: Repository) -> Repository:
     """Return the repository with models that do not pass."""
     for name in FAULTY:
-        shutil.copy(ROOT / "fixtures" / "projects" / "broken" / "models" / f"{name}.onnx", alone.folder / "models")
-    alone.run("lock", "--offline")
-    commit(alone.folder)
-    return alone
+        shutil.copy(
+            ROOT / "fixtures" / "projects" / "broken" / "models" / f"{name}.onnx", isolated_cache.folder / "models"
+        )
+    isolated_cache.run("lock", "--offline")
+    commit(isolated_cache.folder)
+    return isolated_cache
 
 
 def test_report_of_unchanged_models_is_the_same(faulty: Repository) -> None:
@@ -136,11 +138,11 @@ def test_report_of_unchanged_models_is_the_same(faulty: Repository) -> None:
     assert {"parity", "runtime"} & {part["stage"] for part in reports[0]["undecided"]}
 
 
-def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository) -> None:
+def test_unchanged_models_start_no_process(faulty: Repository) -> None:
     """No environment, worker or child process is started, and neither onnx nor numpy is imported."""
     faulty.report(status=1)
     python = faulty.program.with_name("python")
-    ended = subprocess.run(
+    result = subprocess.run(
         [str(python), "-c", IDLE],
         cwd=faulty.folder,
         env=faulty.environment,
@@ -149,10 +151,10 @@ def test_nothing_is_imported_or_started_for_unchanged_models(faulty: Repository)
         check=False,
     )
 
-    assert (1, "[]") == (ended.returncode, ended.stdout.strip().splitlines()[-1]), ended.stderr
+    assert (1, "[]") == (result.returncode, result.stdout.strip().splitlines()[-1]), result.stderr
 
 
-def test_change_of_one_model_runs_that_one(faulty: Repository, tmp_path: Path) -> None:
+def test_only_the_changed_model_is_run(faulty: Repository, tmp_path: Path) -> None:
     """Results of other models are reused, and findings have the current line numbers of the lock."""
     before = faulty.report(status=1)
     path = faulty.folder / "models" / "ceil-pool.onnx"

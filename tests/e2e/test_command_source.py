@@ -51,7 +51,7 @@ time.sleep(1)
 
 
 @pytest.fixture
-def made(small: Repository) -> Repository:
+def script_project(small: Repository) -> Repository:
     """Return a repository whose only model is written by a script."""
     config = small.read("onnxgate.toml").partition("\n")
     small.write("onnxgate.toml", config[0] + CONFIG % Path(sys.executable).as_posix() + config[2])
@@ -67,94 +67,98 @@ def exported(repository: Repository, status: int) -> list[tuple[str, str, str]]:
     """Return the findings of the export stage."""
     report = repository.report("--stage", "export", status=status)
     assert (report["undecided"], report["skipped"]) == ([], [])
-    return [brief(each) for each in report["findings"]]
+    return [brief(finding) for finding in report["findings"]]
 
 
 @pytest.mark.index
-def test_unchanged(made: Repository) -> None:
+def test_unchanged(script_project: Repository) -> None:
     """The model passes every stage, and the command reproduces the committed file."""
-    report = made.report()
+    report = script_project.report()
 
     assert (report["verdict"], report["findings"], report["undecided"]) == ("pass", [], [])
     assert (report["counts"]["ran"], report["counts"]["without_source"]) == (2, 0)
 
 
-def test_the_same_in_other_words(made: Repository) -> None:
+def test_renamed_nodes_are_not_stale(script_project: Repository) -> None:
     """Different node names and metadata do not make an export stale."""
-    made.edit("make.py", '["y"], name="multiply"', '["z"], name="other"), helper.make_node("Identity", ["z"], ["y"]')
-    changed = exported(made, 1)
-    made.write("make.py", SCRIPT.replace('name="multiply"', 'name="other", doc_string="words"'))
-    same = exported(made, 0)
+    script_project.edit(
+        "make.py", '["y"], name="multiply"', '["z"], name="other"), helper.make_node("Identity", ["z"], ["y"]'
+    )
+    changed = exported(script_project, 1)
+    script_project.write("make.py", SCRIPT.replace('name="multiply"', 'name="other", doc_string="words"'))
+    same = exported(script_project, 0)
 
     assert changed == [("error", "export-stale", MODEL)]
     assert same == []
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected_message"),
     [
         ("numpy.arange(8,", "numpy.arange(1, 9,", "weight `weights` differs in 8 of 8 elements"),
         ('"MatMul", ["x", "weights"], ["y"]', '"Gemm", ["x", "weights"], ["y"]', "`Gemm`, was `MatMul`"),
         ('["N", 4]', '["M", 4]', "`M`"),
     ],
 )
-def test_stale(made: Repository, old: str, new: str, said: str) -> None:
+def test_stale(script_project: Repository, old: str, new: str, expected_message: str) -> None:
     """A stale export is found, and the message names the difference."""
-    made.edit("make.py", old, new)
-    (finding,) = made.report("--stage", "export", status=1)["findings"]
+    script_project.edit("make.py", old, new)
+    (finding,) = script_project.report("--stage", "export", status=1)["findings"]
 
     assert brief(finding) == ("error", "export-stale", MODEL)
-    assert said in finding["message"]
+    assert expected_message in finding["message"]
 
 
-def test_exporting_mends_it(made: Repository) -> None:
+def test_exporting_mends_it(script_project: Repository) -> None:
     """The commands in the fix of `export-stale` remove the finding."""
-    made.edit("make.py", "numpy.arange(8,", "numpy.arange(1, 9,")
-    made.run("export", MODEL)
-    made.run("lock", "--offline", MODEL)
+    script_project.edit("make.py", "numpy.arange(8,", "numpy.arange(1, 9,")
+    script_project.run("export", MODEL)
+    script_project.run("lock", "--offline", MODEL)
 
-    assert exported(made, 0) == []
-    assert made.report("--static")["findings"] == []
+    assert exported(script_project, 0) == []
+    assert script_project.report("--static")["findings"] == []
 
 
-def test_another_opset(made: Repository) -> None:
+def test_another_opset(script_project: Repository) -> None:
     """A script that ignores the requested opset is reported."""
-    made.edit("make.py", "int(sys.argv[2])", "17")
+    script_project.edit("make.py", "int(sys.argv[2])", "17")
 
-    assert ("error", "export-opset-ignored", MODEL) in exported(made, 1)
+    assert ("error", "export-opset-ignored", MODEL) in exported(script_project, 1)
 
 
-def test_a_command_that_fails(made: Repository) -> None:
+def test_a_command_that_fails(script_project: Repository) -> None:
     """The finding shows the last line of the traceback and points to the line in the script."""
-    made.edit("make.py", "    return helper", "    raise ValueError('no model today')\n    return helper")
-    (finding,) = made.report("--stage", "export", status=1)["findings"]
+    script_project.edit("make.py", "    return helper", "    raise ValueError('no model today')\n    return helper")
+    (finding,) = script_project.report("--stage", "export", status=1)["findings"]
 
     assert brief(finding) == ("error", "export-failed", MODEL)
     assert "ValueError: no model today" in finding["message"]
     assert (finding["place"]["path"], finding["place"]["line"]) == ("make.py", 15)
 
 
-def test_nothing_is_written_into_the_repository(made: Repository) -> None:
+def test_work_tree_is_unchanged(script_project: Repository) -> None:
     """The export stage leaves the work tree unchanged."""
-    commit(made.folder)
-    exported(made, 0)
-    changed = subprocess.run(["git", "status", "--porcelain"], cwd=made.folder, capture_output=True, check=True).stdout
+    commit(script_project.folder)
+    exported(script_project, 0)
+    changed = subprocess.run(
+        ["git", "status", "--porcelain"], cwd=script_project.folder, capture_output=True, check=True
+    ).stdout
 
     assert changed == b""
 
 
-def test_never_twice_at_once(made: Repository) -> None:
+def test_runs_of_one_script_do_not_overlap(script_project: Repository) -> None:
     """Runs of one script never overlap, so a script may use a file in its own folder."""
-    made.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("once more ")\n')
+    script_project.write("make.py", ALONE + SCRIPT + 'os.unlink("working")\nopen("runs", "a").write("again ")\n')
 
-    assert exported(made, 0) == []
-    assert made.read("runs") == "once more once more "
+    assert exported(script_project, 0) == []
+    assert script_project.read("runs") == "again again "
 
 
-def test_what_fails_is_not_asked_again(made: Repository) -> None:
+def test_failed_command_is_not_retried(script_project: Repository) -> None:
     """A command that hangs is not retried, so it costs its time limit once."""
-    made.write("make.py", 'open("runs", "a").write("once more ")\nimport time\n\ntime.sleep(600)\n')
-    made.write("onnxgate.toml", made.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")
+    script_project.write("make.py", 'open("runs", "a").write("again ")\nimport time\n\ntime.sleep(600)\n')
+    script_project.write("onnxgate.toml", script_project.read("onnxgate.toml") + "\n[limits]\ntime-s = 2\n")
 
-    assert exported(made, 1) == [("error", "export-failed", MODEL)]
-    assert made.read("runs") == "once more "
+    assert exported(script_project, 1) == [("error", "export-failed", MODEL)]
+    assert script_project.read("runs") == "again "

@@ -26,17 +26,17 @@ Findings = list[tuple[str, str, str]]
 
 
 @pytest.fixture(scope="session")
-def origin(command: Repository, made_once: Callable[[str, Make], Path]) -> Origin:
+def origin(command: Repository, create_once: Callable[[str, Make], Path]) -> Origin:
     """Return a function that creates the history in a bare repository, plain or in Git LFS."""
 
-    def made(lfs: bool) -> Path:
+    def create(lfs: bool) -> Path:
         def make(folder: Path) -> None:
             make_history(command.at(folder / "work"), lfs=lfs)
             publish(folder / "work", folder / "origin.git", lfs=lfs)
 
-        return made_once(f"history-{'lfs' if lfs else 'plain'}", make) / "origin.git"
+        return create_once(f"history-{'lfs' if lfs else 'plain'}", make) / "origin.git"
 
-    return made
+    return create
 
 
 def status_of(findings: Findings) -> int:
@@ -52,7 +52,7 @@ def expected(index: int) -> Findings:
 
 def without(rule: str, findings: Findings) -> Findings:
     """Return the findings of other rules."""
-    return [each for each in findings if each[1] != rule]
+    return [finding for finding in findings if finding[1] != rule]
 
 
 def order(finding: tuple[str, str, str]) -> tuple[int, str, str]:
@@ -66,7 +66,7 @@ def replay(repository: Repository, findings: Findings, *arguments: str, status: 
     expected = status_of(findings) if status is None else status
     report = repository.report("--static", "--against", "HEAD^1", *arguments, status=expected)
 
-    assert [brief(each) for each in report["findings"]] == findings
+    assert [brief(finding) for finding in report["findings"]] == findings
     return report
 
 
@@ -94,7 +94,7 @@ def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
         report = replay(command.at(folder), without("weights-changed", expected(index)))
 
         assert (report["undecided"], bool(report["remarks"])) == ([], step.said in OTHER_BYTES), step.said
-        assert all("(content not fetched) (`git lfs fetch origin " in each for each in report["remarks"])
+        assert all("(content not fetched) (`git lfs fetch origin " in remark for remark in report["remarks"])
 
 
 @pytest.mark.parametrize("smudged", [True, False], ids=["smudged", "pointers"])
@@ -113,11 +113,11 @@ def test_lfs_offline(command: Repository, origin: Origin, tmp_path: Path, smudge
         status = 3 if step.said == "newer opset" else None
         report = replay(command.at(folder), sorted(findings, key=order), "--offline", status=status)
 
-        assert [(each["stage"], each["model"]) for each in report["undecided"]] == [("lock", NET)] * (status == 3)
+        assert [(entry["stage"], entry["model"]) for entry in report["undecided"]] == [("lock", NET)] * (status == 3)
         assert bool(report["remarks"]) == (smudged and step.said != "file renamed"), step.said
 
 
-def test_undecided_says_what_to_do(command: Repository, origin: Origin, tmp_path: Path) -> None:
+def test_undecided_result_has_a_working_hint(command: Repository, origin: Origin, tmp_path: Path) -> None:
     """The undecided result names the releases and the missing content, and its command leads to a verdict."""
     need("git-lfs")
     index = next(index for index, step in enumerate(STEPS, 1) if step.said == "newer opset")
@@ -154,7 +154,7 @@ def in_actions(repository: Repository, tmp_path: Path, ref: str, event: object, 
     """Return the command with the variables of a workflow run."""
     (tmp_path / "event.json").write_text(json.dumps(event), encoding="utf-8")
     own = {"CI": "true", "GITHUB_ACTIONS": "true", "GITHUB_REF": ref, "GITHUB_EVENT_PATH": str(tmp_path / "event.json")}
-    return repository.given(**own, **variables)
+    return repository.with_environment(**own, **variables)
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def test_pull_request_of_a_fork(command: Repository, copy: Path, tmp_path: Path)
     repository = in_actions(command.at(folder), tmp_path, "refs/pull/7/merge", event, **own)
     report = repository.report("--static", status=1)
 
-    assert [brief(each) for each in report["findings"]] == expected(2)
+    assert [brief(finding) for finding in report["findings"]] == expected(2)
     assert report["against"] == {"name": "HEAD^1", "commit": git(copy, "rev-parse", "c1")}
     assert "at `HEAD^1`" in report["findings"][0]["message"]
     assert repository.report("--static", "--against", "none")["against"] is None
@@ -187,7 +187,7 @@ def test_merge_queue(command: Repository, copy: Path, tmp_path: Path) -> None:
     event = {"action": "checks_requested", "merge_group": {"base_sha": base, "head_ref": ref}}
     report = in_actions(command.at(folder), tmp_path, ref, event).report("--static", status=1)
 
-    assert [each["rule"] for each in report["findings"]] == ["input-renamed", "input-type-changed"]
+    assert [finding["rule"] for finding in report["findings"]] == ["input-renamed", "input-type-changed"]
     assert report["against"] == {"name": base[:12], "commit": base}
 
 
@@ -200,7 +200,7 @@ def test_new_branch(command: Repository, copy: Path, tmp_path: Path) -> None:
     report = in_actions(command.at(folder), tmp_path, "refs/heads/c6", event).report("--static", status=1)
     first = in_actions(command.at(folder), tmp_path, "refs/heads/main", event).report("--static")
 
-    assert [each["rule"] for each in report["findings"]] == ["output-removed"]
+    assert [finding["rule"] for finding in report["findings"]] == ["output-removed"]
     assert report["against"] == {"name": "origin/main", "commit": git(copy, "rev-parse", "c4")}
     assert (first["against"], first["changes"], first["remarks"]) == (
         None,
@@ -222,13 +222,13 @@ def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path:
     replay(command.at(folder), expected(1))
 
 
-def test_no_baseline_is_no_failure(command: Repository, origin: Origin, tmp_path: Path) -> None:
+def test_missing_default_baseline_is_not_an_error(command: Repository, origin: Origin, tmp_path: Path) -> None:
     """By default, a missing baseline is not an error; an explicit one is a usage error with a hint."""
     folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
     repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})
     text = repository.run("check", "--static").out
-    asked = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
+    result = repository.run("check", "--static", "--offline", "--against", "HEAD^1", status=2)
 
     assert "no baseline: the previous commit is unknown; set `--against REF`" in text
-    assert "`--against HEAD^1`: the commit is `" in asked.err
-    assert "`fetch-depth: 2` for `HEAD^1`" in asked.err
+    assert "`--against HEAD^1`: the commit is `" in result.err
+    assert "`fetch-depth: 2` for `HEAD^1`" in result.err

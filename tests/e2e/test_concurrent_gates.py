@@ -35,7 +35,7 @@ def attempts(cache: Path) -> list[str]:
 
 def test_two_at_once(small: Repository, cold_cache: Path) -> None:
     """Both checks pass, and each environment is built only once."""
-    gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
+    gate = small.with_environment(ONNXGATE_CACHE_DIR=cold_cache)
     both = [gate.start("check", "--output", "json") for _ in range(2)]
     ended = [wait(process) for process in both]
 
@@ -57,8 +57,8 @@ def test_two_at_once(small: Repository, cold_cache: Path) -> None:
 )
 def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, sign: str, with_children: bool) -> None:
     """An environment left half-built by a killed check, or completed later by its children, is rebuilt."""
-    gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
-    process = gate.given(**{MARK: mark}).start("check")
+    gate = small.with_environment(ONNXGATE_CACHE_DIR=cold_cache)
+    process = gate.with_environment(**{MARK: mark}).start("check")
     until(lambda: any(cold_cache.glob(f"environments/*/attempts/*/{sign}")), running=process)
     if with_children:
         for pid in marked(mark):
@@ -82,7 +82,7 @@ def test_killed_while_building(small: Repository, cold_cache: Path, mark: str, s
 
 def test_half_an_environment_is_not_trusted(small: Repository, cold_cache: Path) -> None:
     """An environment without its interpreter is rebuilt."""
-    gate = small.given(ONNXGATE_CACHE_DIR=cold_cache)
+    gate = small.with_environment(ONNXGATE_CACHE_DIR=cold_cache)
     first = gate.report("--no-cache")
     for interpreter in cold_cache.glob("environments/*/attempts/*/bin/python"):
         interpreter.unlink()

@@ -49,8 +49,8 @@ def repository(command: Repository, tmp_path: Any) -> Repository:
 
 def accused(report: dict[str, Any], model: str, *levels: str) -> set[tuple[str, str]]:
     """Return the rules with findings on a model, each with a runtime."""
-    found = [each for each in report["findings"] if each["model"] == model and each["level"] in levels]
-    return {(each["rule"], runtime) for each in found for runtime in each["runtimes"]}
+    findings = [finding for finding in report["findings"] if finding["model"] == model and finding["level"] in levels]
+    return {(finding["rule"], runtime) for finding in findings for runtime in finding["runtimes"]}
 
 
 def test_custom_operators(repository: Repository) -> None:
@@ -58,7 +58,7 @@ def test_custom_operators(repository: Repository) -> None:
     locked = repository.run("lock")
     repository.run("lock", "--check")
     report = repository.report(status=1)
-    cells = {(each["model"], each["runtime"]): each["state"] for each in report["cells"]}
+    cells = {(cell["model"], cell["runtime"]): cell["state"] for cell in report["cells"]}
 
     assert "note: target `own`: `.venv` does not exist; it is not locked" in locked.out
     assert {
@@ -70,6 +70,6 @@ def test_custom_operators(repository: Repository) -> None:
     assert {runtime for _, runtime in accused(report, "models/known.onnx", "error", "warning", "note")} == {PLAIN}
     assert ("unknown-domain", PLAIN) in accused(report, "models/known.onnx", "error")
     assert EXTENDED in {runtime for _, runtime in accused(report, "models/foreign.onnx", "error")}
-    assert [each["reason"] for each in report["skipped"]] == [
+    assert [entry["reason"] for entry in report["skipped"]] == [
         "target `own` is not locked: `.venv` had no build of `onnxruntime==1.18.*`"
     ]

@@ -62,11 +62,11 @@ g (float[N, 4] x) => (float[N, 4] y) {
 @pytest.fixture
 def repository(command: Repository, tmp_path: Path) -> Repository:
     """Return a repository with four engines, locked without an index, and without models."""
-    found = command.at(tmp_path / "engines")
-    (found.folder / "models").mkdir(parents=True)
-    found.write("onnxgate.toml", CONFIG)
-    shutil.copy(ROOT / "fixtures" / "locks" / "engines.lock", found.folder / "onnxgate.lock")
-    return found
+    actual = command.at(tmp_path / "engines")
+    (actual.folder / "models").mkdir(parents=True)
+    actual.write("onnxgate.toml", CONFIG)
+    shutil.copy(ROOT / "fixtures" / "locks" / "engines.lock", actual.folder / "onnxgate.lock")
+    return actual
 
 
 def check(repository: Repository, status: int) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def check(repository: Repository, status: int) -> dict[str, Any]:
 
 def engine_findings(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the findings without the note that three of the engines have no support data."""
-    return [each for each in report["findings"] if each["rule"] != "no-support-data"]
+    return [finding for finding in report["findings"] if finding["rule"] != "no-support-data"]
 
 
 def test_four_engines_agree(repository: Repository) -> None:
@@ -86,21 +86,21 @@ def test_four_engines_agree(repository: Repository) -> None:
     for model in QUICKSTART.glob("*.onnx"):
         shutil.copy(model, repository.folder / "models")
     report = check(repository, status=0)
-    compared = {(each["model"], each["pair"]) for each in report["measured"]}
+    compared = {(measurement["model"], measurement["pair"]) for measurement in report["measured"]}
     models = ["models/classifier.onnx", "models/encoder.onnx"]
     others = [each for each in ENGINES if not each.startswith("onnxruntime")]
 
     assert (report["verdict"], engine_findings(report), report["undecided"]) == ("pass", [], [])
-    assert [(each["model"], each["runtime"]) for each in report["cells"]] == [(m, e) for m in models for e in ENGINES]
+    assert [(cell["model"], cell["runtime"]) for cell in report["cells"]] == [(m, e) for m in models for e in ENGINES]
     assert compared >= {(model, f"{engine} against onnxruntime 1.31.1") for model in models for engine in others}
-    assert all(each["value"] <= each["bound"] for each in report["measured"])
+    assert all(measurement["value"] <= measurement["bound"] for measurement in report["measured"])
 
 
 def test_providers(repository: Repository) -> None:
     """Only ONNX Runtime has execution providers; the report lists none for other engines."""
     write(repository.folder / "models" / "small.onnx")
     report = check(repository, status=0)
-    providers = {each["engine"]: each["providers"] for each in report["runtimes"]}
+    providers = {runtime["engine"]: runtime["providers"] for runtime in report["runtimes"]}
 
     assert providers == {"onnx": [], "onnxruntime": ["CPUExecutionProvider"], "openvino": [], "tract": []}
 
@@ -109,7 +109,7 @@ def test_known_limit(repository: Repository) -> None:
     """A wrong result of quantized attention fails the check, and the finding names the known limit."""
     write(repository.folder / "models" / "attention.onnx", parse(ATTENTION, head=""))
     report = check(repository, status=1)
-    states = {each["runtime"]: each["state"] for each in report["cells"]}
+    states = {cell["runtime"]: cell["state"] for cell in report["cells"]}
     (found,) = engine_findings(report)
 
     assert states == {**dict.fromkeys(ENGINES, "pass"), "tract 0.23.9": "fail"}
@@ -121,13 +121,13 @@ def test_unsupported_operators(repository: Repository) -> None:
     """OpenVINO lists all unsupported operators: each is a finding at the first node that uses it."""
     write(repository.folder / "models" / "custom.onnx", parse(CUSTOM, head=""))
     report = check(repository, status=1)
-    found = [
-        (each["node"], each["message"].partition(";")[0])
-        for each in report["findings"]
-        if "openvino 2026.4.1" in each["runtimes"] and each["rule"] == "load-failed"
+    findings = [
+        (finding["node"], finding["message"].partition(";")[0])
+        for finding in report["findings"]
+        if "openvino 2026.4.1" in finding["runtimes"] and finding["rule"] == "load-failed"
     ]
 
-    assert found == [
+    assert findings == [
         ("second", "does not load: `my.domain.Bend` is not supported (node `second`)"),
         ("first", "does not load: `my.domain.Twist` is not supported (node `first`, and 1 more)"),
     ]

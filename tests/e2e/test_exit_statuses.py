@@ -24,28 +24,28 @@ def broken(small: Repository, cold: Variables) -> Repository:
     write(small.folder / "models" / "page.onnx")
     small.run("lock", "--offline")
     small.write("models/page.onnx", PAGE)
-    return small.given(**cold)
+    return small.with_environment(**cold)
 
 
 def test_closed_before_undecided(broken: Repository) -> None:
     """A failed and an undecided model end with status 1, and both are reported."""
     report = broken.report("--offline", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [FINDING]
-    assert [each["model"] for each in report["undecided"]] == ["models/small.onnx"] * 2
+    assert [brief(finding) for finding in report["findings"]] == [FINDING]
+    assert [entry["model"] for entry in report["undecided"]] == ["models/small.onnx"] * 2
 
 
 def test_undecided(broken: Repository) -> None:
     """A failing model that was not selected does not affect the status; the last line counts it."""
-    ended = broken.run("check", "--offline", "models/small.onnx", status=3)
-    last = ended.out.splitlines()[-1]
+    result = broken.run("check", "--offline", "models/small.onnx", status=3)
+    last = result.out.splitlines()[-1]
 
     assert last.startswith("undecided: 1 model on 2 runtimes")
     assert "1 model not selected" in last
 
 
 @pytest.mark.parametrize(
-    ("name", "old", "new", "said"),
+    ("name", "old", "new", "message"),
     [
         ("onnxgate.toml", "sizes", "sises", "did you mean `sizes`"),
         ("onnxgate.toml", "onnxruntime>=1.18", "onnxruntime=>1.18", "`targets.server.runtime`"),
@@ -54,15 +54,15 @@ def test_undecided(broken: Repository) -> None:
         ("onnxgate.lock", "[targets", "<<<<<<< HEAD\n[targets", "`onnxgate.lock`"),
     ],
 )
-def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str, said: str) -> None:
+def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str, message: str) -> None:
     """An invalid config or lock ends with status 2 before any model is checked."""
     text = broken.read(name)
     assert old in text
     broken.write(name, text.replace(old, new, 1))
-    ended = broken.run("check", status=2)
+    result = broken.run("check", status=2)
 
-    assert said in ended.err
-    assert ended.out == ""
+    assert message in result.err
+    assert result.out == ""
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_set_up_before_verdict(broken: Repository, name: str, old: str, new: str
 )
 def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) -> None:
     """An invalid command line ends with status 2 and is not reported as a bug."""
-    ended = broken.run("check", *arguments, status=2)
+    result = broken.run("check", *arguments, status=2)
 
-    assert ended.out == ""
-    assert ended.err.startswith("error: ")
-    assert "bug" not in ended.err
+    assert result.out == ""
+    assert result.err.startswith("error: ")
+    assert "bug" not in result.err
 
 
 @pytest.mark.parametrize(
@@ -103,15 +103,15 @@ def test_fail_on(small: Repository, fail_on: str, level: str, status: int) -> No
     small.run("lock", "--offline")
     report = small.report("--static", "--fail-on", fail_on, status=status)
 
-    assert [brief(each) for each in report["findings"]] == [(level, "input-passthrough", "models/through.onnx")]
+    assert [brief(finding) for finding in report["findings"]] == [(level, "input-passthrough", "models/through.onnx")]
     assert report["verdict"] == ("fail" if status else "pass")
 
 
-def test_never_failing_is_no_verdict(broken: Repository) -> None:
+def test_fail_on_never_keeps_undecided(broken: Repository) -> None:
     """`--fail-on never` does not turn an undecided result into a pass."""
     report = broken.report("--offline", "--fail-on", "never", status=3)
 
-    assert [brief(each) for each in report["findings"]] == [FINDING]
+    assert [brief(finding) for finding in report["findings"]] == [FINDING]
     assert report["verdict"] == "undecided"
 
 
@@ -134,7 +134,7 @@ def test_unavailable_here(elsewhere: Repository) -> None:
     states = {cell["runtime"]: cell["state"] for cell in report["cells"]}
 
     assert states == {**dict.fromkeys(("onnxruntime 1.18.1", "onnxruntime 1.19.2"), "pass"), NOWHERE: "undecided"}
-    assert {each["runtime"] for each in report["undecided"]} == {NOWHERE}
+    assert {entry["runtime"] for entry in report["undecided"]} == {NOWHERE}
     assert "`onnxruntime 1.31.1` has no wheel for " in report["undecided"][0]["reason"]
     assert "set `required = false`" in report["undecided"][0]["hint"]
 
@@ -144,16 +144,16 @@ def test_not_required(elsewhere: Repository) -> None:
     """For a target that is not required, the release is reported as skipped and the check passes."""
     elsewhere.edit("onnxgate.toml", NEWEST, f"{NEWEST}required = false\n")
     report = elsewhere.report()
-    said = elsewhere.run("check").out
+    output = elsewhere.run("check").out
 
     assert (report["verdict"], report["undecided"]) == ("pass", [])
-    assert {each["runtime"] for each in report["skipped"]} == {NOWHERE}
+    assert {entry["runtime"] for entry in report["skipped"]} == {NOWHERE}
     assert [cell["state"] for cell in report["cells"] if cell["runtime"] == NOWHERE] == ["skipped"]
-    assert "`onnxruntime 1.31.1` has no wheel for " in said
-    assert "1 skipped" in said.splitlines()[-1]
+    assert "`onnxruntime 1.31.1` has no wheel for " in output
+    assert "1 skipped" in output.splitlines()[-1]
 
 
-def test_a_finding_on_what_is_not_required(small: Repository) -> None:
+def test_finding_on_an_optional_target_fails(small: Repository) -> None:
     """A finding fails the check even if the target is not required: only unavailable releases are skipped."""
     small.edit("onnxgate.toml", "[[model]]", "required = false\n\n[[model]]")
     model = parse()
@@ -162,4 +162,4 @@ def test_a_finding_on_what_is_not_required(small: Repository) -> None:
     small.run("lock", "--offline")
     report = small.report("--static", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "ir-version-too-new", "models/small.onnx")]
+    assert [brief(finding) for finding in report["findings"]] == [("error", "ir-version-too-new", "models/small.onnx")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -11,7 +12,7 @@ from pathlib import Path
 import onnx.parser
 import pytest
 
-from tests.harness.models import write
+from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository, brief
 from tests.harness.version_models import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model
 
@@ -27,13 +28,13 @@ def last_line(output: str) -> str:
 def test_loads_on_all(files: Repository) -> None:
     """The line names the releases that load the model and the releases without kernel data."""
     stamped(files, "model.onnx", 7, 13)
-    ended = files.run("check", "model.onnx")
+    result = files.run("check", "model.onnx")
 
-    assert ended.out.splitlines()[:-1] == [
+    assert result.out.splitlines()[:-1] == [
         f"ok    model.onnx: loads on onnxruntime 1.16.0–{RELEASES[-1]}; 1.8–1.15 unknown: no kernel data",
         "",
     ]
-    assert last_line(ended.out) == f"pass: 1 model on {len(RELEASES)} runtimes; {NOT_RUN}"
+    assert last_line(result.out) == f"pass: 1 model on {len(RELEASES)} runtimes; {NOT_RUN}"
 
 
 def test_one_block_for_many_models(files: Repository) -> None:
@@ -58,11 +59,11 @@ def test_loads_on_some(files: Repository) -> None:
     stamped(files, "model.onnx", 10, 21)
     report = files.report("model.onnx")
 
-    assert {brief(each) for each in report["findings"]} == {
+    assert {brief(finding) for finding in report["findings"]} == {
         ("note", "ir-version-too-new", "model.onnx"),
         ("note", "opset-too-new", "model.onnx"),
     }
-    assert {each["works_since"] for each in report["findings"]} == {"1.18.0"}
+    assert {finding["works_since"] for finding in report["findings"]} == {"1.18.0"}
     assert report["remarks"] == [
         f"model.onnx: loads on onnxruntime 1.18.0–{RELEASES[-1]}; "
         "1.8–1.17 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18"
@@ -74,16 +75,16 @@ def test_operators_and_types(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 14, EQUAL)
     report = files.report("model.onnx")
 
-    assert ("note", "missing-kernel", "model.onnx") in {brief(each) for each in report["findings"]}
+    assert ("note", "missing-kernel", "model.onnx") in {brief(finding) for finding in report["findings"]}
     assert report["remarks"][0].startswith("model.onnx: loads on onnxruntime 1.21.0–")
 
 
-def test_loads_on_none(files: Repository) -> None:
+def test_model_that_loads_on_no_release(files: Repository) -> None:
     """An IR version that no release supports is an error; reasons of older releases are notes."""
     stamped(files, "model.onnx", 14, 18)
     report = files.report("model.onnx", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [
+    assert [brief(finding) for finding in report["findings"]] == [
         ("error", "ir-version-too-new", "model.onnx"),
         ("note", "opset-too-new", "model.onnx"),
     ]
@@ -97,7 +98,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 18, UNKNOWN)
     report = files.report("model.onnx", status=1)
 
-    assert ("error", "unknown-operator", "model.onnx") in {brief(each) for each in report["findings"]}
+    assert ("error", "unknown-operator", "model.onnx") in {brief(finding) for finding in report["findings"]}
     assert report["remarks"][0].startswith("model.onnx: does not load on onnxruntime 1.16–1.31: `Clipped` ")
     assert "; 1.14–1.15 unknown: " in report["remarks"][0]
 
@@ -110,10 +111,10 @@ def test_no_cache_replaces_cached_answers(files: Repository) -> None:
     content = cached.read_bytes()
     cached.write_bytes(content.replace(b"IR version 10", b"IR version 12"))
     wrong = files.report("model.onnx")
-    anew = files.report("model.onnx", "--no-cache")
+    rerun = files.report("model.onnx", "--no-cache")
 
     assert wrong["findings"] != first["findings"]
-    assert anew == first
+    assert rerun == first
     assert files.report("model.onnx") == first
 
 
@@ -155,7 +156,9 @@ def test_fixes_of_a_target(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 18, GELU)
     report = files.report("model.onnx", "--target", "onnxruntime>=1.18", status=1)
 
-    assert "export at opset 20" in {each["rule"]: each["fix"] for each in report["findings"]}["unknown-operator"]
+    assert (
+        "export at opset 20" in {finding["rule"]: finding["fix"] for finding in report["findings"]}["unknown-operator"]
+    )
 
 
 def test_fixes_need_no_config(files: Repository) -> None:
@@ -164,7 +167,7 @@ def test_fixes_need_no_config(files: Repository) -> None:
     custom = '<ir_version: 8, opset_import: ["" : 18, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Gelu(x) }'
     write(files.folder / "custom.onnx", onnx.parser.parse_model(custom))
     report = files.report("page.onnx", "custom.onnx", status=1)
-    fixes = {each["rule"]: each["fix"] for each in report["findings"] if each["level"] == "error"}
+    fixes = {finding["rule"]: finding["fix"] for finding in report["findings"] if finding["level"] == "error"}
 
     assert fixes.keys() == {"not-a-model", "unknown-domain"}
     assert all(fixes.values())
@@ -216,7 +219,7 @@ def test_one_required_release_without_kernel_data(files: Repository) -> None:
     stamped(files, "model.onnx", 7, 13)
     report = files.report("--target", "onnxruntime>=1.15.1,<1.17", "model.onnx", status=3)
 
-    assert [each["reason"] for each in report["undecided"]] == ["could not be predicted on onnxruntime 1.15.1"]
+    assert [entry["reason"] for entry in report["undecided"]] == ["could not be predicted on onnxruntime 1.15.1"]
 
 
 @pytest.mark.parametrize("content", ["", "<!DOCTYPE html>\n<html></html>\n"])
@@ -226,8 +229,8 @@ def test_a_broken_file(files: Repository, content: str) -> None:
     files.write("broken.onnx", content)
     report = files.report("good.onnx", "broken.onnx", status=1)
 
-    assert [(each["level"], each["model"]) for each in report["findings"]] == [("error", "broken.onnx")]
-    assert [each.partition(":")[0] for each in report["remarks"]] == ["good.onnx"]
+    assert [(finding["level"], finding["model"]) for finding in report["findings"]] == [("error", "broken.onnx")]
+    assert [remark.partition(":")[0] for remark in report["remarks"]] == ["good.onnx"]
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
@@ -235,14 +238,31 @@ def test_a_pointer_is_undecided(files: Repository) -> None:
     (files.folder / "models").mkdir()
     files.write("models/pointer.onnx", POINTER)
     report = files.report("models", status=3)
-    ended = files.run("check", "models", status=3)
+    result = files.run("check", "models", status=3)
 
     assert report["verdict"] == "undecided"
-    assert [each["rule"] for each in report["findings"]] == []
-    assert [each["model"] for each in report["undecided"]] == ["models/pointer.onnx"]
-    assert ended.out.startswith("?     models/pointer.onnx: is a Git LFS pointer")
-    assert '\n      hint: run `git lfs pull --include "models/pointer.onnx"`' in ended.out
-    assert last_line(ended.out) == f"undecided: 1 model on {len(RELEASES)} runtimes: 1 undecided; {NOT_RUN}"
+    assert [finding["rule"] for finding in report["findings"]] == []
+    assert [entry["model"] for entry in report["undecided"]] == ["models/pointer.onnx"]
+    assert result.out.startswith("?     models/pointer.onnx: is a Git LFS pointer")
+    assert '\n      hint: run `git lfs pull --include "models/pointer.onnx"`' in result.out
+    assert last_line(result.out) == f"undecided: 1 model on {len(RELEASES)} runtimes: 1 undecided; {NOT_RUN}"
+
+
+@pytest.mark.parametrize("content", ["short", POINTER, None])
+def test_data_that_no_node_uses(files: Repository, content: str | None) -> None:
+    """No release reads the data of an initializer that no node uses, so its faults are warnings."""
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) <float[64] w> { y = Relu(x) }")
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[64], data_location=1)
+    tensor.external_data.add(key="location", value="w.bin")
+    write(files.folder / "model.onnx", model)
+    if content is not None:
+        files.write("w.bin", content)
+    report = files.report("model.onnx", "--target", "onnxruntime>=1.18")
+    entries = json.loads(files.run("matrix", "model.onnx", "--target", "onnxruntime>=1.18", "--output", "json").out)
+
+    assert [(each["level"], each["stage"]) for each in report["findings"]] == [("warning", "file")]
+    assert "(`w` is not used by any node)" in report["findings"][0]["message"]
+    assert {each["predicted"] for each in entries["models"][0]["runtimes"]} == {"loads"}
 
 
 @pytest.mark.parametrize(
@@ -258,16 +278,16 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
     """A target is a requirement: a model that does not load on one of its releases is an error."""
     stamped(files, "model.onnx", 8, opset)
     report = files.report("--target", requirement, "model.onnx", status=status)
-    releases = {each["version"] for each in report["runtimes"]}
+    releases = {runtime["version"] for runtime in report["runtimes"]}
 
     assert releases
     assert releases < set(RELEASES)
     assert "1.31.1" not in releases
-    assert [brief(each) for each in report["findings"]] == [("error", "opset-too-new", "model.onnx")] * status
+    assert [brief(finding) for finding in report["findings"]] == [("error", "opset-too-new", "model.onnx")] * status
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((), "hint: name the models to check, or run `onnxgate init`"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
@@ -284,11 +304,11 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
         (("--target", "onnx runtime", "model.onnx"), "error: `onnx runtime` is not a requirement"),
     ],
 )
-def test_usage(files: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_usage(files: Repository, arguments: tuple[str, ...], message: str) -> None:
     """A usage error prints no verdict."""
     stamped(files, "model.onnx", 7, 13)
 
-    assert said in files.run("check", *arguments, status=2).err
+    assert message in files.run("check", *arguments, status=2).err
 
 
 @pytest.mark.parametrize(
@@ -317,21 +337,21 @@ def test_a_config_without_a_lock(files: Repository) -> None:
     """The hint names the command that creates the lock."""
     files.write("onnxgate.toml", '[targets.server]\nruntime = "onnxruntime>=1.18"\n')
     stamped(files, "model.onnx", 7, 13)
-    ended = files.run("check", status=2)
+    result = files.run("check", status=2)
 
-    assert "hint: run `onnxgate lock`" in ended.err
-    assert ended.out == ""
+    assert "hint: run `onnxgate lock`" in result.err
+    assert result.out == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of files are text on other systems")
 @pytest.mark.parametrize("configured", [True, False])
-def test_a_name_that_is_no_text(files: Repository, configured: bool) -> None:
+def test_undecodable_file_name_is_a_usage_error(files: Repository, configured: bool) -> None:
     """A file name that is not UTF-8 is a usage error, because reports could not contain it."""
     name = os.fsdecode(b"b\xff.onnx")
     stamped(files, name, 7, 13)
     if configured:
         files.write("onnxgate.toml", '[targets.server]\nruntime = "onnxruntime>=1.18"\n')
         files.write("onnxgate.lock", "version = 1\nrevision = 0\n")
-    ended = files.run("check", "--static", *([] if configured else [name]), status=2)
+    result = files.run("check", "--static", *([] if configured else [name]), status=2)
 
-    assert "name `b\\udcff.onnx` is not UTF-8\nhint: rename " in ended.err.replace("name of", "name")
+    assert "name `b\\udcff.onnx` is not UTF-8\nhint: rename " in result.err.replace("name of", "name")

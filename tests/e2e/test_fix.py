@@ -10,8 +10,9 @@ import onnx
 import pytest
 
 from tests.conftest import ROOT
-from tests.harness.models import parse, write
+from tests.harness.models import make_external, parse, write
 from tests.harness.repositories.user_repository import Repository
+from tests.model.reading.test_file_format import POINTER
 
 PROVEN = """\
   verified: 2 input cases on 4 runtimes
@@ -50,10 +51,24 @@ def test_remaining(name: str, target: str, summary: str, files: Repository) -> N
     before = (BROKEN / f"{name}.onnx").read_bytes()
     path = files.folder / f"{name}.onnx"
     path.write_bytes(before)
-    ended = files.run("fix", path.name, "--target", target, status=1)
+    result = files.run("fix", path.name, "--target", target, status=1)
 
-    assert ended.out.endswith(f"\n{summary}\n")
+    assert result.out.endswith(f"\n{summary}\n")
     assert (path.read_bytes() == before) == summary.startswith("1 model not repaired")
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "w.bin"])
+def test_a_pointer(name: str, files: Repository) -> None:
+    """A model that is a Git LFS pointer, or whose data is one, is undecided, with the words and the hint of `check`."""
+    model = parse("g (float[N, 4] x) => (float[N, 4] y) <float[4] w = {1, 2, 3, 4}> { y = Mul(x, w) }")
+    make_external(model, "w.bin")
+    write(files.folder / "model.onnx", model)
+    files.write(name, POINTER)
+    (undecided,) = files.report("model.onnx", status=3)["undecided"]
+    out = files.run("fix", "model.onnx", "--target", "onnxruntime>=1.18", status=3).out
+
+    assert out.startswith(f"model.onnx\n  not written: {undecided['reason']}\n    hint: {undecided['hint']}\n\n")
+    assert out.endswith("\n1 model that could not be read\n")
 
 
 @pytest.mark.index
@@ -62,11 +77,11 @@ def test_broken(project: Callable[[str], Repository]) -> None:
     broken = project("broken")
     model = broken.folder / "models" / "ir-13.onnx"
     before = model.read_bytes()
-    said = broken.run("fix", "models/ir-13.onnx", "models/ceil-pool.onnx").out
+    output = broken.run("fix", "models/ir-13.onnx", "models/ceil-pool.onnx").out
 
-    assert PROVEN in said
-    assert said.endswith("1 model with nothing to fix, 1 model repaired; run `onnxgate lock` next\n")
-    kept = next(line for line in said.splitlines() if "backup of the old file" in line).rpartition(": ")[2]
+    assert PROVEN in output
+    assert output.endswith("1 model with nothing to fix, 1 model repaired; run `onnxgate lock` next\n")
+    kept = next(line for line in output.splitlines() if "backup of the old file" in line).rpartition(": ")[2]
     assert (Path(kept).read_bytes(), onnx.load(model).ir_version) == (before, 10)
     assert broken.run("fix", "models/ir-13.onnx").out == "nothing to fix in 1 model; run `onnxgate lock` next\n"
     broken.run("check", "models/ir-13.onnx", "--stage", "file,support,runtime,parity")
@@ -78,9 +93,9 @@ def test_unavailable(small: Repository, cold: dict[str, str | Path | None]) -> N
     model.ir_version = 13
     path = write(small.folder / "models" / "small.onnx", model)
     before = path.read_bytes()
-    said = small.given(**cold).run("fix", "--offline", status=3).out
+    output = small.with_environment(**cold).run("fix", "--offline", status=3).out
 
-    assert "not written: the repair could not be verified on every locked runtime" in said
+    assert "not written: the repair could not be verified on every locked runtime" in output
     assert path.read_bytes() == before
 
 
@@ -97,11 +112,11 @@ def test_files(files: Repository) -> None:
     assert files.run("fix", "m.onnx").out == f"nothing to fix in 1 model\n{NOT_CHECKED}"
 
 
-def test_nothing_asked(small: Repository) -> None:
+def test_nothing_to_fix(small: Repository) -> None:
     """A path that is not a model and an ignored finding have nothing to fix, and the output gives the reason."""
     (small.folder / "notes.md").write_text("#\n", encoding="utf-8")
-    asked = small.run("fix", "notes.md").out
-    assert asked == "nothing to fix: the paths match no model in this project\n"
+    result = small.run("fix", "notes.md").out
+    assert result == "nothing to fix: the paths match no model in this project\n"
 
     model = parse()
     model.ir_version = 13
@@ -138,10 +153,10 @@ def test_without_a_lock(files: Repository) -> None:
     model = parse()
     model.ir_version = 13
     path = write(files.folder / "m.onnx", model)
-    said = files.run("fix", "m.onnx", status=2).err
+    output = files.run("fix", "m.onnx", status=2).err
     unnamed = files.run("fix", "--target", "onnxruntime", status=2).err
     assert unnamed.startswith("error: `--target` requires paths of models\n")
-    command = shlex.split(said.partition("cannot be locked, run `")[2].partition("`")[0])
+    command = shlex.split(output.partition("cannot be locked, run `")[2].partition("`")[0])
 
     assert command == ["onnxgate", "fix", "--target", "onnxruntime>=1.18,<1.20", "m.onnx"]
     files.run(*command[1:])

@@ -43,15 +43,15 @@ def test_gate(small: Repository) -> None:
     write(small.folder / "models" / "pool.onnx", parse(POOL, head=""))
     small.run("lock", "--offline")
     failed = small.report(status=1)
-    found = [(each["rule"], each["model"], each["node"]) for each in failed["findings"]]
-    states = {(each["model"].removeprefix("models/"), each["runtime"]): each["state"] for each in failed["cells"]}
+    findings = [(finding["rule"], finding["model"], finding["node"]) for finding in failed["findings"]]
+    states = {(cell["model"].removeprefix("models/"), cell["runtime"]): cell["state"] for cell in failed["cells"]}
 
     assert (passed["verdict"], passed["findings"], passed["undecided"]) == ("pass", [], [])
-    assert f"{OLD} against {NEW}" in {each["pair"] for each in passed["measured"]}
+    assert f"{OLD} against {NEW}" in {measurement["pair"] for measurement in passed["measured"]}
     assert [
         ("missing-kernel", "models/determinant.onnx", "det"),
         ("runtime-mismatch", "models/pool.onnx", "pool"),
-    ] == found
+    ] == findings
     assert {
         **dict.fromkeys((("determinant.onnx", OLD), ("determinant.onnx", NEW), ("pool.onnx", OLD)), "fail"),
         **dict.fromkeys((("pool.onnx", NEW), ("small.onnx", OLD), ("small.onnx", NEW)), "pass"),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from onnxgate.support import harvest, limits, operators
-from tests.e2e.test_isolated_nodes import MISSES, given, said
+from tests.e2e.test_isolated_nodes import MISSES, summarize, with_model
 from tests.harness import altered_package
 from tests.harness.repositories.user_repository import Repository, wait
 
@@ -20,34 +20,34 @@ OLD, NEW = "onnxruntime 1.18.1", "onnxruntime 1.19.2"
 
 def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """After the run, it is predicted with the same table and limits as in the shipped data."""
-    whole = given(small, MISSES).given(ONNXGATE_CACHE_DIR=own_cache)
-    lacking = whole.given(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
+    whole = with_model(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = whole.with_environment(PYTHONPATH=altered_package.without(tmp_path / "package", "1.19.2"))
     expected = whole.report("--static", status=1)
 
     before = lacking.report("--static", status=1)
     assert {("missing-kernel", (OLD,)), ("no-support-data", (NEW,))} == rules(before)
     run = lacking.report(status=1)
     assert {("missing-kernel", (OLD, NEW))} == rules(run)
-    assert [True] * 3 == [confirmed for _, _, _, confirmed in said(run)]
+    assert [True] * 3 == [confirmed for _, _, _, confirmed in summarize(run)]
     assert expected == lacking.report("--static", status=1)
     (kept,) = (own_cache / "support").iterdir()
-    found = harvest.decode_harvest(kept.read_bytes())
-    assert found is not None
+    actual = harvest.decode_harvest(kept.read_bytes())
+    assert actual is not None
     assert (harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
-        found.table,
-        found.limits,
+        actual.table,
+        actual.limits,
     )
 
 
 def rules(report: dict[str, Any]) -> set[tuple[str, tuple[str, ...]]]:
     """Return the rules with findings, each with its runtimes."""
-    return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in said(report)}
+    return {(rule, tuple(runtimes)) for rule, _, runtimes, _ in summarize(report)}
 
 
 def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> None:
     """Static stages have no environments, and harvested data of a different build are not used."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    lacking = with_model(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     folder = tmp_path / "a cache" / "support"
     folder.mkdir(parents=True)
     other = harvest.HarvestRecord(
@@ -63,21 +63,21 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     assert len(list(folder.iterdir())) == 1
 
 
-def test_what_cannot_be_kept_is_used_all_the_same(small: Repository, own_cache: Path, tmp_path: Path) -> None:
+def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """If the cache is not writable, harvested data are still used, and the reason contains no local path."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = with_model(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     (own_cache / "support").touch()
     run = lacking.report(status=1)
 
     assert {("missing-kernel", (OLD, NEW))} == rules(run)
-    assert ["support data could not be cached: File exists"] == [each["reason"] for each in run["skipped"]]
+    assert ["support data could not be cached: File exists"] == [entry["reason"] for entry in run["skipped"]]
 
 
 def test_two_gates_harvest_at_once(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """Both checks succeed with the same output, and one table is cached."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    lacking = given(small, MISSES, package).given(ONNXGATE_CACHE_DIR=own_cache)
+    lacking = with_model(small, MISSES, package).with_environment(ONNXGATE_CACHE_DIR=own_cache)
     with lacking.start("check", "--output", "json") as one, lacking.start("check", "--output", "json") as other:
         ended = [wait(each) for each in (one, other)]
 
@@ -92,17 +92,17 @@ def ready(environments: Path, pattern: str) -> list[Path]:
     return [path.parent / "attempts" / msgspec.json.decode(path.read_bytes())["attempt"] for path in states]
 
 
-def test_a_build_of_ones_own_is_harvested(small: Repository, tmp_path: Path) -> None:
+def test_custom_build_is_harvested(small: Repository, tmp_path: Path) -> None:
     """A custom build is harvested under a key of its libraries, whatever release number it reports."""
     small.run("check")
     built = min(ready(Path(small.environment["ONNXGATE_CACHE_DIR"]) / "environments", "onnxruntime-1.19.2-py*"))
-    own = given(small, MISSES).given(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    own = with_model(small, MISSES).with_environment(ONNXGATE_CACHE_DIR=tmp_path / "a cache")
     own.write("onnxgate.toml", f'[targets.own]\nruntime = "onnxruntime>=1.19"\npython = "{built.as_posix()}"\n')
     own.run("lock", "--offline")
 
     before = {rule for rule, _ in rules(own.report("--static"))}
-    run = said(own.report(status=1))
-    after = said(own.report("--static", status=1))
+    run = summarize(own.report(status=1))
+    after = summarize(own.report("--static", status=1))
     assert {"no-support-data"} == before
     assert [("missing-kernel", True)] * 3 == [(rule, confirmed) for rule, _, _, confirmed in run]
     assert [each[:3] for each in run] == [each[:3] for each in after]

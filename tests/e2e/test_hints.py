@@ -15,15 +15,15 @@ import pytest
 from onnxgate.project.config.loader import load_config
 from tests.harness.models import write
 from tests.harness.repositories.checkout import commit, git
-from tests.harness.repositories.user_repository import Ended, Repository
+from tests.harness.repositories.user_repository import CommandResult, Repository
 
 USAGE_ERROR = 2
 NO_GLOB = 'models = ["models/*.onnx"]\n'
 
 
-def hinted_commands(ended: Ended) -> list[str]:
+def hinted_commands(result: CommandResult) -> list[str]:
     """Return the commands that the hint quotes."""
-    (hint,) = [line for line in ended.err.splitlines() if line.startswith("hint: ")]
+    (hint,) = [line for line in result.err.splitlines() if line.startswith("hint: ")]
     return [quoted for quoted in re.findall(r"`([^`]+)`", hint) if quoted.split()[0] in ("onnxgate", "git")]
 
 
@@ -36,7 +36,7 @@ def follow(repository: Repository, command: str) -> None:
         subprocess.run([program, *arguments], cwd=repository.folder, check=True, capture_output=True)
 
 
-def fails(repository: Repository, *arguments: str) -> Ended:
+def fails(repository: Repository, *arguments: str) -> CommandResult:
     """Run a command that must end with a usage error."""
     return repository.run(*arguments, status=USAGE_ERROR)
 
@@ -174,7 +174,7 @@ def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> Non
     for name in ("onnxgate.toml", "onnxgate.lock"):
         (small.folder / name).unlink()
     commit(small.folder)
-    repository = small.given(**cold)
+    repository = small.with_environment(**cold)
     error = fails(repository, "lock")
     (init,) = hinted_commands(error)
     follow(repository, init)
@@ -233,7 +233,7 @@ def on_command_line(*arguments: str) -> Misspell:
 
 
 @pytest.mark.parametrize(
-    ("misspell", "wrong", "right"),
+    ("misspell", "problem", "right"),
     [
         (in_config("sizes", "sises"), "sises", "sizes"),
         (in_config("[targets.server]", "[target.server]"), "target", "targets"),
@@ -248,7 +248,7 @@ def on_command_line(*arguments: str) -> Misspell:
         (on_command_line("check", "--statik"), "--statik", "--static"),
     ],
 )
-def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, right: str) -> None:
+def test_a_misspelled_name(small: Repository, misspell: Misspell, problem: str, right: str) -> None:
     """The suggestion is the intended name, with which the command is accepted."""
     arguments = misspell(small)
     error = fails(small, *arguments).err
@@ -257,8 +257,8 @@ def test_a_misspelled_name(small: Repository, misspell: Misspell, wrong: str, ri
     assert suggested is not None, error
     assert right in re.findall(r"[`']([^`']+)[`']", suggested[1])
     config = small.folder / "onnxgate.toml"
-    config.write_text(re.sub(rf"(?<![\w/]){re.escape(wrong)}(?![\w/])", right, config.read_text(encoding="utf-8")))
-    corrected = tuple(right if word == wrong else word for word in arguments)
+    config.write_text(re.sub(rf"(?<![\w/]){re.escape(problem)}(?![\w/])", right, config.read_text(encoding="utf-8")))
+    corrected = tuple(right if word == problem else word for word in arguments)
     assert run_any(small, *corrected) != USAGE_ERROR
 
 
@@ -286,6 +286,66 @@ def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Pat
     assert small.at(other).run("check", "--static", "models/small.onnx").status == 0
 
 
+@pytest.fixture(params=["path from above", "directory", "below", "outside"])
+def nested(small: Repository, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[Repository, tuple[str, ...]]:
+    """Return a project that is not in the root of its repository, and PATHS and options that select it from elsewhere.
+
+    The command runs in the folder of the returned repository.
+    """
+    folder = tmp_path / "outer" / "a project"
+    shutil.copytree(small.folder, folder, ignore=shutil.ignore_patterns(".git"))
+    (tmp_path / "elsewhere").mkdir()
+    commit(tmp_path / "outer")
+    return {
+        "path from above": (small.at(tmp_path / "outer"), ("a project/models/small.onnx",)),
+        "directory": (small.at(tmp_path / "outer"), ("--directory", "a project")),
+        "below": (small.at(folder / "models"), ()),
+        "outside": (small.at(tmp_path / "elsewhere"), ("--directory", str(folder))),
+    }[request.param]
+
+
+def test_a_damaged_lock_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
+    """Both commands of the hint work in the working directory, wherever it is."""
+    repository, arguments = nested
+    lock = tmp_path / "outer" / "a project" / "onnxgate.lock"
+    lock.write_text("garbage [", encoding="utf-8")
+    restore, create = hinted_commands(fails(repository, "check", "--static", *arguments))
+    follow(repository, restore)
+    assert repository.run("check", "--static", *arguments).status == 0
+    follow(repository, f"{create} --offline")
+
+    assert repository.run("check", "--static", *arguments).status == 0
+
+
+def test_a_fix_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
+    """The command in the fix of a finding works in the working directory; the JSON report is independent of it."""
+    repository, arguments = nested
+    model = tmp_path / "outer" / "a project" / "models" / "small.onnx"
+    write(model, "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
+    shown = repository.run("check", "--static", *arguments, status=1).out
+    (command,) = re.findall(r"fix: run `(onnxgate lock [^`]+)`", shown)
+    (finding,) = repository.report("--static", *arguments, status=1)["findings"]
+    assert "run `onnxgate lock models/small.onnx` and" in finding["fix"]
+    follow(repository, command)
+
+    assert repository.run("check", "--static", *arguments).status == 0
+
+
+def test_an_untracked_model_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
+    """The `git add` command works in the working directory."""
+    repository, arguments = nested
+    folder = tmp_path / "outer" / "a project"
+    config = (folder / "onnxgate.toml").read_text(encoding="utf-8")
+    (folder / "onnxgate.toml").write_text(config.replace(NO_GLOB, ""), encoding="utf-8")
+    write(folder / "models" / "new.onnx")
+    options = tuple(it for it in arguments if not it.endswith(".onnx"))
+    path = str(folder / "models" / "new.onnx")
+    (add,) = hinted_commands(fails(repository, "check", "--static", *options, path))
+    follow(repository, add)
+
+    assert run_any(repository, "check", "--static", *options, path) != USAGE_ERROR
+
+
 def test_a_missing_lock_of_a_nested_project(small: Repository, tmp_path: Path) -> None:
     """The hint names the folder of the project, which is below the working directory."""
     nested = tmp_path / "outer" / "nested"
@@ -303,6 +363,6 @@ def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str
     files.write("model.onnx", pointer)
     (files.folder / "below").mkdir()
     git(files.folder, "init", "-q")
-    ended = files.at(files.folder / "below").run("check", path, status=3)
+    result = files.at(files.folder / "below").run("check", path, status=3)
 
-    assert 'git lfs pull --include "model.onnx"' in ended.out
+    assert 'git lfs pull --include "model.onnx"' in result.out

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.e2e.conftest import ENDLESS, PROJECTS, Make
-from tests.e2e.test_broken_project import told
+from tests.e2e.test_broken_project import select_fields
 from tests.harness.github.workflow_commands import commands
 from tests.harness.marked_processes import MARK, marked
 from tests.harness.models import RELU, parse, write
@@ -34,18 +34,18 @@ FOLD = "g (float[N, 4] rows) => (float[N, 3] folded) <int64[2] shape = {0, 3}> {
 
 
 @pytest.fixture(scope="session")
-def said(command: Repository, made_once: Callable[[str, Make], Path]) -> dict[str, str]:
+def check_outputs(command: Repository, create_once: Callable[[str, Make], Path]) -> dict[str, str]:
     """Return the outputs of one check by file name; "left" contains the processes that it left running."""
 
     def make(folder: Path) -> None:
         copy_tree(ROOT / HOSTILE, folder / "root" / HOSTILE)
         commit(folder / "root")
-        repository = command.at(folder / "root" / HOSTILE).given(**{MARK: folder})
+        repository = command.at(folder / "root" / HOSTILE).with_environment(**{MARK: folder})
         for name, text in check(repository, folder).items():
             (folder / name).write_bytes(text.encode())
         (folder / "left").write_text(" ".join(map(str, marked(str(folder)))))
 
-    folder = made_once("hostile", make)
+    folder = create_once("hostile", make)
     return {name: (folder / name).read_bytes().decode() for name in (*LOG, "report.github", "left")}
 
 
@@ -53,9 +53,9 @@ def check(repository: Repository, folder: Path) -> dict[str, str]:
     """Run a failing check and return its output in every format; the files are written to `folder`."""
     files = [f"{name}={folder / file}" for name, file in FILES.items()]
     outputs = [word for output in ("text", *files) for word in ("--output", output)]
-    ended = repository.run("check", "--verbose", *outputs, status=1)
+    result = repository.run("check", "--verbose", *outputs, status=1)
     written = {file: (folder / file).read_bytes().decode() for file in FILES.values()}
-    return {"stdout": ended.out, "stderr": ended.err, **written}
+    return {"stdout": result.out, "stderr": result.err, **written}
 
 
 def hidden(text: str) -> list[str]:
@@ -63,47 +63,47 @@ def hidden(text: str) -> list[str]:
     return [each for each in text if unicodedata.category(each) in ("Cc", "Cf", "Cs", "Zl", "Zp") and each != "\n"]
 
 
-def test_each_is_one_finding(said: dict[str, str]) -> None:
+def test_each_hostile_model_has_one_finding(check_outputs: dict[str, str]) -> None:
     """A segfault, an endless loop and a 200 GB allocation are findings; nothing is undecided."""
-    report = json.loads(said["report.json"])
+    report = json.loads(check_outputs["report.json"])
 
-    assert told(report["findings"]) == json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
+    assert select_fields(report["findings"]) == json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
     assert (report["undecided"], report["skipped"]) == ([], [])
 
 
-def test_the_healthy_model_is_judged(said: dict[str, str]) -> None:
+def test_the_healthy_model_is_judged(check_outputs: dict[str, str]) -> None:
     """A healthy model in the same check runs and passes."""
-    states = {cell["model"]: cell["state"] for cell in json.loads(said["report.json"])["cells"]}
+    states = {cell["model"]: cell["state"] for cell in json.loads(check_outputs["report.json"])["cells"]}
 
     assert states.pop("models/healthy.onnx") == "pass"
     assert set(states.values()) == {"fail"}
 
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs /proc")
-def test_no_process_is_left(said: dict[str, str]) -> None:
+def test_no_process_outlives_the_check(check_outputs: dict[str, str]) -> None:
     """No process outlives the check after a crash, a timeout or an out-of-memory error."""
 
-    assert said["left"] == ""
+    assert check_outputs["left"] == ""
 
 
 @pytest.mark.parametrize("where", LOG)
-def test_nothing_is_obeyed(said: dict[str, str], where: str) -> None:
+def test_output_contains_no_commands(check_outputs: dict[str, str], where: str) -> None:
     """No output line is a GitHub workflow command, and no line contains control characters."""
 
-    assert list(commands(said[where])) == []
-    assert hidden(said[where]) == []
-    assert where == "stderr" or "obeyed" in said[where]
+    assert list(commands(check_outputs[where])) == []
+    assert hidden(check_outputs[where]) == []
+    assert where == "stderr" or "obeyed" in check_outputs[where]
 
 
-def test_annotations_are_ours(said: dict[str, str]) -> None:
+def test_annotations_are_only_those_of_onnxgate(check_outputs: dict[str, str]) -> None:
     """The GitHub output has one annotation per finding, at a file of the repository, and no other command."""
-    obeyed = list(commands(said["report.github"]))
+    obeyed = list(commands(check_outputs["report.github"]))
     places = [(each.name, each.properties["file"], each.properties["line"]) for each in obeyed]
     expected = json.loads((ROOT / HOSTILE / "expected.json").read_bytes())
 
     assert places == [("error", f"{HOSTILE}/onnxgate.lock", str(each["place"]["line"])) for each in expected]
     assert {key for each in obeyed for key in each.properties} == {"file", "line", "title"}
-    assert hidden(said["report.github"]) == []
+    assert hidden(check_outputs["report.github"]) == []
 
 
 @pytest.fixture
@@ -120,23 +120,23 @@ def speaking(small: Repository) -> Repository:
     return small
 
 
-def test_no_name_within_a_model_acts(speaking: Repository, tmp_path: Path) -> None:
+def test_names_in_models_have_no_effect(speaking: Repository, tmp_path: Path) -> None:
     """Names of nodes and outputs are shown in every format but have no effect in any."""
     speaking.run("lock", "--offline")
-    said = check(speaking, tmp_path)
-    (finding,) = json.loads(said["report.json"])["findings"]
-    outputs = {each["output"] for each in json.loads(said["report.json"])["measured"]}
+    actual = check(speaking, tmp_path)
+    (finding,) = json.loads(actual["report.json"])["findings"]
+    outputs = {measurement["output"] for measurement in json.loads(actual["report.json"])["measured"]}
 
     assert finding["node"].startswith("::error::obeyed ")
     assert outputs == {"y", SPEECH}
-    assert [name for name, text in said.items() if hidden(text)] == []
-    assert [command.name for text in said.values() for command in commands(text)] == ["error"]
+    assert [name for name, text in actual.items() if hidden(text)] == []
+    assert [command.name for text in actual.values() for command in commands(text)] == ["error"]
 
 
 @pytest.mark.parametrize(
     "arguments", [("lock",), ("lock", "--check"), ("init", "-y"), ("check", "--static"), ("check", f"no {NAME}")]
 )
-def test_no_command_lets_a_name_act(speaking: Repository, arguments: tuple[str, ...]) -> None:
+def test_every_command_escapes_names(speaking: Repository, arguments: tuple[str, ...]) -> None:
     """Every command that prints the name of a model or a path escapes it."""
     commit(speaking.folder)
     with speaking.start(*arguments) as process:

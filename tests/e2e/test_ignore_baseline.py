@@ -54,13 +54,13 @@ def relock(repository: Repository) -> None:
 
 def counted(report: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return the findings that are not ignored."""
-    return [brief(each) for each in report["findings"] if not each["ignored"]]
+    return [brief(finding) for finding in report["findings"] if not finding["ignored"]]
 
 
 def entries(repository: Repository) -> list[Entry]:
     """Return the `[[ignore]]` entries of the config."""
-    found: list[Entry] = loads(repository.read("onnxgate.toml")).get("ignore", [])
-    return found
+    actual: list[Entry] = loads(repository.read("onnxgate.toml")).get("ignore", [])
+    return actual
 
 
 @pytest.fixture
@@ -83,28 +83,28 @@ def adopted(old: Repository) -> Repository:
     return old
 
 
-def test_two_hundred_findings_are_adopted_with_one_command(old: Repository) -> None:
+def test_write_ignores_accepts_all_findings(old: Repository) -> None:
     """The command appends entries for all findings, including hidden ones; a second run changes nothing."""
     before = old.read("onnxgate.toml")
-    found = counted(old.report("--static", status=1))
-    said = old.run(*STATIC, "--write-ignores").out
+    actual = counted(old.report("--static", status=1))
+    output = old.run(*STATIC, "--write-ignores").out
     after = old.read("onnxgate.toml")
     report = old.report("--static")
 
-    assert sorted(found) == sorted((*each, f"models/m{n:02}.onnx") for n in range(MODELS) for each in OF_EACH)
-    assert len(found) == 200
+    assert sorted(actual) == sorted((*each, f"models/m{n:02}.onnx") for n in range(MODELS) for each in OF_EACH)
+    assert len(actual) == 200
     assert after.startswith(before)
-    assert "ignores in `onnxgate.toml`: added 240 findings" in said
-    assert said.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
+    assert "ignores in `onnxgate.toml`: added 240 findings" in output
+    assert output.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
     assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
-    assert sum(len(each["fingerprints"]) for each in entries(old)) == 240
-    assert {each["reason"] for each in entries(old)} == {"present when the gate was adopted"}
+    assert sum(len(entry["fingerprints"]) for entry in entries(old)) == 240
+    assert {entry["reason"] for entry in entries(old)} == {"present when the gate was adopted"}
     again = old.run(*STATIC, "--write-ignores").out
     assert "ignores in `onnxgate.toml`: no changes" in again
     assert old.read("onnxgate.toml") == after
 
 
-def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
+def test_new_finding_fails_the_check(adopted: Repository) -> None:
     """A finding in a new model, a second one of an accepted rule and an unlocked content each fail the check."""
     write_model(adopted, "new.onnx", ("Foo",), pinned=True)
     relock(adopted)
@@ -116,14 +116,14 @@ def test_the_next_one_closes_the_gate(adopted: Repository) -> None:
     relock(adopted)
     report = adopted.report("--static", status=1)
     assert counted(report) == [("error", "unknown-operator", "models/m07.onnx")]
-    (message,) = (each["message"] for each in report["findings"] if not each["ignored"])
+    (message,) = (finding["message"] for finding in report["findings"] if not finding["ignored"])
     assert message.startswith("`Baz` does not exist in opset")
 
     write_model(adopted, "m07.onnx", before=1)
     assert ("error", "model-changed", "models/m07.onnx") in counted(adopted.report("--static", status=1))
 
 
-def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> None:
+def test_new_export_without_new_faults_passes(adopted: Repository) -> None:
     """Changed node names, numbers and lines cause no new findings and no unused ignores."""
     for number in range(MODELS):
         write_model(adopted, f"m{number:02}.onnx", ("Bar", "Foo"), before=1 + number % 3)
@@ -134,16 +134,18 @@ def test_a_new_export_without_new_faults_stays_green(adopted: Repository) -> Non
     assert counted(adopted.report("--static")) == []
 
 
-def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Repository) -> None:
+def test_resolved_finding_is_a_note_until_its_entry_is_removed(adopted: Repository) -> None:
     """A repaired fault leaves only a note, and `--write-ignores` removes exactly the outdated fingerprints."""
     before = adopted.read("onnxgate.toml")
     write_model(adopted, "m03.onnx", ("Bar",))
     write(adopted.folder / "models" / "m04.onnx", parse(head='<ir_version: 7, opset_import: ["" : 17]>\n'))
     relock(adopted)
     report = adopted.report("--static", "--fail-on", "warning")
-    notes = [each["message"] for each in report["findings"] if not each["ignored"]]
+    notes = [finding["message"] for finding in report["findings"] if not finding["ignored"]]
 
-    assert {brief(each) for each in report["findings"] if not each["ignored"]} == {("note", "ignore-unused", "")}
+    assert {brief(finding) for finding in report["findings"] if not finding["ignored"]} == {
+        ("note", "ignore-unused", "")
+    }
     entry = "the `[[ignore]]` entry of"
     assert f"{entry} `unknown-operator` for `models/m03.onnx` lists 2 findings, of which 1 no longer exists" in notes
     assert f"{entry} `missing-kernel` for `models/m04.onnx` no longer matches a finding" in notes
@@ -156,7 +158,7 @@ def test_a_fault_that_is_repaired_is_a_note_until_its_entry_is_gone(adopted: Rep
     assert all(re.search("fingerprints = |models/m0[34]", line) for line in lines)
 
 
-def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> None:
+def test_edited_reasons_and_dates_are_preserved(adopted: Repository) -> None:
     """Edited reasons and dates are kept, and a new finding gets a separate entry."""
     text = adopted.read("onnxgate.toml").replace(
         'reason = "present when the gate was adopted"', 'reason = "moves in March" # soon\nuntil = 2999-03-31', 1
@@ -170,7 +172,7 @@ def test_reasons_and_dates_of_those_that_stay_are_kept(adopted: Repository) -> N
     write_model(adopted, "m00.onnx", ("Foo", "Bar", "Baz"))
     relock(adopted)
     adopted.run(*STATIC, "--write-ignores", "--until", "2999-12-31")
-    added = [each for each in entries(adopted) if str(each.get("until")) == "2999-12-31"]
+    added = [entry for entry in entries(adopted) if str(entry.get("until")) == "2999-12-31"]
     assert edited in entries(adopted)
     assert [(each["rule"], len(each["fingerprints"])) for each in added] == [("unknown-operator", 1)]
 
@@ -179,10 +181,10 @@ def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
     """A finding whose `until` date has passed fails the check and is not accepted a second time."""
     text = adopted.read("onnxgate.toml")
     adopted.write("onnxgate.toml", text.replace('adopted"\n', 'adopted"\nuntil = 2026-01-01\n', 1))
-    ended = adopted.run(*STATIC, "--write-ignores", status=1)
+    result = adopted.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`ignore-expired` cannot be ignored" in ended.out
-    assert "1 finding not ignored again: the `until` date has passed" in ended.out
+    assert "`ignore-expired` cannot be ignored" in result.out
+    assert "1 finding not ignored again: the `until` date has passed" in result.out
     assert adopted.read("onnxgate.toml").count("until") == 1
 
 
@@ -191,7 +193,7 @@ CHANGED = "g (float[N, 4] x) => (float[N, 4] y) { y = Relu(x) }"
 CHANGED_AGAIN = "g (float[N, 4] z, float[N, 4] w) => (float[N, 4] y) { y = Mul(z, w) }"
 
 
-def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
+def test_intended_break_is_accepted_once(small: Repository) -> None:
     """An intended break is accepted for one exact content; after the merge the entry is a note."""
     write(small.folder / "models" / "small.onnx", NARROWED)
     relock(small)
@@ -206,7 +208,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     assert (entry["rule"], len(entry["sha256"])) == ("input-removed", 64)
 
     after = ("--static", "--fail-on", "warning", "--against", merged)
-    (note,) = [each for each in small.report(*after)["findings"] if each["rule"] == "ignore-unused"]
+    (note,) = [finding for finding in small.report(*after)["findings"] if finding["rule"] == "ignore-unused"]
     assert note["level"] == "note"
     assert note["message"].endswith("no longer matches a finding")
     assert small.report("--static", "--fail-on", "warning")["findings"] == []  # not known without a baseline
@@ -214,7 +216,7 @@ def test_a_wanted_break_is_accepted_once(small: Repository) -> None:
     write(small.folder / "models" / "small.onnx", CHANGED_AGAIN)
     relock(small)
     report = small.report("--static", "--against", base, status=1)
-    (done,) = [each["message"] for each in report["findings"] if each["rule"] == "ignore-unused"]
+    (done,) = [finding["message"] for finding in report["findings"] if finding["rule"] == "ignore-unused"]
     assert done.endswith("applies to content that no model has")
     assert any(level == "error" for level, _, _ in counted(report))
     small.run("check", "--static", "--against", merged, "--write-ignores")
@@ -225,15 +227,15 @@ def test_a_snippet_accepts_its_finding(old: Repository) -> None:
     """The printed snippet is valid TOML, requires a reason and accepts only its finding."""
     old.run("check", "--static", "models/m00.onnx", status=1)
     out = old.run("check", "--static", "--show-ignores", "models/m00.onnx", status=1).out
-    found = re.search(r" +\[\[ignore\]\]\n +rule = \"unknown-operator\"\n(?: +\S.*\n)+? +reason = .*\n", out)
-    assert found is not None
+    match = re.search(r" +\[\[ignore\]\]\n +rule = \"unknown-operator\"\n(?: +\S.*\n)+? +reason = .*\n", out)
+    assert match is not None
     text = old.read("onnxgate.toml")
-    old.write("onnxgate.toml", text + found[0])
+    old.write("onnxgate.toml", text + match[0])
     assert "expected a reason" in old.run(*STATIC, status=2).err
-    old.write("onnxgate.toml", text + found[0].replace('""', '"known"'))
+    old.write("onnxgate.toml", text + match[0].replace('""', '"known"'))
     report = old.report("--static", "models/m00.onnx", status=1)
 
-    assert [each["rule"] for each in report["findings"] if each["ignored"]] == ["unknown-operator"]
+    assert [finding["rule"] for finding in report["findings"] if finding["ignored"]] == ["unknown-operator"]
     assert len(counted(report)) == 4
 
 
@@ -253,7 +255,7 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("--write-ignores", "--no-ignores"), "`--write-ignores` and `--no-ignores` cannot be combined"),
         (("--write-ignores", "--shard", "1/2"), "`--write-ignores` and `--shard` cannot be combined"),
@@ -263,15 +265,15 @@ def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> Non
         (("--show-ignores", "--target", "onnxruntime>=1.18"), "requires a config"),
     ],
 )
-def test_what_does_not_go_together_is_refused(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_incompatible_options_are_rejected(small: Repository, arguments: tuple[str, ...], message: str) -> None:
     """Options that cannot be combined are rejected before anything is checked or written."""
     before = small.read("onnxgate.toml")
 
-    assert said in small.run(*STATIC, *arguments, status=2).err
+    assert message in small.run(*STATIC, *arguments, status=2).err
     assert small.read("onnxgate.toml") == before
 
 
-def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
+def test_read_only_config_is_not_modified(old: Repository) -> None:
     """A read-only config and one with inline entries are not modified."""
     config = old.folder / "onnxgate.toml"
     config.chmod(stat.S_IRUSR)
@@ -285,11 +287,11 @@ def test_a_config_that_cannot_be_written_is_left_alone(old: Repository) -> None:
     assert [path.name for path in old.folder.glob(".onnxgate*")] == []
 
 
-def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) -> None:
+def test_stale_lock_is_not_accepted(old: Repository) -> None:
     """A stale lock is still an error with a hint, and nothing is written without a lock."""
     old.edit("onnxgate.toml", ">=1.18,<1.20", ">=1.18,<1.19")
-    ended = old.run(*STATIC, "--write-ignores", status=1)
-    assert "`lock-stale` cannot be ignored" in ended.out
+    result = old.run(*STATIC, "--write-ignores", status=1)
+    assert "`lock-stale` cannot be ignored" in result.out
     assert "lock-stale" not in old.read("onnxgate.toml")
     (old.folder / "onnxgate.lock").unlink()
     written = old.read("onnxgate.toml")
@@ -298,22 +300,22 @@ def test_what_says_that_nothing_was_promised_is_not_accepted(old: Repository) ->
     assert old.read("onnxgate.toml") == written
 
 
-def test_what_cannot_be_judged_at_all_is_not_accepted(old: Repository) -> None:
+def test_unreadable_models_are_not_accepted(old: Repository) -> None:
     """Git LFS pointers and files that are not models cannot be ignored."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
     old.write("models/m00.onnx", pointer)
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
-    ended = old.run(*STATIC, "--write-ignores", status=1)
+    result = old.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in ended.out
-    assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in ended.out
-    assert not {"lfs-pointer", "not-a-model"} & {each["rule"] for each in entries(old)}
-    assert "models/m02.onnx" in {each["model"] for each in entries(old)}
+    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in result.out
+    assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in result.out
+    assert not {"lfs-pointer", "not-a-model"} & {entry["rule"] for entry in entries(old)}
+    assert "models/m02.onnx" in {entry["model"] for entry in entries(old)}
 
 
-def test_what_could_not_be_decided_stays_undecided(old: Repository, cold: dict[str, Any]) -> None:
+def test_undecided_results_stay_undecided(old: Repository, cold: dict[str, Any]) -> None:
     """Known faults are accepted, but undecided results still determine the exit status."""
-    offline = old.given(**cold)
+    offline = old.with_environment(**cold)
     offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
 
-    assert {each["model"] for each in entries(old)} == {"models/m00.onnx"}
+    assert {entry["model"] for entry in entries(old)} == {"models/m00.onnx"}

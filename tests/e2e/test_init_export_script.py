@@ -24,7 +24,7 @@ def test_a_changed_script(joined: Repository) -> None:
     joined.edit("export.py", "SEED = 7", "SEED = 8")
     report = joined.report("--stage", "export", status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "export-stale", MODEL)]
+    assert [brief(finding) for finding in report["findings"]] == [("error", "export-stale", MODEL)]
     assert "weight `mix.weight` differs" in report["findings"][0]["message"]
 
 
@@ -34,7 +34,7 @@ def test_a_script_that_fails(joined: Repository) -> None:
     report = joined.report("--stage", "export", status=1)
     place = report["findings"][0]["place"]
 
-    assert [brief(each) for each in report["findings"]] == [("error", "export-failed", MODEL)]
+    assert [brief(finding) for finding in report["findings"]] == [("error", "export-failed", MODEL)]
     assert (place["path"], joined.read("export.py").splitlines()[place["line"] - 1].strip()) == (
         "export.py",
         "torch.manual_seed(NO_SEED)",

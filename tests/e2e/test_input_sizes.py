@@ -70,11 +70,12 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
 def test_dimensions(repository: Repository) -> None:
     """Each fault is reported with the sizes that cause it; data-dependent sizes and random noise are not faults."""
     report = repository.report("--stage", "runtime,parity", status=1)
-    found = {
-        each["model"]: (each["rule"], re.split(r" \(onnxruntime|; ", each["message"])[0]) for each in report["findings"]
+    findings = {
+        finding["model"]: (finding["rule"], re.split(r" \(onnxruntime|; ", finding["message"])[0])
+        for finding in report["findings"]
     }
 
-    assert found == {
+    assert findings == {
         "models/baked.onnx": (
             "output-shape-wrong",
             "output `y` is declared as (batch, 1) but has shape (2, 1) at batch=4",
@@ -95,4 +96,4 @@ def test_dimensions(repository: Repository) -> None:
         ),
     }
     assert report["undecided"] == []
-    assert len(report["findings"]) == len(found)
+    assert len(report["findings"]) == len(findings)

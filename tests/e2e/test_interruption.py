@@ -13,13 +13,13 @@ from tests.e2e.conftest import SilentIndex, unanswered
 from tests.e2e.test_offline import PAGE
 from tests.harness.marked_processes import MARK, busiest_s, marked, until
 from tests.harness.models import write
-from tests.harness.repositories.user_repository import Ended, Repository, wait
+from tests.harness.repositories.user_repository import CommandResult, Repository, wait
 
 SOON_S = 20
 SLEEPS = 'import pathlib, time; pathlib.Path("started").touch(); time.sleep(600)'
 
 
-def interrupt(process: subprocess.Popen[str]) -> Ended:
+def interrupt(process: subprocess.Popen[str]) -> CommandResult:
     """Send SIGINT and wait for the process to end soon."""
     process.send_signal(signal.SIGINT)
     return wait(process, SOON_S)
@@ -31,18 +31,18 @@ def test_while_a_model_runs(endless: Repository, mark: str) -> None:
     write(endless.folder / "models" / "page.onnx")
     endless.run("lock", "--offline")
     endless.write("models/page.onnx", PAGE)
-    process = endless.given(**{MARK: mark}).start("check")
+    process = endless.with_environment(**{MARK: mark}).start("check")
     until(lambda: busiest_s(mark) > 2, running=process)
-    ended = interrupt(process)
+    result = interrupt(process)
 
-    assert (ended.status, ended.out, ended.err) == (130, "", "interrupted\n")
+    assert (result.status, result.out, result.err) == (130, "", "interrupted\n")
     assert marked(mark) == []
 
 
 @pytest.mark.index
 def test_killed_while_a_model_runs(endless: Repository, mark: str) -> None:
     """Workers end even if the check is killed before it can stop them."""
-    process = endless.given(**{MARK: mark}).start("check")
+    process = endless.with_environment(**{MARK: mark}).start("check")
     until(lambda: busiest_s(mark) > 2, running=process)
     process.kill()
 
@@ -53,14 +53,14 @@ def test_killed_while_a_model_runs(endless: Repository, mark: str) -> None:
 def test_while_an_environment_is_built(small: Repository, silent_index: SilentIndex, tmp_path: Path, mark: str) -> None:
     """uv is stopped too, and the incomplete environment is removed."""
     variables = unanswered(silent_index.url, tmp_path)
-    process = small.given(**variables, **{MARK: mark}).start("check")
+    process = small.with_environment(**variables, **{MARK: mark}).start("check")
     cache = Path(str(variables["ONNXGATE_CACHE_DIR"]))
     until(lambda: silent_index.taken != [], running=process)
     half_built = list(cache.glob("environments/*/attempts/*"))
-    ended = interrupt(process)
+    result = interrupt(process)
 
     assert half_built
-    assert (ended.status, ended.err) == (130, "interrupted\n")
+    assert (result.status, result.err) == (130, "interrupted\n")
     assert marked(mark) == []
     assert list(cache.glob("environments/*/attempts/*")) == []
 
@@ -70,9 +70,9 @@ def test_while_a_command_exports(small: Repository, mark: str) -> None:
     python = f'[toolchain]\npython = "{Path(sys.executable).as_posix()}"\n'
     command = f"[[model]]\npath = 'models/small.onnx'\ncommand = ['{{python}}', '-c', '''{SLEEPS}''', '{{output}}']\n"
     small.write("onnxgate.toml", small.read("onnxgate.toml") + python + command)
-    process = small.given(**{MARK: mark}).start("check", "--stage", "export")
+    process = small.with_environment(**{MARK: mark}).start("check", "--stage", "export")
     until((small.folder / "started").exists, running=process)
-    ended = interrupt(process)
+    result = interrupt(process)
 
-    assert (ended.status, ended.err) == (130, "interrupted\n")
+    assert (result.status, result.err) == (130, "interrupted\n")
     assert marked(mark) == []

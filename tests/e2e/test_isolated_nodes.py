@@ -26,93 +26,95 @@ MISSES = (
 )
 
 
-def said(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
+def summarize(report: dict[str, Any]) -> list[tuple[str, str, list[str], bool]]:
     """Return the rule, node, runtimes and confirmation of each finding."""
-    found = [(each["rule"], each["node"], each["runtimes"], each["confirmed"]) for each in report["findings"]]
-    return sorted(found)
+    findings = [
+        (finding["rule"], finding["node"], finding["runtimes"], finding["confirmed"]) for finding in report["findings"]
+    ]
+    return sorted(findings)
 
 
-def given(small: Repository, text: str | ModelProto, package: Path | None = None) -> Repository:
+def with_model(small: Repository, text: str | ModelProto, package: Path | None = None) -> Repository:
     """Return the repository with another model, optionally checked by a modified package."""
     write(small.folder / "models" / "small.onnx", text)
     small.run("lock", "--offline")
-    return small.given(PYTHONPATH=package) if package else small
+    return small.with_environment(PYTHONPATH=package) if package else small
 
 
 def test_every_miss_is_confirmed_although_the_model_stops_at_the_first(small: Repository) -> None:
     """Each missing kernel is confirmed by loading its node alone; the failed load adds no finding."""
-    report = given(small, MISSES).report(status=1)
+    report = with_model(small, MISSES).report(status=1)
 
     assert [
         ("missing-kernel", "", BOTH, True),
         ("missing-kernel", "conv", BOTH, True),
         ("missing-kernel", "mul", BOTH, True),
-    ] == said(report)
+    ] == summarize(report)
     assert ([], []) == (report["skipped"], report["undecided"])
 
 
 def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Repository, tmp_path: Path) -> None:
     """The node of a false prediction loads alone; the other predictions are confirmed."""
     package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)
-    model = given(small, MISSES, package)
+    model = with_model(small, MISSES, package)
 
-    assert ("missing-kernel", "fine", BOTH, False) in said(model.report("--static", status=1))
+    assert ("missing-kernel", "fine", BOTH, False) in summarize(model.report("--static", status=1))
     report = model.report(status=1)
     assert [
         ("missing-kernel", "", BOTH, True),
         ("missing-kernel", "conv", BOTH, True),
         ("missing-kernel", "mul", BOTH, True),
         ("prediction-contradicted", "fine", BOTH, False),
-    ] == said(report)
-    (message,) = [each["message"] for each in report["findings"] if each["rule"] == "prediction-contradicted"]
+    ] == summarize(report)
+    (message,) = [finding["message"] for finding in report["findings"] if finding["rule"] == "prediction-contradicted"]
     assert message.startswith("`Abs` loads alone, although `missing-kernel` predicted that it would not: node `fine`")
 
 
 def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -> None:
     """If the whole model loads, its nodes are not loaded separately."""
     package = altered_package.mistaken(tmp_path / "package", "Abs", lambda _: None)
-    report = given(small, "g (float[N] x) => (float[N] y) { y = Abs (x) }", package).report()
+    report = with_model(small, "g (float[N] x) => (float[N] y) { y = Abs (x) }", package).report()
 
-    assert [("prediction-contradicted", "", BOTH, False)] == said(report)
+    assert [("prediction-contradicted", "", BOTH, False)] == summarize(report)
 
 
-def test_a_node_that_no_text_names_is_found(small: Repository, tmp_path: Path) -> None:
+def test_unnamed_failing_node_is_found(small: Repository, tmp_path: Path) -> None:
     """A node that fails although the support data list a kernel for it is found alone, even without a name."""
 
     def takes_all(kernel: KernelRow) -> KernelRow:
         return msgspec.structs.replace(kernel, constraints=())
 
     package = altered_package.mistaken(tmp_path / "package", "Det", takes_all)
-    model = given(small, "g (double[2, 2] x) => (double z) { y = Neg (x) d = Det (y) z = Abs (d) }", package)
+    model = with_model(small, "g (double[2, 2] x) => (double z) { y = Neg (x) d = Det (y) z = Abs (d) }", package)
 
-    assert [] == said(model.report("--static"))
+    assert [] == summarize(model.report("--static"))
     report = model.report(status=1)
-    assert [("load-failed", "", BOTH, False)] == said(report)
+    assert [("load-failed", "", BOTH, False)] == summarize(report)
     assert report["findings"][0]["message"].startswith(
         "does not load: `Det` is not supported (the node that makes `d`); "
     )
 
 
-def test_all_nodes_are_found_where_kernels_are_not_known(small: Repository) -> None:
+def test_all_refused_nodes_are_found_without_kernel_data(small: Repository) -> None:
     """On a release without kernel data, all refused nodes are found in one check."""
     small.edit("onnxgate.toml", "onnxruntime>=1.18,<1.20", "onnxruntime==1.15.1")
     small.run("lock")
-    report = given(small, MISSES).report(status=1)
-    found = [each for each in said(report) if each[0] == "load-failed"]
+    report = with_model(small, MISSES).report(status=1)
+    actual = [each for each in summarize(report) if each[0] == "load-failed"]
 
     old = ["onnxruntime 1.15.1"]
-    assert [("load-failed", node, old, False) for node in ("", "conv", "mul")] == found
-    assert {"load-failed", "no-support-data"} == {rule for rule, _, _, _ in said(report)}
+    assert [("load-failed", node, old, False) for node in ("", "conv", "mul")] == actual
+    assert {"load-failed", "no-support-data"} == {rule for rule, _, _, _ in summarize(report)}
 
 
-def test_all_nodes_are_found_where_nothing_was_predicted(small: Repository) -> None:
+def test_all_refused_nodes_are_found_without_predictions(small: Repository) -> None:
     """Without the support stage, all refused nodes are found in one check."""
-    report = given(small, MISSES).report("--stage", "file,runtime", status=1)
+    report = with_model(small, MISSES).report("--stage", "file,runtime", status=1)
 
-    assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == said(report)
+    assert [("load-failed", node, BOTH, False) for node in ("", "conv", "mul")] == summarize(report)
 
 
-def test_static_shapes_are_kept(small: Repository) -> None:
+def test_static_shapes_are_preserved(small: Repository) -> None:
     """Reduced models keep static shapes.
 
     1.15.1 has no kernel for `Shape(19)` but folds it for a static input, so it refuses only the dynamic one.
@@ -126,6 +128,6 @@ def test_static_shapes_are_kept(small: Repository) -> None:
         " [moving] t = Shape (x) e = Det (d) }"
     )
     model = parse(text, '<ir_version: 8, opset_import: ["" : 19]>\n')
-    report = given(small, model).report(status=1)
+    report = with_model(small, model).report(status=1)
 
-    assert {"", "moving"} == {node for rule, node, _, _ in said(report) if rule == "load-failed"}
+    assert {"", "moving"} == {node for rule, node, _, _ in summarize(report) if rule == "load-failed"}

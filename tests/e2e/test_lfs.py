@@ -25,7 +25,7 @@ def test_a_pointer_to_the_locked_content(pointers: Repository) -> None:
     report = pointers.report("--static")
 
     assert pointers.read(MODEL).startswith("version https://git-lfs.github.com/spec/v1\n")
-    assert [brief(each) for each in report["findings"]] == [("note", "lfs-pointer", MODEL)]
+    assert [brief(finding) for finding in report["findings"]] == [("note", "lfs-pointer", MODEL)]
     assert [cell["state"] for cell in report["cells"]] == ["not predicted"]
     assert pointers.run("lock", "--check").status == 0
 
@@ -34,8 +34,12 @@ def test_it_cannot_be_run(pointers: Repository) -> None:
     """The other stages are undecided, and the hint fetches the model."""
     report = pointers.report(status=3)
 
-    assert {each["stage"] for each in report["undecided"]} == {"runtime", "parity", "export"}
-    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
+    out = pointers.run("check", status=3).out
+
+    assert {entry["stage"] for entry in report["undecided"]} == {"runtime", "parity", "export"}
+    assert out.count("git lfs pull") == 1
+    assert f"undecided\n  export, parity, runtime: {MODEL}\n    see `lfs-pointer` above\n" in out
+    assert {entry["hint"] for entry in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
 
 
 def test_a_pointer_to_other_content(pointers: Repository) -> None:
@@ -44,7 +48,7 @@ def test_a_pointer_to_other_content(pointers: Repository) -> None:
     pointers.edit(MODEL, oid, f"oid sha256:{'0' * 64}")
     report = pointers.report(status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "lfs-pointer", MODEL)]
+    assert [brief(finding) for finding in report["findings"]] == [("error", "lfs-pointer", MODEL)]
 
 
 def test_after_fetching(pointers: Repository) -> None:

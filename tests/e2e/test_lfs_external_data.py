@@ -30,7 +30,7 @@ def pointers(small: Repository, tmp_path: Path) -> Repository:
 def test_both_are_pointers(pointers: Repository) -> None:
     """Static stages pass; the other stages need both files."""
 
-    assert [brief(each) for each in pointers.report("--static")["findings"]] == [("note", "lfs-pointer", MODEL)]
+    assert [brief(finding) for finding in pointers.report("--static")["findings"]] == [("note", "lfs-pointer", MODEL)]
     assert pointers.report(status=3)["counts"]["undecided"] == 2
 
 
@@ -39,8 +39,8 @@ def test_only_the_model_is_fetched(pointers: Repository) -> None:
     git(pointers.folder, "lfs", "pull", "--include", MODEL)
     report = pointers.report(status=3)
 
-    assert [brief(each) for each in report["findings"]] == [("note", "external-data-corrupt", MODEL)]
-    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{DATA}"`'}
+    assert [brief(finding) for finding in report["findings"]] == [("note", "external-data-corrupt", MODEL)]
+    assert {entry["hint"] for entry in report["undecided"]} == {f'run `git lfs pull --include "{DATA}"`'}
     assert report["counts"]["ran"] == 0
 
 
@@ -49,8 +49,8 @@ def test_only_the_data_is_fetched(pointers: Repository) -> None:
     git(pointers.folder, "lfs", "pull", "--include", DATA)
     report = pointers.report(status=3)
 
-    assert [brief(each) for each in report["findings"]] == [("note", "lfs-pointer", MODEL)]
-    assert {each["hint"] for each in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
+    assert [brief(finding) for finding in report["findings"]] == [("note", "lfs-pointer", MODEL)]
+    assert {entry["hint"] for entry in report["undecided"]} == {f'run `git lfs pull --include "{MODEL}"`'}
 
 
 @pytest.mark.parametrize("fetched", [True, False])
@@ -62,7 +62,7 @@ def test_data_of_another_model(pointers: Repository, fetched: bool) -> None:
     pointers.edit(DATA, oid, f"oid sha256:{'0' * 64}")
     findings = pointers.report(status=1)["findings"]
 
-    assert [brief(each)[1:] for each in findings if each["level"] == "error"] == [
+    assert [brief(finding)[1:] for finding in findings if finding["level"] == "error"] == [
         ("external-data-corrupt" if fetched else "model-changed", MODEL)
     ]
 

@@ -58,10 +58,10 @@ def make(repository: Repository, names: Iterable[str], seconds: int) -> None:
 def test_same_bytes_everywhere(command: Repository, tmp_path: Path) -> None:
     """The lock does not depend on the folder, user, time zone, language, dates, hash seed, file order or uv cache."""
     uv_cache = subprocess.run([find_uv_bin(), "cache", "dir"], capture_output=True, text=True, check=True).stdout
-    one = command.at(tmp_path / "one").given(
+    one = command.at(tmp_path / "one").with_environment(
         TZ="Pacific/Kiritimati", LC_ALL="C", LANG="C", PYTHONHASHSEED="1", SOURCE_DATE_EPOCH="0"
     )
-    other = command.at(tmp_path / "elsewhere" / "the other").given(
+    other = command.at(tmp_path / "elsewhere" / "the other").with_environment(
         HOME=tmp_path / "home",
         USER="somebody",
         LOGNAME="somebody",
@@ -91,14 +91,16 @@ def test_wheels_for_every_platform(command: Repository, tmp_path: Path) -> None:
     repository = command.at(tmp_path / "one")
     make(repository, NAMES[:1], 1_000_000_000)
     repository.run("lock")
-    wheels = {each["name"]: [wheel["file"] for wheel in each["wheels"]] for each in read_lock(repository)["packages"]}
+    wheels = {
+        package["name"]: [wheel["file"] for wheel in package["wheels"]] for package in read_lock(repository)["packages"]
+    }
 
     assert set(wheels) == {"numpy", "onnxruntime"}
-    assert [(name, each) for name in wheels for each in PLATFORMS if not _has(wheels[name], each)] == []
+    assert [(name, platform) for name in wheels for platform in PLATFORMS if not _has(wheels[name], platform)] == []
 
 
 def _has(wheels: Iterable[str], platform: str) -> bool:
-    return any(re.search(platform, each) for each in wheels)
+    return any(re.search(platform, wheel) for wheel in wheels)
 
 
 @pytest.mark.parametrize("arguments", [("--offline",), ()], ids=["asked to be offline", "no index"])
@@ -107,10 +109,10 @@ def test_offline(small: Repository, cold: Variables, arguments: tuple[str, ...])
     before = read_lock(small)
     write(small.folder / "models" / "new.onnx", RELU.replace("Relu", "Tanh"))
     (small.folder / "models" / "small.onnx").unlink()
-    said = small.given(**cold).run("lock", *arguments).out
+    output = small.with_environment(**cold).run("lock", *arguments).out
     after = read_lock(small)
 
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "added `models/new.onnx`",
         "removed `models/small.onnx`",
         "wrote `onnxgate.lock`: 1 model, 2 runtimes (2 unchanged)",
@@ -130,7 +132,7 @@ def test_paths(small: Repository, cold: Variables, path: str) -> None:
     before = read_lock(small)
     for name in names:
         write(small.folder / name, RELU.replace("Relu", "Tanh"))
-    small.given(**cold).run("lock", path)
+    small.with_environment(**cold).run("lock", path)
     after = read_lock(small)
     named = "models/deep/c.onnx" if path == "models/deep" else "models/b.onnx"
 
@@ -160,7 +162,7 @@ def move(repository: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    ("done", "said"),
+    ("done", "message"),
     [
         (widen, "`runtime` of target `server` changed since the lock was written"),
         (change, "`models/small.onnx` changed since it was locked"),
@@ -168,11 +170,11 @@ def move(repository: Repository) -> None:
         (move, "`models/small.onnx` is locked but no longer in the project"),
     ],
 )
-def test_check(small: Repository, cold: Variables, done: Callable[[Repository], None], said: str) -> None:
+def test_check(small: Repository, cold: Variables, done: Callable[[Repository], None], message: str) -> None:
     """Differences are reported with status 1, without writing the lock or querying the index."""
     done(small)
     before = small.read("onnxgate.lock")
-    ended = small.given(**cold).run("lock", "--check", status=1)
+    result = small.with_environment(**cold).run("lock", "--check", status=1)
 
-    assert ended.out.startswith(said)
+    assert result.out.startswith(message)
     assert small.read("onnxgate.lock") == before

@@ -13,11 +13,11 @@ import pytest
 
 from campaigns.faults.project_under_test import in_own_mounts
 from tests.harness.models import write
-from tests.harness.repositories.user_repository import Ended, Repository
+from tests.harness.repositories.user_repository import CommandResult, Repository
 
 BLAME = ("bug in onnxgate", "correct the source", "correct that line", "fix the source", "\\n", "Traceback")
 COPY = "import shutil, sys\nshutil.copy('fresh.bin', sys.argv[1])\n"
-Run = Callable[..., Ended]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture
@@ -39,14 +39,14 @@ def exporting(small: Repository) -> Repository:
 
 def run(
     repository: Repository, *arguments: str, before: list[str] | None = None, file_bytes: int | None = None
-) -> Ended:
+) -> CommandResult:
     """Run the command with a prefix, or with a file-size limit."""
 
     def limit() -> None:
         if file_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
-    ended = subprocess.run(
+    result = subprocess.run(
         [*(before or []), str(repository.program), *arguments],
         cwd=repository.folder,
         env=dict(repository.environment),
@@ -55,14 +55,14 @@ def run(
         check=False,
         preexec_fn=limit,
     )
-    return Ended(ended.returncode, ended.stdout, ended.stderr)
+    return CommandResult(result.returncode, result.stdout, result.stderr)
 
 
-def assert_named(ended: Ended, message: str, hint: str) -> None:
+def assert_named(result: CommandResult, message: str, hint: str) -> None:
     """Check that the output contains the fault and a hint, and reports nothing else as the cause."""
-    both = f"{ended.out}\n{ended.err}"
+    both = f"{result.out}\n{result.err}"
 
-    assert ended.status == 3, both
+    assert result.status == 3, both
     assert message in both
     assert hint in both
     assert [text for text in BLAME if text in both] == []
@@ -79,9 +79,9 @@ def test_a_full_temporary_folder(exporting: Repository, tmp_path: Path, argument
     """If an export fails because the disk is full, the message names the temporary folder."""
     folder = tmp_path / "temporary"
     before = mounted(folder, "size=40k")
-    ended = run(exporting.given(TMPDIR=folder), *arguments, before=before)
+    result = run(exporting.with_environment(TMPDIR=folder), *arguments, before=before)
 
-    assert_named(ended, f"the temporary folder `{folder}`: no space left on device", "`TMPDIR`")
+    assert_named(result, f"the temporary folder `{folder}`: no space left on device", "`TMPDIR`")
 
 
 def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -> None:
@@ -97,9 +97,9 @@ def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -
     )
     before = [*in_own_mounts(*commands)]
     script = f'"$@"; status=$?; cmp models/small.onnx "{exporting.folder}/models/small.onnx" || exit 99; exit $status'
-    ended = run(exporting, "export", before=[*before, "sh", "-c", script, "sh"])
+    result = run(exporting, "export", before=[*before, "sh", "-c", script, "sh"])
 
-    assert_named(ended, f"cannot write to `{folder}/models/small.onnx`: no space left on device", "free disk space")
+    assert_named(result, f"cannot write to `{folder}/models/small.onnx`: no space left on device", "free disk space")
 
 
 @pytest.mark.parametrize("arguments", [("export",), ("check",), ("lock", "--upgrade", "--offline")])
@@ -110,19 +110,19 @@ def test_no_file_may_be_written(exporting: Repository, arguments: tuple[str, ...
 
 def test_a_file_size_limit_during_an_export(exporting: Repository) -> None:
     """A limit that is smaller than the model is reported as the cause of the failed export."""
-    ended = run(exporting, "export", file_bytes=20_000)
+    result = run(exporting, "export", file_bytes=20_000)
 
-    assert_named(ended, "models/small.onnx: cannot be exported: ", "`ulimit -f unlimited`")
-    assert "the file-size limit is exceeded" in ended.out
+    assert_named(result, "models/small.onnx: cannot be exported: ", "`ulimit -f unlimited`")
+    assert "the file-size limit is exceeded" in result.out
 
 
 def test_a_file_size_limit_while_the_lock_is_written(small: Repository) -> None:
     """The message names the lock, which is unchanged."""
     before = small.read("onnxgate.lock")
     write(small.folder / "models" / "another.onnx")
-    ended = run(small, "lock", "--offline", file_bytes=100)
+    result = run(small, "lock", "--offline", file_bytes=100)
 
-    assert_named(ended, "onnxgate.lock`: the file-size limit is exceeded; the old lock is unchanged", "`ulimit -f unl")
+    assert_named(result, "onnxgate.lock`: the file-size limit is exceeded; the old lock is unchanged", "`ulimit -f unl")
     assert small.read("onnxgate.lock") == before
 
 
@@ -131,21 +131,23 @@ def test_a_read_only_cache(small: Repository, tmp_path: Path, arguments: tuple[s
     """Environments cannot be created; the hint names the variable that moves the cache."""
     folder = tmp_path / "cache"
     before = mounted(folder, "ro,size=1m")
-    ended = run(small.given(ONNXGATE_CACHE_DIR=folder), *arguments, before=before)
+    result = run(small.with_environment(ONNXGATE_CACHE_DIR=folder), *arguments, before=before)
 
-    assert_named(ended, f"cannot write to `{folder}/environments`: read-only file system", "`ONNXGATE_CACHE_DIR`")
+    assert_named(result, f"cannot write to `{folder}/environments`: read-only file system", "`ONNXGATE_CACHE_DIR`")
 
 
 def test_a_full_cache(small: Repository, tmp_path: Path) -> None:
     """A fault that affects all runtimes is one entry, and counts once."""
     folder = tmp_path / "cache"
     before = mounted(folder, "size=8k")
-    ended = run(small.given(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=before)
-    entries = re.findall(r"^    the environment cannot be created: .*no space left on device$", ended.out, re.MULTILINE)
+    result = run(small.with_environment(ONNXGATE_CACHE_DIR=folder), "check", "--stage", "runtime", before=before)
+    entries = re.findall(
+        r"^    the environment cannot be created: .*no space left on device$", result.out, re.MULTILINE
+    )
 
-    assert_named(ended, "no space left on device", "`ONNXGATE_CACHE_DIR`")
-    assert len(entries) == 1, ended.out
-    assert ": 1 undecided;" in ended.out.splitlines()[-1]
+    assert_named(result, "no space left on device", "`ONNXGATE_CACHE_DIR`")
+    assert len(entries) == 1, result.out
+    assert ": 1 undecided;" in result.out.splitlines()[-1]
 
 
 @pytest.mark.parametrize("arguments", [("check",), ("export",), ("lock", "--upgrade", "--offline")])
@@ -156,9 +158,9 @@ def test_no_writable_temporary_folder(exporting: Repository, tmp_path: Path, arg
     candidates = [path for path in ("/tmp", "/var/tmp", "/usr/tmp", exporting.folder) if Path(path).is_dir()]
     read_only = [f"mount --rbind '{path}' '{path}' && mount -o remount,bind,ro '{path}'" for path in candidates]
     before = in_own_mounts(*read_only, f"mount -t tmpfs -o ro,size=1m tmpfs '{folder}'", f"cd '{exporting.folder}'")
-    ended = run(exporting.given(TMPDIR=folder), *arguments, before=before)
+    result = run(exporting.with_environment(TMPDIR=folder), *arguments, before=before)
 
-    assert_named(ended, f"cannot write to the temporary folder `{folder}`: read-only file system", "`TMPDIR`")
+    assert_named(result, f"cannot write to the temporary folder `{folder}`: read-only file system", "`TMPDIR`")
 
 
 @pytest.mark.parametrize("fault", ["no package", "no program"])
@@ -169,7 +171,9 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     )
     (tmp_path / "stubs").mkdir()
     (tmp_path / "stubs" / "uv.py").write_text(stub)
-    without = small.given(PYTHONPATH=tmp_path / "stubs", PATH="/usr/bin:/bin", ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    without = small.with_environment(
+        PYTHONPATH=tmp_path / "stubs", PATH="/usr/bin:/bin", ONNXGATE_CACHE_DIR=tmp_path / "cache"
+    )
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
         assert_named(run(without, *arguments), "uv is neither installed", "install it: `pip install uv`")
@@ -187,6 +191,6 @@ def test_uv_on_path(small: Repository, tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "uv").symlink_to(find_uv_bin())
     path = f"{tmp_path / 'bin'}:/usr/bin:/bin"
-    own = small.given(PYTHONPATH=tmp_path / "stubs", PATH=path, ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    own = small.with_environment(PYTHONPATH=tmp_path / "stubs", PATH=path, ONNXGATE_CACHE_DIR=tmp_path / "cache")
 
     assert re.search(r"2 of 2 environments ready", run(own, "runtimes", "prepare").out)

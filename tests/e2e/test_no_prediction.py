@@ -17,22 +17,22 @@ pytestmark = pytest.mark.index
 def lacking(small: Repository, tmp_path: Path) -> Repository:
     """Return a repository that is checked by an onnxgate without data of one of its two releases."""
     package = altered_package.without(tmp_path / "package", "1.19.2")
-    return small.given(PYTHONPATH=package, ONNXGATE_CACHE_DIR=tmp_path / "a cache")
+    return small.with_environment(PYTHONPATH=package, ONNXGATE_CACHE_DIR=tmp_path / "a cache")
 
 
 def test_a_release_without_data(lacking: Repository) -> None:
     """The state of the cell is `not predicted` for a release without support data."""
     report = lacking.report("--static")
 
-    assert {each["runtime"]: each["state"] for each in report["cells"]} == {OLD: "predicted", NEW: "not predicted"}
+    assert {cell["runtime"]: cell["state"] for cell in report["cells"]} == {OLD: "predicted", NEW: "not predicted"}
 
 
 def test_in_words(lacking: Repository) -> None:
     """The text output and the summary mark the cell with `?` and explain it."""
-    said = lacking.run("check", "--static").out
+    output = lacking.run("check", "--static").out
     summary = lacking.run("check", "--static", "--output", "summary").out
 
-    assert "models/small.onnx  ok*     ?\n" in said
-    assert "ok*: predicted, not run; ?: could not be checked\n" in said
+    assert "models/small.onnx  ok*     ?\n" in output
+    assert "ok*: predicted, not run; ?: could not be checked\n" in output
     assert "| ok\\* | ? |\n" in summary
     assert "?: could not be checked" in summary

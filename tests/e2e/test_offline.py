@@ -19,14 +19,18 @@ REFUSED = "cannot be downloaded: the package index is unreachable"
 @pytest.mark.torch
 def test_quickstart_is_undecided(project: Callable[[str], Repository], cold: Variables, toolchain: Path) -> None:
     """Every model is undecided on every release in the runtime stage only, because the sources can be run."""
-    quickstart = project("quickstart").given(**cold).given(UV_HTTP_RETRIES=None, VIRTUAL_ENV=toolchain.parent.parent)
+    quickstart = (
+        project("quickstart")
+        .with_environment(**cold)
+        .with_environment(UV_HTTP_RETRIES=None, VIRTUAL_ENV=toolchain.parent.parent)
+    )
     report = quickstart.report(status=3)
     cells = {(cell["model"], cell["runtime"]) for cell in report["cells"]}
 
     assert (report["verdict"], report["findings"], len(cells)) == ("undecided", [], 16)
-    assert {(each["model"], each["runtime"]) for each in report["undecided"]} == cells
-    assert {each["stage"] for each in report["undecided"]} == {"runtime"}
-    assert [each for each in report["undecided"] if REFUSED not in each["reason"]] == []
+    assert {(entry["model"], entry["runtime"]) for entry in report["undecided"]} == cells
+    assert {entry["stage"] for entry in report["undecided"]} == {"runtime"}
+    assert [entry for entry in report["undecided"] if REFUSED not in entry["reason"]] == []
     assert {cell["state"] for cell in report["cells"]} == {"undecided"}
 
 
@@ -34,18 +38,18 @@ def test_a_static_error_closes_the_gate(small: Repository, cold: Variables) -> N
     """A static error fails the check even if other results are undecided."""
     write(small.folder / "models" / "through.onnx", PASSTHROUGH)
     small.run("lock", "--offline")
-    report = small.given(**cold).report(status=1)
+    report = small.with_environment(**cold).report(status=1)
 
-    assert [brief(each) for each in report["findings"]] == [("error", "input-passthrough", "models/through.onnx")]
-    assert {each["model"] for each in report["undecided"]} == {"models/small.onnx", "models/through.onnx"}
+    assert [brief(finding) for finding in report["findings"]] == [("error", "input-passthrough", "models/through.onnx")]
+    assert {entry["model"] for entry in report["undecided"]} == {"models/small.onnx", "models/through.onnx"}
 
 
 @pytest.mark.parametrize(
     "arguments", [("lock", "--check"), ("lock",), ("check", "--static"), ("check", "--static", "--offline")]
 )
-def test_what_needs_no_index(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
+def test_commands_without_index(small: Repository, cold: Variables, arguments: tuple[str, ...]) -> None:
     """Commands that need no index pass and create no environment."""
-    small.given(**cold).run(*arguments, patience_s=60)
+    small.with_environment(**cold).run(*arguments, patience_s=60)
 
     assert [path.name for path in Path(str(cold["ONNXGATE_CACHE_DIR"])).glob("*") if path.name != "static"] == []
     assert not Path(str(cold["UV_CACHE_DIR"])).exists()
@@ -53,42 +57,48 @@ def test_what_needs_no_index(small: Repository, cold: Variables, arguments: tupl
 
 def test_offline(small: Repository, cold: Variables) -> None:
     """With `--offline` and a cold cache, nothing is downloaded, and the hint names the option."""
-    report = small.given(**cold).report("--offline", status=3)
+    report = small.with_environment(**cold).report("--offline", status=3)
 
     assert report["counts"]["undecided"] == 2
-    assert {each["hint"] for each in report["undecided"]} == {"run the command once without `--offline`"}
+    assert {entry["hint"] for entry in report["undecided"]} == {"run the command once without `--offline`"}
 
 
-def test_a_cache_that_cannot_be_made(small: Repository, cold: Variables) -> None:
+def test_unwritable_cache_is_undecided(small: Repository, cold: Variables) -> None:
     """If environments cannot be stored, models are undecided, with a hint."""
-    report = small.given(**cold).given(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml").report(status=3)
+    report = (
+        small.with_environment(**cold)
+        .with_environment(ONNXGATE_CACHE_DIR=small.folder / "onnxgate.toml")
+        .report(status=3)
+    )
 
-    assert {each["hint"] for each in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
+    assert {entry["hint"] for entry in report["undecided"]} == {"set `ONNXGATE_CACHE_DIR` to another folder"}
 
 
-def test_what_must_be_resolved_is_said(small: Repository, cold: Variables) -> None:
+def test_new_target_cannot_be_locked_offline(small: Repository, cold: Variables) -> None:
     """A new target cannot be locked without an index; the status is 3, and the lock is unchanged."""
     small.write("onnxgate.toml", small.read("onnxgate.toml") + '[targets.more]\nruntime = "onnxruntime>=1.24"\n')
     before = small.read("onnxgate.lock")
-    ended = small.given(**cold).run("lock", status=3)
+    result = small.with_environment(**cold).run("lock", status=3)
 
-    assert "cannot query the package index" in ended.err
+    assert "cannot query the package index" in result.err
     assert small.read("onnxgate.lock") == before
 
 
 def test_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:
     """Downloads stop after uv's time limit, and each release is undecided."""
-    patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1", UV_HTTP_RETRIES="1")
+    patient = small.with_environment(**unanswered(silent_index.url, tmp_path)).with_environment(
+        UV_HTTP_TIMEOUT="1", UV_HTTP_RETRIES="1"
+    )
     report = patient.report(status=3)
 
-    assert {each["runtime"] for each in report["undecided"]} == {"onnxruntime 1.18.1", "onnxruntime 1.19.2"}
-    assert [each for each in report["undecided"] if REFUSED not in each["reason"]] == []
+    assert {entry["runtime"] for entry in report["undecided"]} == {"onnxruntime 1.18.1", "onnxruntime 1.19.2"}
+    assert [entry for entry in report["undecided"] if REFUSED not in entry["reason"]] == []
 
 
 def test_a_lock_at_an_index_that_never_answers(small: Repository, silent_index: SilentIndex, tmp_path: Path) -> None:
     """Resolving also stops after the time limit."""
     (small.folder / "onnxgate.lock").unlink()
-    patient = small.given(**unanswered(silent_index.url, tmp_path)).given(UV_HTTP_TIMEOUT="1")
-    ended = patient.run("lock", status=3)
+    patient = small.with_environment(**unanswered(silent_index.url, tmp_path)).with_environment(UV_HTTP_TIMEOUT="1")
+    result = patient.run("lock", status=3)
 
-    assert "cannot query the package index" in ended.err
+    assert "cannot query the package index" in result.err

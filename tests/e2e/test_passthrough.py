@@ -42,7 +42,7 @@ def test_pass_through(repository: Repository) -> None:
         ("input-passthrough", "error", WRONG, True),
     ]
     assert (report["undecided"], report["skipped"]) == ([], [])
-    assert {(each["model"], each["runtime"]): each["state"] for each in report["cells"]} == {
+    assert {(cell["model"], cell["runtime"]): cell["state"] for cell in report["cells"]} == {
         (f"models/{name}.onnx", f"onnxruntime {release}"): "fail"
         if name == "through" and f"onnxruntime {release}" in WRONG
         else "pass"
@@ -51,7 +51,7 @@ def test_pass_through(repository: Repository) -> None:
     }
 
 
-def test_the_run_alone(repository: Repository) -> None:
+def test_parity_stage_without_file_stage(repository: Repository) -> None:
     """Without the file stage, a finding of the parity stage names the same releases."""
     (found,) = repository.report("--stage", "runtime,parity", status=1)["findings"]
 

@@ -25,7 +25,7 @@ FINE = ("dynamic", "good", "network", "operators")
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def quantized_project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the project with its models, quantized in a separate environment."""
     folder = tmp_path_factory.mktemp("quantized") / "project"
     shutil.copytree(ROOT / "fixtures" / "projects" / "quantized", folder)
@@ -38,9 +38,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
+def repository(command: Repository, quantized_project: Path, tmp_path: Path) -> Repository:
     """Return a locked copy of the project."""
-    shutil.copytree(made, tmp_path / "project")
+    shutil.copytree(quantized_project, tmp_path / "project")
     repository = command.at(tmp_path / "project")
     repository.run("lock")
     return repository
@@ -48,21 +48,21 @@ def repository(command: Repository, made: Path, tmp_path: Path) -> Repository:
 
 def drifting(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Return the finding of each model; all findings must be `quantization-drift`."""
-    assert {each["rule"] for each in report["findings"]} <= {"quantization-drift"}
-    return {Path(each["model"]).stem: each for each in report["findings"]}
+    assert {finding["rule"] for finding in report["findings"]} <= {"quantization-drift"}
+    return {Path(finding["model"]).stem: finding for finding in report["findings"]}
 
 
 def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
     """The finding covers every release and names the layer that was calibrated badly; the other models pass."""
     report = repository.report(status=1)
-    found = drifting(report)
-    states = {(Path(each["model"]).stem, each["state"]) for each in report["cells"]}
+    actual = drifting(report)
+    states = {(Path(cell["model"]).stem, cell["state"]) for cell in report["cells"]}
 
-    assert sorted(found) == ["bad", "spoiled"]
-    assert [each["runtimes"] for each in found.values()] == [RELEASES, RELEASES]
-    assert "largest loss at the input `pixels` of `Conv` node `conv1`" in found["bad"]["message"]
-    assert "largest loss at the output of `Relu` node `relu2`" in found["spoiled"]["message"]
-    assert (found["bad"]["node"], found["spoiled"]["node"]) == ("conv1", "relu2")
+    assert sorted(actual) == ["bad", "spoiled"]
+    assert [each["runtimes"] for each in actual.values()] == [RELEASES, RELEASES]
+    assert "largest loss at the input `pixels` of `Conv` node `conv1`" in actual["bad"]["message"]
+    assert "largest loss at the output of `Relu` node `relu2`" in actual["spoiled"]["message"]
+    assert (actual["bad"]["node"], actual["spoiled"]["node"]) == ("conv1", "relu2")
     assert states == {*((name, "pass") for name in FINE), ("bad", "fail"), ("spoiled", "fail")}
     assert (report["undecided"], report["skipped"]) == ([], [])
 
@@ -70,16 +70,20 @@ def test_bad_calibration_closes_the_gate(repository: Repository) -> None:
 def test_every_figure_has_its_bound(repository: Repository) -> None:
     """The report contains the figures of each quantized model with their bounds and the source of each bound."""
     report = repository.report(status=1)
-    figures = [each for each in report["measured"] if each["pair"].endswith("against models/network.onnx")]
-    bounds = {(each["metric"], each["bound"], each["bound_from"]) for each in figures if each["bound"] is not None}
+    figures = [
+        measurement for measurement in report["measured"] if measurement["pair"].endswith("against models/network.onnx")
+    ]
+    bounds = {
+        (figure["metric"], figure["bound"], figure["bound_from"]) for figure in figures if figure["bound"] is not None
+    }
 
-    assert {Path(each["model"]).stem for each in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
+    assert {Path(figure["model"]).stem for figure in figures} == {"bad", "dynamic", "good", "operators", "spoiled"}
     assert bounds == {("sqnr_db", 20.0, "type"), ("cosine", 0.99, "type"), ("top1", 0.98, "type")}
 
 
-def test_recorded_figures_are_held(repository: Repository) -> None:
+def test_measured_values_are_the_bounds(repository: Repository) -> None:
     """Values recorded by `lock --measure` are the bounds, also for a model that was quantized again."""
-    said = repository.run("lock", "--measure").out
+    output = repository.run("lock", "--measure").out
     recorded = repository.report(status=0)
     lock = repository.folder / "onnxgate.lock"
     better, count = re.subn(
@@ -89,9 +93,9 @@ def test_recorded_figures_are_held(repository: Repository) -> None:
     with (repository.folder / "models" / "good.onnx").open("ab") as model:
         model.write(onnx.ModelProto(doc_string="quantized again").SerializeToString())
     repository.run("lock", "models/good.onnx")
-    found = drifting(repository.report(status=1))
+    report = drifting(repository.report(status=1))
 
-    assert said.count("these values are now recorded and accepted") == 2
+    assert output.count("these values are now recorded and accepted") == 2
     assert recorded["findings"] == []
-    assert (count, list(found)) == (1, ["good"])
-    assert "required: 56.9 dB, recorded in the lock" in found["good"]["message"]
+    assert (count, list(report)) == (1, ["good"])
+    assert "required: 56.9 dB, recorded in the lock" in report["good"]["message"]

@@ -27,38 +27,38 @@ MODELS = ["models/classifier.onnx", "models/encoder.onnx"]
 
 
 @pytest.fixture(scope="session")
-def quickstart(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
+def quickstart(command: Repository, toolchain: Path, create_once: Callable[[str, Make], Path]) -> Repository:
     """Return the project after one check, whose output is in `report.json`."""
 
     def make(folder: Path) -> None:
         repository = command.at(copy_tree(QUICKSTART, folder / "project"))
         commit(repository.folder)
-        ended = repository.given(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
-        (folder / "report.json").write_text(ended.out, encoding="utf-8")
+        result = repository.with_environment(VIRTUAL_ENV=toolchain.parent.parent).run("check", "--output", "json")
+        (folder / "report.json").write_text(result.out, encoding="utf-8")
 
-    folder = made_once("quickstart", make)
-    return command.at(folder / "project").given(VIRTUAL_ENV=toolchain.parent.parent)
+    folder = create_once("quickstart", make)
+    return command.at(folder / "project").with_environment(VIRTUAL_ENV=toolchain.parent.parent)
 
 
 @pytest.fixture(scope="session")
 def report(quickstart: Repository) -> dict[str, Any]:
     """Return the report of the first check."""
-    said: dict[str, Any] = msgspec.json.decode((quickstart.folder.parent / "report.json").read_bytes())
-    return said
+    decoded: dict[str, Any] = msgspec.json.decode((quickstart.folder.parent / "report.json").read_bytes())
+    return decoded
 
 
 @pytest.fixture(scope="session")
 def locked() -> list[str]:
     """Return every runtime of the committed lock."""
     targets = tomllib.loads((QUICKSTART / "onnxgate.lock").read_text())["targets"].values()
-    return sorted({f"onnxruntime {each['release']}" for target in targets for each in target["runtimes"]})
+    return sorted({f"onnxruntime {runtime['release']}" for target in targets for runtime in target["runtimes"]})
 
 
 def test_passes(report: dict[str, Any]) -> None:
     """The check passes without findings, skipped parts or undecided results."""
-    said = {key: report[key] for key in ("verdict", "scope", "findings", "undecided", "skipped")}
+    actual = {key: report[key] for key in ("verdict", "scope", "findings", "undecided", "skipped")}
 
-    assert said == {"verdict": "pass", "scope": "", "findings": [], "undecided": [], "skipped": []}
+    assert actual == {"verdict": "pass", "scope": "", "findings": [], "undecided": [], "skipped": []}
     assert report["stages"] == ["file", "lock", "support", "runtime", "parity", "export"]
 
 
@@ -73,7 +73,9 @@ def test_every_release_ran(report: dict[str, Any], locked: list[str]) -> None:
 
 def test_every_comparison_is_measured(report: dict[str, Any], locked: list[str]) -> None:
     """Each release has a comparison with the source for each model, within its bound."""
-    against_source = [each for each in report["measured"] if each["pair"].endswith(" against the source")]
+    against_source = [
+        measurement for measurement in report["measured"] if measurement["pair"].endswith(" against the source")
+    ]
     measured = {(each["model"], each["pair"].removesuffix(" against the source")) for each in against_source}
 
     assert measured == set(itertools.product(MODELS, locked))
@@ -96,8 +98,8 @@ def _installed(cache: Path) -> list[Path]:
 def test_warm(quickstart: Repository, cache: Path, cold: Variables) -> None:
     """A second check needs no index, builds no environment, and prints exactly the same report."""
     ready = {path: path.stat().st_mtime_ns for path in cache.glob("environments/*/ready.json")}
-    warm = quickstart.given(**{**cold, "ONNXGATE_CACHE_DIR": cache})
-    ended = warm.run("check", "--offline", "--no-cache", "--output", "json")
+    warm = quickstart.with_environment(**{**cold, "ONNXGATE_CACHE_DIR": cache})
+    result = warm.run("check", "--offline", "--no-cache", "--output", "json")
 
-    assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == ended.out
+    assert (quickstart.folder.parent / "report.json").read_text(encoding="utf-8") == result.out
     assert {path: path.stat().st_mtime_ns for path in ready} == ready

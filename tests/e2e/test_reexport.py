@@ -42,8 +42,8 @@ def exported(repository: Repository, toolchain: Path, layers: int, exporter: str
     command = [str(toolchain), "-W", "ignore", "-c", SCRIPT, str(model), str(layers), exporter, str(opset)]
     subprocess.run(command, check=True, capture_output=True)
     repository.run("lock", "--offline")
-    found: list[dict[str, Any]] = repository.report("--static", "--fail-on", "never")["findings"]
-    return [each for each in found if each["level"] == "error"]
+    findings: list[dict[str, Any]] = repository.report("--static", "--fail-on", "never")["findings"]
+    return [finding for finding in findings if finding["level"] == "error"]
 
 
 @pytest.mark.parametrize("exporter", ["dynamo", "torchscript"])

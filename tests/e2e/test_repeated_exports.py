@@ -62,18 +62,18 @@ def exported(command: Repository, toolchain: Path, tmp_path: Path, cold: Variabl
     """Return the quickstart project with its own empty cache."""
     repository = command.at(copy_tree(ROOT / PROJECTS / "quickstart", tmp_path / "project"))
     commit(repository.folder)
-    return repository.given(**cold, VIRTUAL_ENV=toolchain.parent.parent)
+    return repository.with_environment(**cold, VIRTUAL_ENV=toolchain.parent.parent)
 
 
 @pytest.fixture
-def made(small: Repository, own_cache: Path) -> Repository:
+def script_project(small: Repository, own_cache: Path) -> Repository:
     """Return a repository, checked once, with a script that writes a model with weights in a subfolder."""
     small.write("onnxgate.toml", CONFIG % Path(sys.executable).as_posix())
     small.write("make.py", SCRIPT)
     subprocess.run([sys.executable, "make.py", "models/small.onnx"], cwd=small.folder, check=True)
     commit(small.folder)
     small.run("lock", "--offline")
-    repository = small.given(ONNXGATE_CACHE_DIR=own_cache)
+    repository = small.with_environment(ONNXGATE_CACHE_DIR=own_cache)
     repository.run("check", "--stage", "export")
     return repository
 
@@ -88,11 +88,12 @@ def check(repository: Repository, status: int = 0) -> str:
     return repository.run("check", "-v", "--stage", "file,export", "models/classifier.onnx", status=status).out
 
 
-def test_the_command_of_an_export_is_shown(made: Repository) -> None:
+def test_the_command_of_an_export_is_shown(script_project: Repository) -> None:
     """`-v` prints what is executed, with the real paths."""
-    lines = made.run("check", "--stage", "export", "-v", "--no-cache").err.splitlines()
+    lines = script_project.run("check", "--stage", "export", "-v", "--no-cache").err.splitlines()
     commands = [line for line in lines if line.startswith("command: ")]
 
+    assert {"toolchain", "second export"} <= {line.partition(":")[0] for line in lines}
     assert [line for line in commands if " make.py " in line]
     assert len(set(commands)) == len(commands)
 
@@ -110,28 +111,28 @@ def test_an_unchanged_export_is_repeated_once(exported: Repository) -> None:
     assert REUSED not in changed
 
 
-def test_external_data_in_a_subfolder(made: Repository) -> None:
+def test_external_data_in_a_subfolder(script_project: Repository) -> None:
     """Seed-dependent weights are found in external data, even if the model file itself has the same bytes."""
-    reused = REUSED in made.run("check", "--stage", "export", "-v").out
-    drawn = find_rules(made.given(DRAWN="1"))
+    reused = REUSED in script_project.run("check", "--stage", "export", "-v").out
+    drawn = find_rules(script_project.with_environment(DRAWN="1"))
 
     assert reused
     assert drawn == {"export-stale", "export-unstable"}
 
 
 @pytest.mark.parametrize("seed", ["0", "1"])
-def test_a_change_that_one_seed_alone_shows(made: Repository, seed: str) -> None:
+def test_change_that_only_one_seed_exposes(script_project: Repository, seed: str) -> None:
     """A change that only one of the two seeds exposes is found."""
-    made.edit("make.py", '"DRAWN" in os.environ', f'os.environ["PYTHONHASHSEED"] == "{seed}"')
+    script_project.edit("make.py", '"DRAWN" in os.environ', f'os.environ["PYTHONHASHSEED"] == "{seed}"')
 
-    assert "export-unstable" in find_rules(made)
+    assert "export-unstable" in find_rules(script_project)
 
 
 @pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
-def test_a_second_export_that_overwrites_the_first(made: Repository, link: str) -> None:
+def test_a_second_export_that_overwrites_the_first(script_project: Repository, link: str) -> None:
     """If the second export overwrites the files of the first, stability is undecided."""
-    made.edit("make.py", '"DRAWN" in os.environ', 'os.environ["PYTHONHASHSEED"] == "0"')
-    report = made.given(LINK=link).report("--stage", "export", status=3)
+    script_project.edit("make.py", '"DRAWN" in os.environ', 'os.environ["PYTHONHASHSEED"] == "0"')
+    report = script_project.with_environment(LINK=link).report("--stage", "export", status=3)
 
     assert report["findings"] == []
     assert [undecided["reason"] for undecided in report["undecided"]] == [

@@ -22,7 +22,7 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
     """The command selects fewer cases with the same seed, and its findings are equal, including figures."""
     import onnx.parser
 
-    broken = project("broken").given(VIRTUAL_ENV=toolchain.parent.parent)
+    broken = project("broken").with_environment(VIRTUAL_ENV=toolchain.parent.parent)
     onnx.save(onnx.parser.parse_model(AXIS), broken.folder / "models" / "axis.onnx")
     paths = [f"models/{name}.onnx" for name in (*FAULTY, "axis")]
     first = broken.report(*paths, "--stage", "runtime,parity", "--seed", "5", status=1)
@@ -33,11 +33,11 @@ def test_command_shows_the_same(project: Callable[[str], Repository], toolchain:
         program, *words = shlex.split(replay["command"])
         again = broken.report(*words[1:], status=1)
         assert (program, words[0]) == ("onnxgate", "check")
-        assert [each for each in first["findings"] if each["model"] == model] == again["findings"]
+        assert [finding for finding in first["findings"] if finding["model"] == model] == again["findings"]
         assert again["scope"].endswith("other input cases not selected")
 
 
-def test_stored_inputs_are_what_inputs_takes(project: Callable[[str], Repository], cache: Path) -> None:
+def test_stored_inputs_work_as_inputs(project: Callable[[str], Repository], cache: Path) -> None:
     """Stored input files work as `inputs` and reproduce the failure of the generated case."""
     broken = project("broken")
     first = broken.report("models/wrong-reshape.onnx", "--stage", "runtime", status=1)
@@ -48,4 +48,4 @@ def test_stored_inputs_are_what_inputs_takes(project: Callable[[str], Repository
     broken.edit("onnxgate.toml", entry, f'{entry}inputs = "samples/wrong-reshape-*.npz"\n')
     again = broken.report("models/wrong-reshape.onnx", "--stage", "runtime", status=1)
 
-    assert (len(replay["inputs"]), [each["rule"] for each in again["findings"]]) == (2, ["run-failed"])
+    assert (len(replay["inputs"]), [finding["rule"] for finding in again["findings"]]) == (2, ["run-failed"])

@@ -46,10 +46,10 @@ def many(small: Repository) -> Repository:
 
 def planned(repository: Repository, *arguments: str) -> list[dict[str, Any]]:
     """Return the matrix entries of a plan, which is saved next to the repository."""
-    said = repository.run("plan", *arguments).out
-    assert said.count("\n") == 1
-    plan_of(repository).write_text(said, encoding="utf-8")
-    include: list[dict[str, Any]] = json.loads(said)["include"]
+    output = repository.run("plan", *arguments).out
+    assert output.count("\n") == 1
+    plan_of(repository).write_text(output, encoding="utf-8")
+    include: list[dict[str, Any]] = json.loads(output)["include"]
     return include
 
 
@@ -78,7 +78,9 @@ def test_merged_is_whole(many: Repository, tmp_path: Path, shards: int) -> None:
     assert shards == len(plan)
     assert [0] * shards == statuses
     assert whole == merged
-    assert ["ignore-unused"] == [each["rule"] for each in json.loads(merged)["findings"] if not each["ignored"]]
+    assert ["ignore-unused"] == [
+        finding["rule"] for finding in json.loads(merged)["findings"] if not finding["ignored"]
+    ]
 
 
 def test_by_hand(many: Repository, tmp_path: Path) -> None:
@@ -97,17 +99,17 @@ def test_a_shard_that_was_killed(many: Repository, tmp_path: Path) -> None:
     plan = planned(many, "--shards", "3")
     list(judge(many, plan, tmp_path / "out", "--static"))
     (tmp_path / "out" / "2.json").write_text("")
-    ended = many.run("merge", str(tmp_path / "out"), "--output", f"json={tmp_path}/out/merged.json", status=3)
+    result = many.run("merge", str(tmp_path / "out"), "--output", f"json={tmp_path}/out/merged.json", status=3)
     report = json.loads((tmp_path / "out" / "merged.json").read_text())
-    named = {each["model"] for each in report["undecided"]} - {""}
+    named = {entry["model"] for entry in report["undecided"]} - {""}
 
     assert plan[1]["models"] == len(named)
-    assert "the report of shard 2/3 is missing" in ended.out
-    assert "2.json` was not merged: it is empty, because its job did not complete" in ended.out
-    assert ended.out.splitlines()[-1].startswith("undecided: ")
+    assert "the report of shard 2/3 is missing" in result.out
+    assert "2.json` was not merged: it is empty, because its job did not complete" in result.out
+    assert result.out.splitlines()[-1].startswith("undecided: ")
 
 
-def test_a_known_error_before_what_is_missing(many: Repository, tmp_path: Path) -> None:
+def test_failed_shard_precedes_missing_report(many: Repository, tmp_path: Path) -> None:
     """A failed shard takes precedence over a missing report."""
     many.edit("onnxgate.toml", 'rule = "ir-version-too-new"', 'rule = "path-leaked"')
     plan = planned(many, "--shards", "5")
@@ -141,15 +143,15 @@ def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
     assert whole == many.at(tmp_path).run("merge", "out", "--output", "json").out
 
 
-def test_nothing_was_left(many: Repository, tmp_path: Path) -> None:
+def test_missing_report_folder_is_undecided(many: Repository, tmp_path: Path) -> None:
     """An empty or missing report folder is undecided, and each model is named."""
     (tmp_path / "empty").mkdir()
     for name in ("empty", "nowhere"):
-        ended = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
+        result = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
         report = json.loads((tmp_path / "report.json").read_text())
 
-        assert ended.out.splitlines()[-1].startswith("undecided: ")
-        assert 5 == len({each["model"] for each in report["undecided"]} - {""})
+        assert result.out.splitlines()[-1].startswith("undecided: ")
+        assert 5 == len({entry["model"] for entry in report["undecided"]} - {""})
 
 
 def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
@@ -165,7 +167,7 @@ def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
     )
 
 
-def test_no_model_is_meant(small: Repository) -> None:
+def test_paths_without_models(small: Repository) -> None:
     """PATHS without models yield an empty matrix."""
     (small.folder / "docs").mkdir()
 
@@ -185,14 +187,16 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
 
 def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     """The plan can be printed as text."""
-    said = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
+    output = (
+        many.with_environment(ONNXGATE_CACHE_DIR=tmp_path / "cold").run("plan", "--shards", "2", "--output", "text").out
+    )
 
-    assert said.startswith("shard 1/2: 3 models, about ")
-    assert said.endswith("5 models in 2 shards, by estimated costs\n")
+    assert output.startswith("shard 1/2: 3 models, about ")
+    assert output.endswith("5 models in 2 shards, by estimated costs\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
         (("check", "--shard", "x"), "expected `I/N`"),
@@ -207,9 +211,9 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
         (("plan", "--shards", "257"), "257 is not in the range"),
     ],
 )
-def test_usage(small: Repository, arguments: tuple[str, ...], said: str) -> None:
+def test_usage(small: Repository, arguments: tuple[str, ...], message: str) -> None:
     """Invalid values and combinations of options are usage errors."""
-    assert said in small.run(*arguments, status=2).err
+    assert message in small.run(*arguments, status=2).err
 
 
 def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_path: Path) -> None:
@@ -219,16 +223,16 @@ def test_everything_that_can_be_wrong(project: Callable[[str], Repository], tmp_
     broken.edit("onnxgate.toml", "sizes = { batch = [1, 3] }", "sizes = { batch = [1, 3], nowhere = [1] }")
     whole = broken.run("check", "--static", "--output", "json", status=1).out
     list(judge(broken, planned(broken, "--shards", "3"), tmp_path / "reports", "--static"))
-    said = json.loads(whole)
+    decoded = json.loads(whole)
 
-    assert said["drawings"]
-    assert "lock-stale" in {each["rule"] for each in said["findings"]}
+    assert decoded["drawings"]
+    assert "lock-stale" in {finding["rule"] for finding in decoded["findings"]}
     assert whole == broken.run("merge", str(tmp_path / "reports"), "--output", "json", status=1).out
 
 
 def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path) -> None:
     """Measured costs are saved by each job, merged and used by the next plan; invalid costs are ignored."""
-    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cold")
+    many = many.with_environment(ONNXGATE_CACHE_DIR=tmp_path / "cold")
     plan, artifacts = planned(many, "--shards", "2"), tmp_path / "artifacts"
     list(judge(many, plan, artifacts, "--static"))
     before = many.run("merge", str(artifacts), "--output", "json").out
@@ -238,7 +242,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     sharding_plan.save_costs(artifacts / "costs", digests[0], measured)
     (artifacts / "costs" / digests[1]).write_text('{"onnxruntime 1.18.1": -1}')
     (artifacts / "costs" / ("f" * 64)).write_text('{"of no model": 1}')
-    there = many.given(ONNXGATE_KEPT_DIR=tmp_path / "kept")
+    there = many.with_environment(ONNXGATE_KEPT_DIR=tmp_path / "kept")
     merged = there.run("merge", str(artifacts), "--output", "json").out
     again = planned(there, "--shards", "2", "--measured")
 
@@ -253,7 +257,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
 
 def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: Path) -> None:
     """`plan` and `check --shard` divide models in the same way, even with cached costs, unless `--measured` is used."""
-    many = many.given(ONNXGATE_CACHE_DIR=tmp_path / "cache")
+    many = many.with_environment(ONNXGATE_CACHE_DIR=tmp_path / "cache")
     lock = loads(many.read("onnxgate.lock"))["models"]
     for name, cost_s in (("b", 1000.0), ("small", 1.0)):
         sha256 = lock[f"models/{name}.onnx"]["sha256"]

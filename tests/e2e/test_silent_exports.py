@@ -16,10 +16,10 @@ from tests.harness.repositories.user_repository import Repository, usual_environ
 
 pytestmark = pytest.mark.torch
 
-Said = tuple[str, str, str]
+Finding = tuple[str, str, str]
 """Level, rule and source line of a finding."""
 
-EXPORTED: dict[str, set[Said]] = {
+EXPORTED: dict[str, set[Finding]] = {
     "branch": {("error", "source-not-exportable", "if x.sum() > 0:")},
     "branch_traced": {("error", "source-not-exportable", "if x.sum() > 0:")},
     "size_branch": {("warning", "dynamic-axis-lost", "def size_branch():")},
@@ -69,7 +69,7 @@ RUN = {
     "fine_where": set(),
     "fine_size_traced": set(),
 }
-OPSETS: dict[int, dict[str, set[Said]]] = {
+OPSETS: dict[int, dict[str, set[Finding]]] = {
     13: {
         "fine_opset": {("error", "export-opset-ignored", "def fine_opset():")},
         "fine_where_traced": set(),
@@ -91,7 +91,7 @@ def test_exports(by_hand: Repository) -> None:
     report = by_hand.report("--stage", "file,export", status=1)
     expected = {f"models/{name}.onnx": EXPORTED.get(name, set()) for name in _names(by_hand)}
 
-    assert said(by_hand, report) == expected
+    assert findings_by_model(by_hand, report) == expected
     assert (report["undecided"], report["skipped"]) == ([], [])
     assert [name for name in _names(by_hand) if name not in EXPORTED and not name.startswith("fine_")] == []
 
@@ -102,9 +102,9 @@ def test_runs(by_hand: Repository) -> None:
     by_hand.run("lock")
     paths = [f"models/{name}.onnx" for name in RUN]
     report = by_hand.report("--stage", "runtime,parity", *paths, status=1)
-    found = {path: {each["rule"] for each in report["findings"] if each["model"] == path} for path in paths}
+    findings = {path: {finding["rule"] for finding in report["findings"] if finding["model"] == path} for path in paths}
 
-    assert found == {f"models/{name}.onnx": rules for name, rules in RUN.items()}
+    assert findings == {f"models/{name}.onnx": rules for name, rules in RUN.items()}
     assert "depend on random operators (`RandomNormalLike`)" in str(report["skipped"])
 
 
@@ -120,21 +120,23 @@ def test_opsets(opset: int, by_hand: Repository, toolchain: Path, tmp_path: Path
     commit(repository.folder)
     _lock(repository)
     report = repository.report("--stage", "file,export", status=1)
-    fixes = [each["fix"] for each in report["findings"] if each["rule"] == "export-opset-ignored" or opset == 17]
+    fixes = [
+        finding["fix"] for finding in report["findings"] if finding["rule"] == "export-opset-ignored" or opset == 17
+    ]
 
-    assert said(repository, report, without="export-stale") == expected
+    assert findings_by_model(repository, report, without="export-stale") == expected
     assert any(fix.startswith(NEAREST[opset]) for fix in fixes)
 
 
-def said(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Said]]:
+def findings_by_model(repository: Repository, report: Mapping[str, Any], without: str = "") -> dict[str, set[Finding]]:
     """Return the findings of each model."""
-    found: dict[str, set[Said]] = {each["path"]: set() for each in report["models"]}
-    for each in report["findings"]:
-        if each["rule"] != without:
-            lines = repository.read(each["place"]["path"]).splitlines()
-            line = lines[each["place"]["line"] - 1].strip()
-            found[each["model"]].add((each["level"], each["rule"], line))
-    return found
+    actual: dict[str, set[Finding]] = {model["path"]: set() for model in report["models"]}
+    for finding in report["findings"]:
+        if finding["rule"] != without:
+            lines = repository.read(finding["place"]["path"]).splitlines()
+            line = lines[finding["place"]["line"] - 1].strip()
+            actual[finding["model"]].add((finding["level"], finding["rule"], line))
+    return actual
 
 
 def _names(repository: Repository) -> list[str]:
@@ -144,9 +146,9 @@ def _names(repository: Repository) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def by_hand(command: Repository, toolchain: Path, made_once: Callable[[str, Make], Path]) -> Repository:
+def by_hand(command: Repository, toolchain: Path, create_once: Callable[[str, Make], Path]) -> Repository:
     """Return the project with models exported without onnxgate, locked without an index."""
-    exporting = command.given(VIRTUAL_ENV=toolchain.parent.parent)
+    exporting = command.with_environment(VIRTUAL_ENV=toolchain.parent.parent)
 
     def make(folder: Path) -> None:
         project = copy_tree(ROOT / PROJECTS / "exporters", folder / "project")
@@ -154,7 +156,7 @@ def by_hand(command: Repository, toolchain: Path, made_once: Callable[[str, Make
         commit(project)
         _lock(exporting.at(project))
 
-    return exporting.at(made_once("exporters", make) / "project")
+    return exporting.at(create_once("exporters", make) / "project")
 
 
 def _export(folder: Path, toolchain: Path, names: Sequence[str]) -> None:

@@ -68,7 +68,7 @@ def fixed(given: ModelProto) -> ModelProto:
 
 def support(report: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the errors of the support stage."""
-    return [each for each in report["findings"] if each["stage"] == "support" and each["level"] == "error"]
+    return [finding for finding in report["findings"] if finding["stage"] == "support" and finding["level"] == "error"]
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def refused(small: Repository) -> Repository:
 def test_all_misses_are_reported_at_once(refused: Repository) -> None:
     """Each unsupported node is reported with a suggestion, and the real runtimes refuse the model."""
     report = refused.report(status=1)
-    found = {each["node"]: (each["rule"], each["fix"]) for each in support(report)}
+    actual = {each["node"]: (each["rule"], each["fix"]) for each in support(report)}
 
-    assert {node: rule for node, (rule, _) in found.items()} == {node: rule for node, (rule, _) in EXPECTED.items()}
-    assert [node for node, (_, fix) in EXPECTED.items() if fix not in found[node][1]] == []
+    assert {node: rule for node, (rule, _) in actual.items()} == {node: rule for node, (rule, _) in EXPECTED.items()}
+    assert [node for node, (_, fix) in EXPECTED.items() if fix not in actual[node][1]] == []
     assert {tuple(each["runtimes"]) for each in support(report)} == {("onnxruntime 1.18.1", "onnxruntime 1.19.2")}
 
 

@@ -57,13 +57,13 @@ def upgradable(repository: Repository) -> Repository:
 
 def checked(repository: Repository, status: int) -> tuple[dict[str, Any], str]:
     """Return the report of `check` and the last line of its output."""
-    ended = repository.run("check", "--output", "json=report.json", "--output", "text", status=status)
-    return json.loads((repository.folder / "report.json").read_text(encoding="utf-8")), ended.out.splitlines()[-1]
+    result = repository.run("check", "--output", "json=report.json", "--output", "text", status=status)
+    return json.loads((repository.folder / "report.json").read_text(encoding="utf-8")), result.out.splitlines()[-1]
 
 
 def rules(report: dict[str, Any]) -> set[tuple[str, str]]:
     """Return the rule and model of each error."""
-    return {(each["rule"], each["model"]) for each in report["findings"] if each["level"] == "error"}
+    return {(finding["rule"], finding["model"]) for finding in report["findings"] if finding["level"] == "error"}
 
 
 def section(text: str, title: str) -> set[tuple[str, str]]:
@@ -81,27 +81,27 @@ def section(text: str, title: str) -> set[tuple[str, str]]:
     return listed  # type: ignore[return-value]
 
 
-def test_what_it_says_comes_true(upgradable: Repository) -> None:
+def test_preview_matches_later_reports(upgradable: Repository) -> None:
     """New, resolved and unchanged findings match the reports of `check` before and after the upgrade."""
     before, _ = checked(upgradable, status=1)
     lock = upgradable.folder / "onnxgate.lock"
     locked = lock.read_bytes()
-    said = upgradable.run("lock", "--upgrade", "--preview", status=1).out
+    output = upgradable.run("lock", "--upgrade", "--preview", status=1).out
 
     assert locked == lock.read_bytes()
-    assert {("input-passthrough", "passthrough.onnx")} == section(said, "new findings")
-    assert {("opset-too-new", "newer.onnx")} == section(said, "resolved findings")
-    assert {("opset-too-new", "never.onnx")} == section(said, "unchanged findings")
+    assert {("input-passthrough", "passthrough.onnx")} == section(output, "new findings")
+    assert {("opset-too-new", "newer.onnx")} == section(output, "resolved findings")
+    assert {("opset-too-new", "never.onnx")} == section(output, "unchanged findings")
 
     upgradable.run("lock", "--upgrade")
     after, verdict = checked(upgradable, status=1)
 
-    assert rules(after) - rules(before) == section(said, "new findings")
-    assert rules(before) - rules(after) == section(said, "resolved findings")
+    assert rules(after) - rules(before) == section(output, "new findings")
+    assert rules(before) - rules(after) == section(output, "resolved findings")
     without_time = re.sub(r" \([\d.]+ s\)$", "", verdict)
-    assert f"after the upgrade: {without_time}" in said.splitlines()
-    assert said.endswith("the lock was not changed; run `onnxgate lock --upgrade` to upgrade\n")
-    assert "sound.onnx\n  onnxruntime 1.23.2: outputs are bit-identical to" in said
+    assert f"after the upgrade: {without_time}" in output.splitlines()
+    assert output.endswith("the lock was not changed; run `onnxgate lock --upgrade` to upgrade\n")
+    assert "sound.onnx\n  onnxruntime 1.23.2: outputs are bit-identical to" in output
 
 
 def test_newest_that_is_another(repository: Repository) -> None:
@@ -112,10 +112,10 @@ def test_newest_that_is_another(repository: Repository) -> None:
     checked(repository, status=0)
     wider = CONFIG.replace(">=1.18,<1.24", ">=1.24.4,<1.32").replace("newest", "bounds")
     repository.write("onnxgate.toml", wider)
-    said = repository.run("lock", "--upgrade", "--preview", status=1).out
+    output = repository.run("lock", "--upgrade", "--preview", status=1).out
 
-    assert section(said, "new findings") == {("runtime-mismatch", "pool.onnx")}
-    assert section(said, "unchanged findings") == set()
+    assert section(output, "new findings") == {("runtime-mismatch", "pool.onnx")}
+    assert section(output, "unchanged findings") == set()
 
     repository.run("lock", "--upgrade")
     checked(repository, status=1)
@@ -145,17 +145,17 @@ def test_no_lock(repository: Repository) -> None:
     assert "run `onnxgate lock`" in repository.run("lock", "--upgrade", "--preview", status=2).err
 
 
-def test_index_away(upgradable: Repository) -> None:
+def test_unreachable_index(upgradable: Repository) -> None:
     """Without an index, the preview is not printed and the status is 3."""
-    away = upgradable.given(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
+    away = upgradable.with_environment(UV_DEFAULT_INDEX="http://127.0.0.1:9/simple", UV_HTTP_RETRIES="0")
 
     assert "preview:" not in away.run("lock", "--upgrade", "--preview", status=3).out
 
 
-def test_every_folder_goes(upgradable: Repository, tmp_path: Path) -> None:
+def test_temporary_folders_are_removed(upgradable: Repository, tmp_path: Path) -> None:
     """Temporary folders of the comparison are removed."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    upgradable.given(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)
+    upgradable.with_environment(TMPDIR=scratch).run("lock", "--upgrade", "--preview", status=1)
 
     assert [] == list(scratch.glob("onnxgate-*"))

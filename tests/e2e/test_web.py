@@ -52,13 +52,15 @@ def web(project: Callable[[str], Repository]) -> Repository:
 def test_both_engines_agree(web: Repository) -> None:
     """Each model runs on both engines at each size and is compared; a note reports the missing support data."""
     report = web.report()
-    compared = [each for each in report["measured"] if each["pair"].startswith(f"{WEB} against {PYTHON}")]
+    compared = [
+        measurement for measurement in report["measured"] if measurement["pair"].startswith(f"{WEB} against {PYTHON}")
+    ]
 
-    assert {each["runtime"]: each["state"] for each in report["cells"]} == {PYTHON: "pass", WEB: "pass"}
+    assert {cell["runtime"]: cell["state"] for cell in report["cells"]} == {PYTHON: "pass", WEB: "pass"}
     assert {each["model"] for each in compared} == {"models/classifier.onnx", "models/encoder.onnx"}
     assert all(each["value"] <= each["bound"] for each in compared)
     assert [("no-support-data", "note", [WEB])] == [
-        (each["rule"], each["level"], each["runtimes"]) for each in report["findings"]
+        (finding["rule"], finding["level"], finding["runtimes"]) for finding in report["findings"]
     ]
     assert ([], []) == (report["undecided"], report["skipped"])
 
@@ -66,7 +68,7 @@ def test_both_engines_agree(web: Repository) -> None:
 def test_a_second_lock_is_the_first(web: Repository) -> None:
     """Locking again without a registry writes the same lock, which contains no URL."""
     first = web.read("onnxgate.lock")
-    web.given(npm_config_registry="http://127.0.0.1:9").run("lock", "--offline")
+    web.with_environment(npm_config_registry="http://127.0.0.1:9").run("lock", "--offline")
     web.run("lock", "--check", "--offline")
 
     assert first == web.read("onnxgate.lock")
@@ -78,20 +80,22 @@ def test_a_model_that_it_refuses_closes_the_gate(web: Repository) -> None:
     """The finding contains the error message of the runtime."""
     (web.folder / "models" / "refused.onnx").write_bytes(onnx.parser.parse_model(REFUSED).SerializeToString())
     web.run("lock", "--offline")
-    found = [each for each in web.report("models/refused.onnx", status=1)["findings"] if WEB in each["runtimes"]]
+    findings = [
+        finding for finding in web.report("models/refused.onnx", status=1)["findings"] if WEB in finding["runtimes"]
+    ]
 
-    assert any(each["level"] == "error" and "MyOp" in each["message"] for each in found)
+    assert any(finding["level"] == "error" and "MyOp" in finding["message"] for finding in findings)
 
 
 def test_without_node(web: Repository, tmp_path: Path) -> None:
     """Without Node.js, the check is undecided with a reason; a target that is not required is skipped."""
-    bare = web.given(PATH=str(tmp_path))
-    said = bare.report(status=3)["undecided"]
+    bare = web.with_environment(PATH=str(tmp_path))
+    output = bare.report(status=3)["undecided"]
     web.edit("onnxgate.toml", '<1.31"', '<1.31"\nrequired = false')
     skipped = bare.report()["skipped"]
 
-    assert {("`node` was not found on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in said}
-    assert WEB in {each["runtime"] for each in skipped}
+    assert {("`node` was not found on PATH", WEB)} == {(each["reason"], each["runtime"]) for each in output}
+    assert WEB in {entry["runtime"] for entry in skipped}
 
 
 def test_the_wheel_has_the_worker(installed: Path) -> None:

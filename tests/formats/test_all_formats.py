@@ -33,7 +33,9 @@ FINDINGS = st.builds(
     model=st.sampled_from(("", *MODELS)),
     fix=st.sampled_from(("", "do it again")),
     node=st.sampled_from(("", "node_1")),
-    runtimes=st.lists(st.sampled_from([f"onnxruntime {each}" for each in MINORS]), unique=True, max_size=3).map(tuple),
+    runtimes=st.lists(st.sampled_from([f"onnxruntime {minor}" for minor in MINORS]), unique=True, max_size=3).map(
+        tuple
+    ),
     place=st.builds(ReportedPlace, path=st.sampled_from(("onnxgate.lock", *MODELS)), line=st.integers(0, 3)),
     fingerprint=st.text("0123456789abcdef", min_size=16, max_size=16),
     ignored=st.sampled_from(("", "", "", "known")),
@@ -65,13 +67,13 @@ def reports(draw: st.DrawFn) -> Report:
 
 def in_report(judged: Report) -> Tally:
     """Count the findings that are not ignored."""
-    return Counter(each.level for each in judged.findings if not each.ignored)
+    return Counter(finding.level for finding in judged.findings if not finding.ignored)
 
 
 def in_json(judged: Report) -> Tally:
     """Count the findings in the JSON report."""
-    found = standard_json.loads(report_json.format(judged))["findings"]
-    return Counter(each["level"] for each in found if not each["ignored"])
+    findings = standard_json.loads(report_json.format(judged))["findings"]
+    return Counter(finding["level"] for finding in findings if not finding["ignored"])
 
 
 def in_text(judged: Report) -> Tally:
@@ -81,19 +83,19 @@ def in_text(judged: Report) -> Tally:
 
 def in_last_line(judged: Report) -> Tally:
     """Count the findings in the last line of the text report."""
-    said = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
-    return Counter({level: int(number) for number, level in said})
+    output = re.findall(r"(\d+) (error|warning|note)s?\b", text.render_verdict(judged))
+    return Counter({level: int(number) for number, level in output})
 
 
 def in_annotations(judged: Report) -> Tally:
     """Count the annotations, including those that are only summarized in a count."""
     tally: Tally = Counter()
-    for each in workflow_commands.annotations(github.format(judged)):
-        level = "note" if each.name == "notice" else each.name
-        more = re.match(r"(\d+) more ", each.data)
+    for annotation in workflow_commands.annotations(github.format(judged)):
+        level = "note" if annotation.name == "notice" else annotation.name
+        more = re.match(r"(\d+) more ", annotation.data)
         tally[level] += int(more[1]) if more else 1
-    undone = "error" if judged.exit == 3 else "warning"
-    tally[undone] -= len(wording.merge_gaps(judged.undecided))
+    incomplete = "error" if judged.exit == 3 else "warning"
+    tally[incomplete] -= len(wording.merge_gaps(judged.undecided))
     return tally
 
 
@@ -111,7 +113,7 @@ def in_gitlab(judged: Report) -> Tally:
     """Count the issues in the GitLab report."""
     levels = {severity: level for level, severity in gitlab.SEVERITIES.items()}
     issues = standard_json.loads(gitlab.format(judged))
-    return Counter(levels[each["severity"]] for each in issues if each["check_name"] != "undecided")
+    return Counter(levels[issue["severity"]] for issue in issues if issue["check_name"] != "undecided")
 
 
 def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
@@ -161,7 +163,7 @@ def test_many_on_one_line(name: str) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
-def test_a_comment_counts_what_it_leaves_out(judged: Report) -> None:
+def test_comment_counts_omitted_findings(judged: Report) -> None:
     """The findings that a comment shows and those that it counts add up to all findings; notes are only counted."""
     page = markdown.format_comment(judged)
     shown = in_page(markdown.format_comment)(judged)
@@ -195,7 +197,7 @@ def test_findings_that_do_not_fit_are_counted_once() -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=40)
 @given(judged=reports())
-def test_junit_fails_where_the_gate_is_closed(judged: Report) -> None:
+def test_junit_fails_if_the_check_fails(judged: Report) -> None:
     """A failed check has a failure, an undecided one has an error or a failure, and a passed one has neither."""
     root = ElementTree.fromstring(junit.format(judged))
     failures, errors = (int(root.attrib[name]) for name in ("failures", "errors"))
@@ -204,7 +206,7 @@ def test_junit_fails_where_the_gate_is_closed(judged: Report) -> None:
     assert (failures + errors > 0) == (judged.verdict != "pass")
 
 
-REMARK = "no baseline: `origin/main` is not here; models are held against nothing"
+REMARK = "no baseline: `origin/main` was not fetched; models are not compared"
 SAYING: dict[str, Callable[[Report], str]] = {
     "text": text.format,
     "json": report_json.format,
@@ -219,11 +221,11 @@ SAYING: dict[str, Callable[[Report], str]] = {
 
 
 @pytest.mark.parametrize("name", SAYING)
-def test_a_remark_is_said(name: str) -> None:
+def test_remarks_are_in_every_format(name: str) -> None:
     """A remark is in every format, because it can limit the meaning of a pass."""
-    said = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
+    actual = re.sub(r"</?code>|`", "", SAYING[name](report(remarks=(REMARK,))))
 
-    assert REMARK.replace("`", "") in said
+    assert REMARK.replace("`", "") in actual
 
 
 def test_the_sample() -> None:

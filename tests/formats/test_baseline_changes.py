@@ -27,17 +27,19 @@ def test_a_baseline_is_named_once(name: str, expected: str) -> None:
     assert expected == wording.baseline_name(Against(name=name, commit="1a2b3c4d" * 5))
 
 
-def test_no_change_is_said_only_where_all_was_looked_at() -> None:
+def test_no_change_is_printed_only_after_a_complete_comparison() -> None:
     """ "No model changed" is printed only if there is a baseline and the lock stage was completed."""
-    undone = not_done(stage="lock")
+    incomplete = not_done(stage="lock")
 
     assert (
         wording.changes_title(report(against=MAIN, stages=("lock",))) == "no model changed since origin/main (1a2b3c4)"
     )
     assert wording.changes_title(report(stages=("lock",))) == ""
     assert wording.changes_title(report(against=MAIN, stages=("file",))) == ""
-    assert wording.changes_title(report(against=MAIN, stages=("lock",), undecided=undone)) == ""
-    assert wording.changes_title(report(against=MAIN, changes=CHANGED, undecided=undone)).startswith("changed since")
+    assert wording.changes_title(report(against=MAIN, stages=("lock",), undecided=incomplete)) == ""
+    assert wording.changes_title(report(against=MAIN, changes=CHANGED, undecided=incomplete)).startswith(
+        "changed since"
+    )
 
 
 def test_models_with_errors_come_first() -> None:
@@ -47,17 +49,19 @@ def test_models_with_errors_come_first() -> None:
         finding(model="c.onnx", level="warning"),
         finding(model="a.onnx", ignored="why"),
     )
-    order = [each.model for each in wording.sort_changes(report(changes=CHANGED, findings=findings))]
+    order = [change.model for change in wording.sort_changes(report(changes=CHANGED, findings=findings))]
 
     assert order == ["d.onnx", "c.onnx", "a.onnx", "b.onnx"]
 
 
 def test_in_text() -> None:
     """Text output shows each changed model with its first differences."""
-    said = text.format(report(against=MAIN, changes=CHANGED))
+    output = text.format(report(against=MAIN, changes=CHANGED))
 
-    assert said.startswith("changed since origin/main (1a2b3c4)\n  a.onnx is new\n  b.onnx changed\n    difference 0\n")
-    assert "    difference 5\n    … and 24 more\n  c.onnx is renamed from old.onnx\n  d.onnx is removed\n\n" in said
+    assert output.startswith(
+        "changed since origin/main (1a2b3c4)\n  a.onnx is new\n  b.onnx changed\n    difference 0\n"
+    )
+    assert "    difference 5\n    … and 24 more\n  c.onnx is renamed from old.onnx\n  d.onnx is removed\n\n" in output
 
 
 @pytest.mark.parametrize(
@@ -66,11 +70,11 @@ def test_in_text() -> None:
 def test_on_pages(format_: object, more: int) -> None:
     """The full document lists all differences; other pages count those that they omit."""
     assert callable(format_)
-    said = format_(report(against=MAIN, changes=CHANGED, findings=(finding(model="b.onnx"),)))
+    actual = format_(report(against=MAIN, changes=CHANGED, findings=(finding(model="b.onnx"),)))
 
-    assert "- ❌ `b.onnx` changed\n  - difference 0\n" in said
-    assert "- `c.onnx` is renamed from `old.onnx`\n" in said
-    assert f"  - … and {more} more\n" in said if more else "difference 29" in said
+    assert "- ❌ `b.onnx` changed\n  - difference 0\n" in actual
+    assert "- `c.onnx` is renamed from `old.onnx`\n" in actual
+    assert f"  - … and {more} more\n" in actual if more else "difference 29" in actual
 
 
 def test_drawings_of_the_summary_are_few() -> None:
@@ -91,35 +95,35 @@ def test_a_comment_always_fits() -> None:
         runtimes=tuple(runtime(name) for name in names),
         cells=tuple(Cell(model=model, runtime=f"onnxruntime {names[0]}", state="fail") for model in models),
         findings=tuple(finding("\x1b|`@x " * 2000, model=model, fix="<b> " * 3000) for model in models),
-        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 9000)),
+        undecided=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 9000)),
         against=MAIN,
         changes=tuple(Change(model=model, kind="changed", said=("*" * 900,) * 50) for model in models),
         scope="x" * 9000,
         remarks=tuple(f"{model}: {'*' * 900}" for model in models),
     )
 
-    said = markdown.format_comment(huge)
+    output = markdown.format_comment(huge)
 
-    assert len(said.encode()) <= 60_000
-    assert f"… and {500 - said.count('- ❌ **')} more findings in the job summary" in said
-    assert "100 runtimes: the table is too wide for this page" in said
+    assert len(output.encode()) <= 60_000
+    assert f"… and {500 - output.count('- ❌ **')} more findings in the job summary" in output
+    assert "100 runtimes: the table is too wide for this page" in output
 
 
 def test_a_comment_of_a_pass_is_short() -> None:
     """The comment of a pass has only a few lines."""
-    said = markdown.format_comment(report(against=MAIN, stages=("lock",)))
+    output = markdown.format_comment(report(against=MAIN, stages=("lock",)))
 
-    assert said.startswith("## ✅ onnxgate\n\n> [!NOTE]\n> pass: 1 model on 5 runtimes\n\nNo model changed since ")
-    assert len(said.splitlines()) < 20
+    assert output.startswith("## ✅ onnxgate\n\n> [!NOTE]\n> pass: 1 model on 5 runtimes\n\nNo model changed since ")
+    assert len(output.splitlines()) < 20
 
 
 def test_a_comment_shows_errors_and_warnings_with_their_fixes() -> None:
     """Errors come first, then warnings; notes and findings beyond the first twenty are counted."""
     findings = tuple(finding(f"error {n}", fix="repair it") for n in range(25)) + (finding(level="note"),) * 3
-    said = markdown.format_comment(report(findings=findings, verdict="fail", exit=1))
+    output = markdown.format_comment(report(findings=findings, verdict="fail", exit=1))
 
-    assert said.count("**fix:** repair it") == 20
-    assert "… and 5 more findings and 3 notes in the job summary and the full report" in said
+    assert output.count("**fix:** repair it") == 20
+    assert "… and 5 more findings and 3 notes in the job summary and the full report" in output
 
 
 def test_a_wide_table_of_a_comment_is_folded() -> None:

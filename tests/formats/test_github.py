@@ -16,7 +16,7 @@ def annotations(**changes: object) -> list[workflow_commands.Command]:
     return list(workflow_commands.commands(github.format(report(**changes))))
 
 
-def test_nine_of_each_level_and_one_that_counts_the_rest() -> None:
+def test_tenth_annotation_counts_the_rest() -> None:
     """The runner shows ten annotations per level; the tenth counts the remaining findings."""
     findings = tuple(
         finding(str(number), level=level) for level in ("note", "error", "warning") for number in range(12)
@@ -29,13 +29,13 @@ def test_nine_of_each_level_and_one_that_counts_the_rest() -> None:
     assert got == workflow_commands.annotations(github.format(report(findings=findings)))
 
 
-def test_nine_alone_need_no_tenth() -> None:
+def test_nine_annotations_need_no_count() -> None:
     """If all findings are shown, no annotation for a count is added."""
     assert len(annotations(findings=tuple(finding(str(number)) for number in range(9)))) == 9
 
 
 @pytest.mark.parametrize("letter", ["a", "%", "模", "\U0001f600", "\n"])
-def test_long_messages_are_cut_where_github_would_cut_them(letter: str) -> None:
+def test_long_messages_are_truncated_below_githubs_limit(letter: str) -> None:
     """A message is cut below 4096 UTF-16 code units, GitHub's limit, so that GitHub does not cut it silently."""
     (got,) = annotations(findings=(finding(letter * 9000, fix=letter * 9000),))
 
@@ -61,7 +61,7 @@ def test_place_is_below_gits_root() -> None:
 
 
 @pytest.mark.parametrize(("status", "level"), [(3, "error"), (1, "warning"), (0, "warning")])
-def test_undecided_is_an_error_where_it_is_why_there_is_no_verdict(status: int, level: str) -> None:
+def test_undecided_is_an_error_only_without_a_verdict(status: int, level: str) -> None:
     """All models with the same reason share one annotation; it is an error only if the verdict is undecided."""
     (got,) = annotations(exit=status, undecided=not_done([f"{n}.onnx" for n in range(7)]))
 
@@ -83,6 +83,6 @@ def test_ignored_findings_are_not_annotated() -> None:
 
 def test_the_last_line_is_the_verdict() -> None:
     """The verdict is the last line of the log."""
-    said = github.format(report(skipped=not_done(), findings=(msgspec.structs.replace(finding(), level="note"),)))
+    output = github.format(report(skipped=not_done(), findings=(msgspec.structs.replace(finding(), level="note"),)))
 
-    assert said.splitlines()[-1] == "pass: 1 model on 5 runtimes: 1 note, 1 skipped"
+    assert output.splitlines()[-1] == "pass: 1 model on 5 runtimes: 1 note, 1 skipped"

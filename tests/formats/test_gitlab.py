@@ -48,10 +48,10 @@ def issues(judged: Report) -> list[dict[str, Any]]:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(judged=REPORTS)
-def test_whatever_a_model_says(judged: Report) -> None:
+def test_any_text_is_valid(judged: Report) -> None:
     """Every active finding is an issue with its own fingerprint, whatever text the model contains."""
     got = issues(judged)
-    spoken = [each for each in judged.findings if not each.ignored]
+    spoken = [finding for finding in judged.findings if not finding.ignored]
     jsonschema.validate(got, SCHEMA)
 
     assert len({each["fingerprint"] for each in got}) == len(got)
@@ -79,7 +79,7 @@ def test_the_sample_from_the_root_of_git() -> None:
 )
 def test_places(place: ReportedPlace, model: str, expected: dict[str, Any]) -> None:
     """Every issue has a file and a line."""
-    assert [expected] == [each["location"] for each in issues(report(findings=(finding(place=place, model=model),)))]
+    assert [expected] == [issue["location"] for issue in issues(report(findings=(finding(place=place, model=model),)))]
 
 
 def test_the_same_finding_keeps_its_fingerprint() -> None:
@@ -103,7 +103,7 @@ def test_two_findings_of_one_fingerprint_are_two_issues() -> None:
     assert got[0]["fingerprint"] != got[1]["fingerprint"]
 
 
-def test_what_could_not_be_done_is_an_issue() -> None:
+def test_incomplete_check_is_an_issue() -> None:
     """An incomplete check is an issue, so that the merge request does not look clean."""
     (got,) = issues(report(verdict="undecided", exit=3, undecided=not_done(hint="install one")))
 

@@ -39,14 +39,14 @@ slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max
 @given(report=REPORTS)
 def test_no_workflow_command(report: Report) -> None:
     """The runner finds no commands in any line of these formats."""
-    found = {name: list(workflow_commands.commands(render(report))) for name, render in PLAIN_FORMATS.items()}
+    actual = {name: list(workflow_commands.commands(render(report))) for name, render in PLAIN_FORMATS.items()}
 
-    assert {name: [] for name in PLAIN_FORMATS} == found
+    assert {name: [] for name in PLAIN_FORMATS} == actual
 
 
 @slow
 @given(report=REPORTS)
-def test_github_gives_our_annotations_and_no_other_command(report: Report) -> None:
+def test_github_finds_only_our_annotations(report: Report) -> None:
     """The runner finds exactly one annotation per entry of the report, with onnxgate's titles and valid locations."""
     log = github.format(report)
     got = list(workflow_commands.commands(log))
@@ -62,7 +62,7 @@ def test_github_gives_our_annotations_and_no_other_command(report: Report) -> No
 
 @slow
 @given(report=REPORTS)
-def test_nothing_that_a_terminal_obeys(report: Report) -> None:
+def test_no_terminal_control_characters(report: Report) -> None:
     """Except for newlines and onnxgate's colors, every character is printable, and none changes the text direction."""
     printed = {name: PLAIN_FORMATS[name](report) for name in ("text", "verdict", "junit", *PAGES)}
     printed["github"] = github.format(report)
@@ -73,7 +73,7 @@ def test_nothing_that_a_terminal_obeys(report: Report) -> None:
 
 @slow
 @given(report=REPORTS)
-def test_json_holds_the_same_report(report: Report) -> None:
+def test_json_preserves_the_report(report: Report) -> None:
     """Escaping in JSON preserves all values, except that invalid Unicode is spelled out."""
     back = msgspec.json.decode(report_json.format(report), type=Report)
 
@@ -140,7 +140,7 @@ def test_each_attack_in_every_string(attack: str) -> None:
 
 
 @given(foreign=TEXT)
-def test_a_property_comes_back_as_it_was_made_visible(foreign: str) -> None:
+def test_property_round_trip(foreign: str) -> None:
     """The runner unescapes a property to the visible form of the text, without surrounding whitespace."""
     line = f"::error title={escape.escape_command_property(foreign)},line=1::said"
 
@@ -152,7 +152,7 @@ def test_a_property_comes_back_as_it_was_made_visible(foreign: str) -> None:
 
 
 @given(foreign=TEXT)
-def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
+def test_log_line_keeps_readable_characters(foreign: str) -> None:
     """Only characters that would be interpreted are changed; letters, digits and spaces are preserved."""
     safe = escape.escape_log_line(foreign)
 
@@ -163,7 +163,7 @@ def test_a_log_line_says_the_same_once_it_is_harmless(foreign: str) -> None:
 
 
 @given(st.text())
-def test_a_code_span_shows_what_was_put_in(foreign: str) -> None:
+def test_code_span_shows_the_visible_text(foreign: str) -> None:
     """A rendered code span contains only the visible text."""
     page = _rendered(f"a {escape.markdown_code(foreign)} b")
     shown = html.unescape(page.removeprefix("<p>a <code>").removesuffix("</code> b</p>\n"))

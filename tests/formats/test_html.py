@@ -123,7 +123,7 @@ def test_every_finding_is_whole() -> None:
 
     assert len(spoken) == len(cards)
     for each, card in zip(spoken, cards, strict=True):
-        said = Page(card).text
+        actual = Page(card).text
         parts = (
             each.rule,
             each.level,
@@ -133,9 +133,9 @@ def test_every_finding_is_whole() -> None:
             each.node,
             each.fingerprint,
         )
-        assert [] == [part for part in parts if part.replace("`", "") not in said]
-        assert wording.describe_runtimes(each.runtimes, sample()) in said
-        assert f"works since{each.works_since}" in said or not each.works_since
+        assert [] == [part for part in parts if part.replace("`", "") not in actual]
+        assert wording.describe_runtimes(each.runtimes, sample()) in actual
+        assert f"works since{each.works_since}" in actual or not each.works_since
     (accepted,) = wording.list_ignored_findings(sample())
     assert accepted.message.replace("`", "") in Page(page).text
     assert accepted.ignored in Page(page).text
@@ -145,46 +145,49 @@ def test_every_figure_is_in_a_table() -> None:
     """Every measurement is shown with its case, metric and bound, grouped by pair and output."""
     text = Page(html_page.format(sample())).text
 
-    for each in sample().measured:
-        value = "not finite" if each.value is None else f"{each.value:.4g}"
-        row = f"{each.case}{each.metric}{value}{each.bound:.4g}{each.bound_from}"
+    for measurement in sample().measured:
+        value = "not finite" if measurement.value is None else f"{measurement.value:.4g}"
+        row = f"{measurement.case}{measurement.metric}{value}{measurement.bound:.4g}{measurement.bound_from}"
         assert row in text
-        assert each.pair in text
+        assert measurement.pair in text
     assert "1.2e-05 is allowed" in text
 
 
-def test_what_was_not_done_changed_or_can_be_replayed_is_said() -> None:
+def test_page_shows_reasons_differences_and_commands() -> None:
     """The page contains reasons, hints, differences, commands, digests and providers."""
     text = Page(html_page.format(sample())).text
     whole = sample()
 
     said = [part for each in (*whole.undecided, *whole.skipped) for part in (each.reason, each.hint)]
-    said += [part for each in whole.changes for part in (each.model, *each.said)]
-    said += [each.command for each in whole.replays]
-    said += [each.sha256 for each in whole.models]
-    said += [f"{each.target}{each.engine} {each.version}{each.python}{each.providers[0]}" for each in whole.runtimes]
+    said += [part for change in whole.changes for part in (change.model, *change.said)]
+    said += [replay.command for replay in whole.replays]
+    said += [model.sha256 for model in whole.models]
+    said += [
+        f"{runtime.target}{runtime.engine} {runtime.version}{runtime.python}{runtime.providers[0]}"
+        for runtime in whole.runtimes
+    ]
     assert [] == [part for part in said if part.replace("`", "") not in text]
     assert "origin/main (1a2b3c4)" in text
 
 
-def test_what_was_not_asked_for_is_said() -> None:
+def test_skipped_stages_are_shown() -> None:
     """Skipped stages are shown, so that a static pass is not mistaken for a complete one."""
-    text = Page(html_page.format(report(stages=("file",), scope="runtime, parity not asked for"))).text
+    text = Page(html_page.format(report(stages=("file",), scope="runtime, parity skipped"))).text
 
     assert "file checked" in text
-    assert "parity not asked for" in text
-    assert "runtime, parity not asked for" in text
+    assert "parity skipped" in text
+    assert "runtime, parity skipped" in text
 
 
-def test_a_cell_leads_to_what_is_wrong_there() -> None:
+def test_failed_cell_links_to_its_finding() -> None:
     """A failed cell links to the first finding of its runtime, and an undecided one to the reasons."""
     names = [f"onnxruntime {version}" for version in MINORS]
-    found = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
+    actual = (finding("one", runtimes=(names[0],)), finding("two", runtimes=(names[1],)))
     states = ("fail", "fail", "undecided", "skipped", "pass")
     cells = tuple(Cell(model="m.onnx", runtime=n, state=s) for n, s in zip(names, states, strict=True))
     gap = not_done()
 
-    page = html_page.format(report(findings=found, cells=cells, undecided=gap, skipped=gap))
+    page = html_page.format(report(findings=actual, cells=cells, undecided=gap, skipped=gap))
     row = page[page.index('<th scope="row">') : page.index("</table>")]
 
     links = [
@@ -328,9 +331,10 @@ ARROWS = st.builds(DrawnEdge, source=st.integers(-1, 3), target=st.integers(-1, 
 def reports(draw: st.DrawFn) -> Report:
     """Generate a report with a diagram for its first finding."""
     whole = draw(hostile_reports.REPORTS)
-    found = whole.findings[:1]
+    findings = whole.findings[:1]
     drawings = (
-        Drawing(model=each.model, node=each.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS))) for each in found
+        Drawing(model=finding.model, node=finding.node, nodes=draw(few(BOXES)), edges=draw(few(ARROWS)))
+        for finding in findings
     )
     return replace(whole, drawings=tuple(drawings), changes=draw(few(CHANGES)), against=sample().against)
 
@@ -342,7 +346,7 @@ slow = settings(
 
 @slow
 @given(reports())
-def test_no_foreign_string_is_markup(whole: Report) -> None:
+def test_untrusted_strings_are_not_markup(whole: Report) -> None:
     """All elements and attributes are expected ones, links stay inside the page, and no other script can run."""
     text = html_page.format(whole)
     page = Page(text)
@@ -374,21 +378,21 @@ def _check_policy(text: str, page: Page) -> None:
     "attack",
     [*hostile_reports.ATTACKS, '"><img src=x onerror=alert(1)>', "' onload='x", "javascript:alert(1)", "]]>", "--><b>"],
 )
-def test_each_attack_is_shown_as_it_is(attack: str) -> None:
+def test_attacks_are_shown_in_visible_form(attack: str) -> None:
     """Attack strings are shown in visible form, in messages, paths, nodes, runtimes and diagrams."""
-    found = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
+    actual = finding(attack, model=f"{attack}.onnx", node=f"n{attack}", runtimes=(f"onnxruntime {attack}",))
     drawn = Drawing(
         model=f"{attack}.onnx", node=f"n{attack}", nodes=(DrawnNode(name=attack, kind="failing"),), edges=()
     )
 
-    page = Page(html_page.format(report(findings=(found,), drawings=(drawn,))))
+    page = Page(html_page.format(report(findings=(actual,), drawings=(drawn,))))
 
     assert f"{escape_unprintable(attack)}.onnx" in page.text
     assert f"n{escape_unprintable(attack)}" in page.text
     assert {tag for tag, _ in page.elements} <= OURS
 
 
-def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
+def test_invalid_edges_do_not_break_diagrams() -> None:
     """Edges that form a cycle or refer to missing nodes do not break the diagram."""
     nodes = tuple(DrawnNode(name=name, operator="Op") for name in "abc")
     pairs = ((0, 1), (1, 2), (2, 0), (1, 1), (0, 9), (-1, 0))
@@ -400,12 +404,12 @@ def test_a_drawing_in_a_circle_and_one_that_lies() -> None:
     assert page.count('<span class="arrow"') == 3
 
 
-def test_a_stage_that_left_something_open_is_not_called_checked() -> None:
+def test_incomplete_stage_is_not_marked_checked() -> None:
     """A stage with undecided or skipped parts is incomplete; if a shard crashed, no stage is shown as checked."""
     stages = ("file", "runtime", "parity")
-    undone = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
+    incomplete = report(stages=stages, undecided=not_done(stage="runtime"), skipped=not_done(stage="parity"))
     lost = report(stages=stages, undecided=not_done(stage="gate"))
 
-    said = Page(html_page.format(undone)).text
-    assert all(each in said for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
+    output = Page(html_page.format(incomplete)).text
+    assert all(each in output for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
     assert "checked" not in Page(html_page.format(lost)).text

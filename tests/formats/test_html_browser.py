@@ -67,23 +67,27 @@ def requests(page: chromium.Browser) -> list[str]:
 def hostile() -> Report:
     """Return a report in which every string from a model is an attack or a long name without spaces."""
     attacks = (*SCRIPTS, *ATTACKS, "x" * 400, "/".join("deep" * 20 for _ in range(8)))
-    found = tuple(finding(f"{each} `{each}`", model=each, node=each, fix=each, rule=each) for each in attacks)
+    actual = tuple(
+        finding(f"{attack} `{attack}`", model=attack, node=attack, fix=attack, rule=attack) for attack in attacks
+    )
     drawn = tuple(
-        Drawing(model=each, node=each, nodes=(DrawnNode(name=each, operator=each, kind="failing"),), edges=())
-        for each in attacks
+        Drawing(model=attack, node=attack, nodes=(DrawnNode(name=attack, operator=attack, kind="failing"),), edges=())
+        for attack in attacks
     )
     whole = sample()
-    measured = tuple(replace(whole.measured[0], model=each, output=each, pair=each, case=each) for each in attacks)
-    cells = tuple(replace(whole.cells[0], model=each) for each in attacks)
+    measured = tuple(
+        replace(whole.measured[0], model=attack, output=attack, pair=attack, case=attack) for attack in attacks
+    )
+    cells = tuple(replace(whole.cells[0], model=attack) for attack in attacks)
     return replace(
-        whole, findings=found, drawings=drawn, measured=measured, cells=cells, remarks=attacks, scope="x" * 400
+        whole, findings=actual, drawings=drawn, measured=measured, cells=cells, remarks=attacks, scope="x" * 400
     )
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("which", ["sample", "hostile"])
-def test_quiet_alone_and_no_wider_than_its_window(
+def test_page_logs_nothing_and_fits_the_window(
     page: chromium.Browser, tmp_path: Path, which: str, width: int, theme: str
 ) -> None:
     """The page logs nothing, requests only itself, and does not scroll horizontally."""

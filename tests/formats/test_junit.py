@@ -57,7 +57,7 @@ def outcomes(judged: Report) -> dict[tuple[str, str], tuple[str, str]]:
     }
 
 
-def one(state: CellState, **changes: object) -> tuple[str, str]:
+def outcome_of(state: CellState, **changes: object) -> tuple[str, str]:
     """Return the outcome of the first runtime's test for a cell with that state."""
     cells = (Cell(model="m.onnx", runtime=FIRST, state=state),)
     return outcomes(report(cells=cells, **changes))["m.onnx", FIRST]
@@ -65,7 +65,7 @@ def one(state: CellState, **changes: object) -> tuple[str, str]:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(judged=REPORTS)
-def test_whatever_a_model_says(judged: Report) -> None:
+def test_any_text_is_valid(judged: Report) -> None:
     """The XML is valid for Jenkins, its totals are correct, and each test has one outcome, whatever text the model
     contains.
     """
@@ -85,17 +85,17 @@ def test_whatever_a_model_says(judged: Report) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 @given(judged=REPORTS)
-def test_nothing_is_lost(judged: Report) -> None:
+def test_every_error_and_incomplete_check_is_included(judged: Report) -> None:
     """Every error is in a failure, and every incomplete check is in an error or in a failure."""
     got = list(outcomes(judged).values())
 
     assert bool(judged.undecided) <= any(ended in ("error", "failure") for ended, _ in got)
-    assert any(each.level == "error" and not each.ignored for each in judged.findings) <= any(
+    assert any(finding.level == "error" and not finding.ignored for finding in judged.findings) <= any(
         ended == "failure" for ended, _ in got
     )
-    for each in judged.findings:
-        rule = escape_unprintable(each.rule).replace("##[", r"#\x23[")
-        assert any(f"{each.level} {rule} at " in said for _, said in got)
+    for shown in judged.findings:
+        rule = escape_unprintable(shown.rule).replace("##[", r"#\x23[")
+        assert any(f"{shown.level} {rule} at " in said for _, said in got)
 
 
 def test_the_sample_as_readers_see_it() -> None:
@@ -137,26 +137,26 @@ def test_the_sample() -> None:
         ("skipped", "skipped"),
     ],
 )
-def test_no_better_than_the_matrix(state: CellState, expected: str) -> None:
+def test_cell_state_decides_without_findings(state: CellState, expected: str) -> None:
     """The cell's state determines the outcome if there are no findings."""
-    assert one(state)[0] == expected
+    assert outcome_of(state)[0] == expected
 
 
-def test_a_prediction_says_that_nothing_was_run() -> None:
+def test_prediction_states_that_nothing_was_run() -> None:
     """A prediction passes, and its text states that nothing was run."""
-    assert one("predicted")[1] == "predicted from support tables, not run"
+    assert outcome_of("predicted")[1] == "predicted from support tables, not run"
 
 
-def test_what_is_undecided_on_a_runtime_that_passed_is_no_pass() -> None:
+def test_undecided_check_on_a_passing_runtime_is_an_error() -> None:
     """An undecided check on a passing runtime, such as a missing comparison, is an error."""
-    undone = not_done(stage="parity", runtime=FIRST)
+    incomplete = not_done(stage="parity", runtime=FIRST)
 
-    assert one("pass", undecided=undone)[0] == "error"
+    assert outcome_of("pass", undecided=incomplete)[0] == "error"
 
 
 def test_a_failure_hides_nothing_else() -> None:
     """A failure also contains the other findings and incomplete checks of the runtime."""
-    ended, said = one(
+    ended, said = outcome_of(
         "fail",
         findings=(finding(runtimes=(FIRST,)), finding("is slow", level="warning", runtimes=(FIRST,))),
         undecided=not_done(runtime=FIRST),
@@ -166,19 +166,19 @@ def test_a_failure_hides_nothing_else() -> None:
     assert all(part in said for part in ("does not load", "is slow", "no interpreter was found"))
 
 
-def test_a_finding_on_a_runtime_without_a_test_is_told_by_its_stage() -> None:
+def test_finding_without_a_cell_is_in_its_stage() -> None:
     """A finding on a runtime without a cell is reported in the test of its stage."""
     got = outcomes(report(findings=(finding(runtimes=("onnxruntime 9.9.9",)),)))
 
     assert got["m.onnx", "runtime"][0] == "failure"
 
 
-def test_warnings_fail_where_they_closed_the_gate() -> None:
+def test_warnings_fail_with_fail_on_warning() -> None:
     """With `--fail-on warning` a warning fails its test; otherwise it passes."""
     warnings = (finding(level="warning", runtimes=(FIRST,)),)
 
-    assert one("warning", findings=warnings, verdict="fail", exit=1)[0] == "failure"
-    assert one("warning", findings=warnings)[0] == "passed"
+    assert outcome_of("warning", findings=warnings, verdict="fail", exit=1)[0] == "failure"
+    assert outcome_of("warning", findings=warnings)[0] == "passed"
 
 
 def test_control_characters_are_spelled() -> None:

@@ -80,7 +80,7 @@ def test_the_sample() -> None:
 
 
 @given(DRAWINGS)
-def test_nothing_but_our_own_lines(drawn: Drawing) -> None:
+def test_every_line_has_an_expected_form(drawn: Drawing) -> None:
     """Whatever the names are, every line has an expected form, and edges only refer to existing nodes."""
     first, *lines, last = markdown.render_mermaid(drawn).split("\n")
     boxes = {match[1] for line in lines if (match := re.match(r"  (n\d+)[\[(]", line))}
@@ -106,16 +106,16 @@ def test_no_label_is_empty() -> None:
     """Mermaid rejects empty labels, so an empty or blank name is shown as `unnamed`."""
     nodes = tuple(DrawnNode(name=name) for name in ("", " ", "  "))
 
-    said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    output = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
-    assert said.count('["unnamed"]') == 3
+    assert output.count('["unnamed"]') == 3
 
 
-def test_of_too_many_boxes_the_failing_one_is_kept() -> None:
+def test_truncated_diagram_contains_the_failing_node() -> None:
     """A diagram with too many nodes is truncated, but always contains the failing node."""
     nodes = (*(DrawnNode(name=f"node{index}") for index in range(80)), DrawnNode(name="bad", kind="failing"))
 
-    said = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
+    output = markdown.render_mermaid(Drawing(model="m.onnx", node="bad", nodes=nodes, edges=()))
 
-    assert said.count('["') == markdown.MAX_BOXES
-    assert 'n80["bad"]' in said
+    assert output.count('["') == markdown.MAX_BOXES
+    assert 'n80["bad"]' in output

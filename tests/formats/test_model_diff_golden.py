@@ -51,7 +51,7 @@ def test_quiet_is_one_sentence() -> None:
     assert model_diff.format_text(sample(), quiet=True).count("\n") == 1
 
 
-def test_the_sample_holds_to_the_schema() -> None:
+def test_sample_conforms_to_the_schema() -> None:
     """The JSON output is valid for the published schema."""
     jsonschema.Draft202012Validator(build_schema(Difference, "")).validate(json.loads(encode_json(sample())))
 
@@ -85,13 +85,13 @@ def test_long_lists_are_cut() -> None:
 )
 def test_headlines(verdict: Verdict, expected: str) -> None:
     """The headline names what is identical, and what differs without an effect."""
-    found = msgspec.structs.replace(
+    actual = msgspec.structs.replace(
         sample(), verdict=verdict, beside=("node names",), functions=(), files=(), weights=()
     )
     unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
-    found = msgspec.structs.replace(found, weights=unread if verdict == "undecided" else ())
+    actual = msgspec.structs.replace(actual, weights=unread if verdict == "undecided" else ())
 
-    assert render_headline(found).startswith(expected)
+    assert render_headline(actual).startswith(expected)
 
 
 def hostile(text: str) -> Difference:
@@ -114,20 +114,20 @@ def hostile(text: str) -> Difference:
 @pytest.mark.parametrize("text", ATTACKS)
 def test_hostile_strings(text: str) -> None:
     """No output contains workflow commands, escape sequences, or injected markup."""
-    found = hostile(text)
-    for written in (model_diff.format_text(found), model_diff.format_markdown(found), encode_json(found)):
+    actual = hostile(text)
+    for written in (model_diff.format_text(actual), model_diff.format_markdown(actual), encode_json(actual)):
         assert not re.search(r"(?m)^\s*::|##\[", written)
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f\u202a-\u202e\u2066-\u2069]", written)
-    html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(found))
+    html = cmarkgfm.github_flavored_markdown_to_html(model_diff.format_markdown(actual))
 
     assert not re.search(r"<(a|img|script|table|h[1-6])\b", html)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [(7717, 15939, "+107 %"), (100, 10_000, "+9,900 %"), (1000, 1010, "+1 %"), (1000, 4, "-100 %")],
 )
-def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
+def test_growth_is_not_in_scientific_notation(old: int, new: int, message: str) -> None:
     """Large growth is not printed in scientific notation."""
     grown = structs.replace(
         sample(),
@@ -135,10 +135,10 @@ def test_growth_is_said_in_plain_figures(old: int, new: int, said: str) -> None:
         new=structs.replace(sample().new, size_bytes=new),
     )
 
-    assert f"{old:,} → {new:,} bytes ({said})" in model_diff.format_text(grown)
+    assert f"{old:,} → {new:,} bytes ({message})" in model_diff.format_text(grown)
 
 
-def test_nearly_all_is_said_in_plain_figures() -> None:
+def test_nearly_complete_change_is_shown_as_1() -> None:
     """A weight that changed by nearly its norm is shown as 1."""
     weight = WeightChange(
         change="changed", name="w", type="float", was_type="float", elements=9, total=9, relative=0.997
@@ -156,6 +156,6 @@ def test_weights_without_a_distance_come_first() -> None:
         for n in range(40)
     ]
     broken = WeightChange(change="changed", name="broken", elements=1, total=9, text="1 element is, or was, NaN")
-    said = model_diff.format_text(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
+    output = model_diff.format_text(structs.replace(sample(), weights=(*moved, broken))).partition("\nweights")[2]
 
-    assert "`broken`" in said.splitlines()[1]
+    assert "`broken`" in output.splitlines()[1]

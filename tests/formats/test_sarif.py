@@ -58,7 +58,7 @@ def test_the_schema_of_the_standard(judged: Report) -> None:
 
 @few
 @given(judged=REPORTS)
-def test_the_schema_whatever_a_model_says(judged: Report) -> None:
+def test_log_is_valid_for_any_text(judged: Report) -> None:
     """The log and all of its URIs are valid, whatever text the model contains."""
     text = sarif.format(judged)
     uris = re.findall(r'"uri": "([^"]*)"', text)
@@ -70,19 +70,19 @@ def test_the_schema_whatever_a_model_says(judged: Report) -> None:
 
 @few
 @given(judged=REPORTS)
-def test_no_finding_is_lost(judged: Report) -> None:
+def test_every_finding_is_included(judged: Report) -> None:
     """Every active finding is in a result with its rule and level, and every ignored one in a notification."""
     got = run(judged)
-    notes = {each["message"]["text"] for each in got["invocations"][0]["toolExecutionNotifications"]}
+    notes = {notification["message"]["text"] for notification in got["invocations"][0]["toolExecutionNotifications"]}
     for one in judged.findings:
-        said = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
+        output = escape_unprintable(wording.render_sentence(one)).replace("](", "] (")
         if one.ignored:
-            assert any(said in note for note in notes)
+            assert any(output in note for note in notes)
         else:
             assert any(
-                said in each["message"]["text"]
-                and (each["ruleId"], each["level"]) == (sarif.rule_identifier(one.rule), one.level)
-                for each in got["results"]
+                output in result["message"]["text"]
+                and (result["ruleId"], result["level"]) == (sarif.rule_identifier(one.rule), one.level)
+                for result in got["results"]
             )
 
 
@@ -98,13 +98,13 @@ def test_a_line_of_text_is_the_anchor() -> None:
         "region": {"startLine": 31, "endLine": 33},
     }
     assert where["logicalLocations"][0]["name"] == "/head/Reshape"
-    assert [each["physicalLocation"]["artifactLocation"]["uri"] for each in got["relatedLocations"]] == [
+    assert [location["physicalLocation"]["artifactLocation"]["uri"] for location in got["relatedLocations"]] == [
         "ml/models/classifier.onnx"
     ]
     assert set(got["partialFingerprints"]) == {"onnxgate/v1"}
 
 
-def test_a_binary_has_no_region_and_a_fingerprint_of_ours() -> None:
+def test_binary_has_our_fingerprint_and_no_region() -> None:
     """GitHub adds no fingerprint to binary files, so onnxgate adds one; two findings in one file are two alerts."""
     several = (
         finding(place=BINARY, fingerprint="a"),
@@ -117,7 +117,7 @@ def test_a_binary_has_no_region_and_a_fingerprint_of_ours() -> None:
         {"artifactLocation": {"uri": "m.onnx", "uriBaseId": "%SRCROOT%"}}
     ] * 2
     assert len(set(hashes)) == 2
-    assert all(re.fullmatch(r"[0-9a-f]{16}:1", each) for each in hashes)
+    assert all(re.fullmatch(r"[0-9a-f]{16}:1", digest) for digest in hashes)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_regions(place: ReportedPlace, expected: dict[str, int] | None) -> None:
     assert got.get("region") == expected
 
 
-def test_a_finding_without_a_place_stands_at_its_model_or_the_lock() -> None:
+def test_finding_without_a_place_is_at_its_model_or_the_lock() -> None:
     """A finding without a location is assigned to its model or the lock, because GitHub rejects results without one."""
     nowhere = ReportedPlace(path="")
 
@@ -156,7 +156,7 @@ def test_findings_of_one_rule_on_one_line_are_one_result() -> None:
         "m.onnx: no kernel for 0 (node `n0`)\nm.onnx: no kernel for 1 (node `n1`)\n"
         "m.onnx: no kernel for 2 (node `n2`)\nfix: cast it"
     )
-    assert [each["message"]["text"] for each in result_of(several)["relatedLocations"]] == [
+    assert [location["message"]["text"] for location in result_of(several)["relatedLocations"]] == [
         "node `n0`",
         "node `n1`",
         "node `n2`",
@@ -169,7 +169,7 @@ def result_of(findings: tuple[Finding, ...]) -> dict[str, Any]:
     return only
 
 
-def test_findings_of_another_rule_level_or_line_stand_alone() -> None:
+def test_other_rules_levels_and_lines_are_not_merged() -> None:
     """Only findings with the same rule, level and line are merged."""
     place = ReportedPlace(path="onnxgate.lock", line=8)
     several = (finding(), finding(rule="run-failed"), finding(level="note"), finding(place=place))
@@ -184,7 +184,7 @@ def test_many_on_one_line_are_counted() -> None:
     assert result_of(several)["message"]["text"].endswith("… and 30 more of `load-failed`; see the report")
 
 
-def test_what_is_ignored_opens_no_alert() -> None:
+def test_ignored_finding_is_a_notification() -> None:
     """GitHub opens alerts even for suppressed results, so an ignored finding is only a notification."""
     got = run(report(findings=(finding(ignored="moves in March"),)))
     (note,) = got["invocations"][0]["toolExecutionNotifications"]
@@ -196,10 +196,10 @@ def test_what_is_ignored_opens_no_alert() -> None:
 
 
 @pytest.mark.parametrize(("status", "level", "success"), [(3, "error", False), (1, "warning", True)])
-def test_what_could_not_be_done(status: int, level: str, success: bool) -> None:
+def test_incomplete_check_is_a_notification(status: int, level: str, success: bool) -> None:
     """An incomplete check is an error notification if it makes the verdict undecided."""
-    undone = not_done(hint="install one")
-    (invocation,) = run(report(verdict="undecided", exit=status, undecided=undone))["invocations"]
+    incomplete = not_done(hint="install one")
+    (invocation,) = run(report(verdict="undecided", exit=status, undecided=incomplete))["invocations"]
     (said,) = invocation["toolExecutionNotifications"]
 
     assert (invocation["executionSuccessful"], invocation["exitCode"], said["level"]) == (success, status, level)
@@ -219,7 +219,7 @@ def numbered(many: int) -> Report:
 def test_more_results_than_github_takes() -> None:
     """Beyond GitHub's result limit the most severe findings are kept, and the others are counted."""
     got = run(numbered(30_000))
-    levels = [each["level"] for each in got["results"]]
+    levels = [result["level"] for result in got["results"]]
     (said,) = got["invocations"][0]["toolExecutionNotifications"]
 
     assert levels == ["error"] * 10_000 + ["note"] * 15_000
@@ -239,7 +239,7 @@ def test_more_bytes_than_github_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said["message"]["text"] == f"{3_000 - kept} more findings; see the report"
 
 
-def test_every_rule_has_what_github_requires() -> None:
+def test_rule_descriptions_meet_githubs_limits() -> None:
     """Rule descriptions are within GitHub's limits, and have a help text, a severity, and few tags."""
     for described in sarif.describe_rules(rules.by_id):
         assert 0 < len(described["shortDescription"]["text"]) <= 255
@@ -254,7 +254,7 @@ def test_a_rule_that_this_release_does_not_know() -> None:
     """A merged report may contain an unknown rule; it is described as such and not omitted."""
     driver = run(report(findings=(finding(rule="of-tomorrow"),)))["tool"]["driver"]
 
-    assert [each["id"] for each in driver["rules"]] == ["of-tomorrow"]
+    assert [rule["id"] for rule in driver["rules"]] == ["of-tomorrow"]
     assert "not a rule of this version" in driver["rules"][0]["help"]["text"]
 
 
@@ -283,7 +283,7 @@ def test_uris(folder: str, path: str, expected: str) -> None:
     assert expected == sarif.path_to_uri(report(folder=folder), path)
 
 
-def test_projects_in_different_folders_have_categories_of_their_own() -> None:
+def test_projects_have_separate_categories() -> None:
     """Without separate categories, the alerts of one project would close those of the other."""
     assert run(report())["automationDetails"] == {"id": "onnxgate/"}
     assert run(report(folder="a b/c"))["automationDetails"] == {"id": "onnxgate/a%20b/c/"}
@@ -294,7 +294,7 @@ def test_links_in_messages_are_text() -> None:
     assert result(finding("see [x](https://example.com)"))["message"]["text"] == "m.onnx: see [x] (https://example.com)"
 
 
-def test_an_unknown_rule_is_no_link() -> None:
+def test_unknown_rule_is_not_a_link() -> None:
     """A report from another release may contain any rule name, which must not become a link."""
     text = sarif.format(report(findings=(finding(rule="![x](https://example.com)"),)))
 

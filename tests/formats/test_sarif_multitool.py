@@ -95,19 +95,21 @@ def hostile() -> Report:
     [hostile(), report(), report(verdict="undecided", exit=3, undecided=not_done())],
     ids=["hostile", "an empty pass", "undecided"],
 )
-def test_nothing_is_said_against_a_log(multitool: Path, tmp_path: Path, judged: Report) -> None:
+def test_validator_reports_no_problem(multitool: Path, tmp_path: Path, judged: Report) -> None:
     """Neither the rules of the standard nor those of GitHub report a problem."""
     assert findings(multitool, tmp_path, judged) == []
 
 
 def test_only_a_binary_has_no_region(multitool: Path, tmp_path: Path) -> None:
     """The only result without a region is for a model file, which has no lines."""
-    said = findings(multitool, tmp_path, sample())
+    actual = findings(multitool, tmp_path, sample())
     log = json.loads((tmp_path / "log.sarif").read_text(encoding="utf-8"))
-    uris = [each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for each in log["runs"][0]["results"]]
+    uris = [
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in log["runs"][0]["results"]
+    ]
     binary = uris.index("ml/models/tagger.onnx")
 
-    assert set(said) == {(rule, f"runs[0].results[{binary}].locations[0].physicalLocation") for rule in NO_REGION}
+    assert set(actual) == {(rule, f"runs[0].results[{binary}].locations[0].physicalLocation") for rule in NO_REGION}
 
 
 def test_the_tool_does_look(multitool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

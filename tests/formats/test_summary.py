@@ -30,14 +30,14 @@ def test_a_huge_report_stays_below_the_limit() -> None:
         models=tuple(ReportedModel(path=model, sha256="") for model in models),
         cells=tuple(Cell(model=each, runtime=f"onnxruntime {MINORS[0]}", state="fail") for each in models),
         findings=tuple(finding("##[error]" * 500, model=model) for model in models),
-        undecided=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
-        skipped=tuple(each for n, model in enumerate(models) for each in not_done([model], reason=f"{n}" * 300)),
+        undecided=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 300)),
+        skipped=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 300)),
     )
 
-    said = markdown.format_summary(huge)
+    output = markdown.format_summary(huge)
 
-    assert len(said.encode()) < 1024 * 1024
-    assert len(re.findall(r"… and \d+ more in the full report", said)) == 4
+    assert len(output.encode()) < 1024 * 1024
+    assert len(re.findall(r"… and \d+ more in the full report", output)) == 4
 
 
 def test_the_legend_explains_the_words_that_occur() -> None:

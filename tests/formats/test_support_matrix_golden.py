@@ -32,7 +32,7 @@ def test_colour_changes_no_character() -> None:
     assert support_matrix.format_text(sample()) == "\n".join(line.rstrip() for line in plain.split("\n"))
 
 
-def test_the_sample_holds_to_the_schema() -> None:
+def test_sample_conforms_to_the_schema() -> None:
     """The JSON output is valid for the published schema."""
     import json
 

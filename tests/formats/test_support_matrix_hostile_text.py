@@ -17,7 +17,7 @@ from onnxgate.core.report_json import encode_json
 from onnxgate.formats import support_matrix
 from tests.harness.github import workflow_commands
 from tests.harness.reports.hostile_reports import NAME, PATH, RUNTIME, TEXT
-from tests.harness.reports.sample_reports import report
+from tests.harness.reports.sample_reports import finding, report
 
 slow = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=60)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -43,15 +43,17 @@ def matrices(draw: st.DrawFn) -> Matrix:
         MatrixModel(path=path, runtimes=tuple(Entry(runtime=name, **draw(ENTRIES)) for name in runtimes))
         for path in paths
     ]
-    return build_matrix(models, "0.1.0")
+    findings = draw(st.lists(st.builds(finding, TEXT, rule=TEXT, node=TEXT, fix=TEXT), max_size=2).map(tuple))
+    remarks = draw(st.lists(TEXT, max_size=2).map(tuple))
+    return build_matrix(models, report(findings=findings, remarks=remarks))
 
 
 FORMATS = {
     "text": support_matrix.format_text,
     "text for a terminal": lambda matrix: support_matrix.format_text(matrix, color=True, width=60),
     "text, every reason": lambda matrix: support_matrix.format_text(matrix, verbose=True),
-    "check": lambda matrix: support_matrix.format_check(matrix, report(), verbose=True),
-    "check for a terminal": lambda matrix: support_matrix.format_check(matrix, report(), color=True, width=60),
+    "check": lambda matrix: support_matrix.format_text(matrix, has_table=False, verbose=True),
+    "check for a terminal": lambda matrix: support_matrix.format_text(matrix, has_table=False, color=True, width=60),
     "json": encode_json,
     "markdown": support_matrix.format_markdown,
 }
@@ -59,7 +61,7 @@ FORMATS = {
 
 @slow
 @given(matrix=matrices())
-def test_no_format_acts(matrix: Matrix) -> None:
+def test_no_format_contains_commands(matrix: Matrix) -> None:
     """The runner finds no commands, and every character except newlines and onnxgate's colors is printable."""
     printed = {name: render(matrix) for name, render in FORMATS.items()}
     commands = {name: list(workflow_commands.commands(output)) for name, output in printed.items()}
@@ -71,7 +73,7 @@ def test_no_format_acts(matrix: Matrix) -> None:
 
 @slow
 @given(matrix=matrices())
-def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
+def test_json_preserves_the_matrix(matrix: Matrix) -> None:
     """Escaping in JSON preserves all values, except that invalid Unicode is spelled out."""
     back = msgspec.to_builtins(msgspec.json.decode(encode_json(matrix), type=Matrix))
 
@@ -80,7 +82,7 @@ def test_json_holds_the_same_matrix(matrix: Matrix) -> None:
 
 @slow
 @given(matrix=matrices())
-def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
+def test_markdown_contains_only_expected_elements(matrix: Matrix) -> None:
     """As rendered by GitHub, the page contains only expected elements, no links or mentions, and complete tables."""
     page = cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE
@@ -91,6 +93,7 @@ def test_markdown_is_only_what_we_wrote(matrix: Matrix) -> None:
     headings = any(entry.contradicted for entry in every) + any(
         entry.observed in ("unavailable", "timed-out") for entry in every
     )
+    headings += bool(matrix.models and matrix.remarks)
 
     assert set() == set(re.findall(r"<(\w+)", page)) - OUR_ELEMENTS
     assert headings == page.count("<h3>")

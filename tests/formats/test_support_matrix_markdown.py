@@ -31,7 +31,7 @@ def test_one_engine_is_named_once() -> None:
     assert "| onnxruntime | 1.16 | 1.17–1.18 |\n" in support_matrix.format_markdown(matrix(model("xx++++")))
 
 
-def test_two_engines_are_told_apart() -> None:
+def test_columns_name_their_engine() -> None:
     """With two engines, each column names its engine."""
     other = entry("1.18.1", "loads")
     entries = (*model("xx++++").runtimes, type(other)(runtime="openvino 2026.1", predicted="loads"))
@@ -44,7 +44,7 @@ def test_two_engines_are_told_apart() -> None:
 def test_columns_are_joined() -> None:
     """Adjacent releases with equal cells share a column."""
     releases = [f"1.{minor}.0" for minor in range(8, 32)]
-    entries = tuple(entry(each, "loads" if int(each.split(".")[1]) > 17 else "refused") for each in releases)
+    entries = tuple(entry(release, "loads" if int(release.split(".")[1]) > 17 else "refused") for release in releases)
 
     assert "| onnxruntime | 1.8–1.17 | 1.18–1.31 |" in support_matrix.format_markdown(
         matrix(MatrixModel(path="m.onnx", runtimes=entries))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from onnxgate.core.matrix import Matrix, MatrixModel, Reason, build_matrix
+from onnxgate.core.matrix import Matrix, MatrixModel, Observed, Reason
 from onnxgate.core.report import NotDone
 from onnxgate.formats import support_matrix
-from tests.harness.reports.sample_matrices import KERNEL, entry, matrix, model, sample
-from tests.harness.reports.sample_reports import finding, report
+from tests.harness.reports.sample_matrices import KERNEL, RELEASES, entry, matrix, model, sample
+from tests.harness.reports.sample_reports import finding
 
 NO_KERNEL = "node `det`: there is no kernel for `Det(22)`"
 
@@ -88,9 +88,9 @@ def test_observations_in_cells() -> None:
     ]
 
 
-def lines(it: Matrix, *, verbose: bool = False, **options: object) -> list[str]:
+def lines(it: Matrix, *, verbose: bool = False) -> list[str]:
     """Return the lines of a check without a config."""
-    return support_matrix.format_check(it, report(**options), verbose=verbose).splitlines()[:-2]
+    return support_matrix.format_text(it, has_table=False, verbose=verbose).splitlines()[:-2]
 
 
 def test_one_line_per_model() -> None:
@@ -105,7 +105,7 @@ def test_a_finding_in_the_sentence_adds_its_rule_and_fix() -> None:
     """The reason is already in the sentence and is not repeated."""
     error = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", fix="export at opset 21")
 
-    assert lines(matrix(model("xxxxxx")), findings=(error,)) == [
+    assert lines(matrix(model("xxxxxx"), findings=(error,))) == [
         f"FAIL  m.onnx: does not load on onnxruntime 1.16–1.18: {NO_KERNEL} [missing-kernel]",
         "      fix: export at opset 21",
     ]
@@ -115,7 +115,7 @@ def test_other_findings_follow() -> None:
     """A model that loads may have another fault."""
     error = finding("returns its input", rule="input-passthrough", stage="support", fix="add a node")
 
-    assert lines(matrix(model("++++++")), findings=(error,)) == [
+    assert lines(matrix(model("++++++"), findings=(error,))) == [
         "FAIL  m.onnx: loads on onnxruntime 1.16.0–1.18.1",
         "      error[input-passthrough]: returns its input",
         "      fix: add a node",
@@ -126,7 +126,7 @@ def test_notes_are_not_listed() -> None:
     """Notes would repeat the reasons in the model's line."""
     note = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", level="note")
 
-    assert len(lines(matrix(model("x+++++")), findings=(note,))) == 1
+    assert len(lines(matrix(model("x+++++"), findings=(note,)))) == 1
 
 
 def test_a_fault_of_the_file_replaces_the_releases() -> None:
@@ -135,7 +135,7 @@ def test_a_fault_of_the_file_replaces_the_releases() -> None:
     entries = (entry("1.17.3", "refused", reason), entry("1.18.1", "refused", reason))
     error = finding("is an HTML page", rule="not-a-model", stage="file", fix="commit the model")
 
-    assert lines(matrix(MatrixModel(path="m.onnx", runtimes=entries)), findings=(error,)) == [
+    assert lines(matrix(MatrixModel(path="m.onnx", runtimes=entries), findings=(error,))) == [
         "FAIL  m.onnx: is an HTML page [not-a-model]",
         "      fix: commit the model",
     ]
@@ -145,17 +145,19 @@ def test_an_undecided_model_has_a_hint() -> None:
     """A model that could not be checked is not a pass."""
     gap = NotDone(stage="file", model="m.onnx", runtime="", reason="is a Git LFS pointer", hint="run `git lfs pull`")
 
-    assert lines(matrix(model("??????")), undecided=(gap,)) == [
+    assert lines(matrix(model("??????"), undecided=(gap,))) == [
         "?     m.onnx: is a Git LFS pointer",
         "      hint: run `git lfs pull`",
     ]
 
 
 def test_remarks_have_a_heading() -> None:
-    """Remarks that repeat the line of a model are omitted."""
-    remarks = ("m.onnx: loads on onnxruntime 1.16.0–1.18.1", "m.onnx: opset 6 is not known")
-
-    assert lines(matrix(model("++++++")), remarks=remarks)[1:] == ["", "notes", "  m.onnx: opset 6 is not known"]
+    """Remarks follow the lines of the models."""
+    assert lines(matrix(model("++++++"), remarks=("m.onnx: opset 6 is not known",)))[1:] == [
+        "",
+        "notes",
+        "  m.onnx: opset 6 is not known",
+    ]
 
 
 def test_verbose_lists_all_reasons() -> None:
@@ -175,10 +177,10 @@ def test_verbose_lists_all_reasons() -> None:
 def test_omitted_reasons_of_a_failure_are_announced() -> None:
     """The first reason is not the only one to fix."""
     more = Reason(rule="type-mismatch", node="", message="types differ")
-    it = matrix(MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more),)))
     error = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", fix="")
+    model = MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more),))
 
-    assert lines(it, findings=(error,))[-1] == "hint: `-v` lists all reasons"
+    assert lines(matrix(model, findings=(error,)))[-1] == "hint: `-v` lists all reasons"
 
 
 def test_the_matrix_has_the_same_lines() -> None:
@@ -190,31 +192,28 @@ def test_the_matrix_has_the_same_lines() -> None:
 
 def test_quiet_prints_only_the_last_line() -> None:
     """`--quiet` prints only the verdict line, for both commands."""
-    it = matrix(model("++++++"), model("xxxxxx", "b.onnx"))
+    it = matrix(model("++++++"), model("xxxxxx", "b.onnx"), verdict="fail", findings=(finding(model="b.onnx"),))
+    printed = {support_matrix.format_text(it, quiet=True, has_table=has_table) for has_table in (True, False)}
 
-    assert support_matrix.format_text(it, quiet=True) == "fail: 2 models on 6 runtimes: 1 failed; predicted, not run\n"
-    assert support_matrix.format_check(it, report(), quiet=True) == "pass: 1 model on 5 runtimes\n"
+    assert printed == {"fail: 2 models on 6 runtimes: 1 error; no config: predicted, not run\n"}
 
 
 @pytest.mark.parametrize(
-    ("letters", "required", "expected"),
+    ("observed", "expected"),
     [
-        (["++++++"], False, "pass: 1 model on 6 runtimes; predicted, not run"),
-        (["x+++++"], False, "pass: 1 model on 6 runtimes; predicted, not run"),
-        (["x+++++"], True, "fail: 1 model on 6 runtimes: 1 failed; predicted, not run"),
-        (["??????"], False, "undecided: 1 model on 6 runtimes: 1 undecided; predicted, not run"),
-        (
-            ["xxxxxx", "xxxxxx", "xx????"],
-            False,
-            "fail: 3 models on 6 runtimes: 2 failed, 1 undecided; predicted, not run",
-        ),
+        (("",), "pass: 1 model on 1 runtime; no config: predicted, not run"),
+        (("loads", "loads"), "pass: 1 model on 2 runtimes; 2 loads verified"),
+        (("loads", "refused"), "pass: 1 model on 2 runtimes; 2 loads verified, 1 wrong prediction"),
+        (("loads", "unavailable"), "pass: 1 model on 2 runtimes; 1 load verified, 1 could not be verified"),
     ],
 )
-def test_the_last_line(letters: list[str], required: bool, expected: str) -> None:
-    """The last line has the verdict, and the numbers of models, runtimes, and failed or undecided models."""
-    it = build_matrix([model(word) for word in letters], "0.1.0", required=required)
+def test_the_last_line(observed: tuple[Observed, ...], expected: str) -> None:
+    """After the verdict and the counts, the last line states what was run."""
+    entries = tuple(entry(release, "loads", observed=it) for release, it in zip(RELEASES, observed, strict=False))
 
-    assert support_matrix.format_text(it, required=required, quiet=True) == f"{expected}\n"
+    assert (
+        support_matrix.format_text(matrix(MatrixModel(path="m.onnx", runtimes=entries)), quiet=True) == f"{expected}\n"
+    )
 
 
 def test_the_elapsed_time_is_last() -> None:

@@ -8,7 +8,7 @@ from onnxgate.formats import text as terminal
 from onnxgate.formats.text import Column, Terminal
 
 
-def test_every_cell_is_measured_a_few_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cell_width_is_measured_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of width measurements per cell is constant, so that tables with thousands of models stay fast."""
     measured: list[str] = []
 
@@ -43,9 +43,18 @@ def test_names_of_groups_stand_over_their_columns() -> None:
 
 
 @pytest.mark.parametrize("indent", [0, 11])
-def test_only_a_line_that_is_not_indented_can_be_taken_for_the_title_of_changes(indent: int) -> None:
+def test_only_unindented_line_is_the_changes_heading(indent: int) -> None:
     """Only an unindented line is the heading of the changes; indented messages may start with the same words."""
-    said = "changed since it was locked: imports opset 16 instead of 17"
-    (line,) = Terminal().wrapped(said, indent)
+    actual = "changed since it was locked: imports opset 16 instead of 17"
+    (line,) = Terminal().wrapped(actual, indent)
 
-    assert (line == " " * indent + said) == (indent > 0)
+    assert (line == " " * indent + actual) == (indent > 0)
+
+
+def test_code_with_punctuation_fits() -> None:
+    """A command stays on one line only if the punctuation after it also fits."""
+    command = f"`{'x ' * 14}x`"  # 31 columns, with the comma 32
+    wide, narrow = (list(Terminal(width=width).wrapped(f"run {command}, or not", 0)) for width in (35, 34))
+
+    assert f"   {command}," in wide
+    assert [len(line) for line in narrow if len(line) > 34] == []

@@ -34,13 +34,15 @@ def test_lines_fit_the_terminal(width: int) -> None:
     assert [line for line in too_long if " " in line.strip() and len(line.rpartition(" ")[0]) > width] == []
 
 
-def test_a_command_is_one_line_however_narrow_the_terminal() -> None:
+def test_command_is_one_line_at_any_width() -> None:
     """A command can be copied from one line; the folder of its inputs is shown if it is known."""
-    said = text.format(sample(), width=40, inputs=Path("stored")).splitlines()
+    output = text.format(sample(), width=40, inputs=Path("stored")).splitlines()
     command = sample().replays[0].command
 
-    assert [f"  {command}"] == [line for line in said if "onnxgate check" in line]
-    assert [f"    inputs: {Path('stored', 'classifier-0c9a2f41d7e3.npz')}"] == [line for line in said if ".npz" in line]
+    assert [f"  {command}"] == [line for line in output if "onnxgate check" in line]
+    assert [f"    inputs: {Path('stored', 'classifier-0c9a2f41d7e3.npz')}"] == [
+        line for line in output if ".npz" in line
+    ]
 
 
 def test_no_word_is_broken() -> None:
@@ -78,41 +80,42 @@ def test_each_engine_is_named_over_its_columns() -> None:
     ]
 
 
-def test_models_that_pass_are_counted_where_they_are_many() -> None:
+def test_many_passing_models_are_summarized() -> None:
     """Of 30 models only the failing one has its own row."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
-    cells = tuple(Cell(model=each, runtime=name, state="fail" if each == "m07.onnx" else "pass") for each in models)
-    many = report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells)
+    cells = tuple(Cell(model=model, runtime=name, state="fail" if model == "m07.onnx" else "pass") for model in models)
+    many = report(models=tuple(ReportedModel(path=model, sha256="") for model in models), cells=cells)
 
-    said = text.format(many)
+    output = text.format(many)
 
-    assert "m07.onnx  FAIL" in said
-    assert "m08.onnx" not in said
-    assert "29 more models: ok on all required runtimes" in said
+    assert "m07.onnx  FAIL" in output
+    assert "m08.onnx" not in output
+    assert "29 more models: ok on all required runtimes" in output
 
 
 def test_a_model_without_any_cell_is_not_counted_as_passing() -> None:
     """A model that was not checked keeps its row, however many models there are."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
-    cells = tuple(Cell(model=each, runtime=name, state="pass") for each in models[1:])
-    many = report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells)
+    cells = tuple(Cell(model=model, runtime=name, state="pass") for model in models[1:])
+    many = report(models=tuple(ReportedModel(path=model, sha256="") for model in models), cells=cells)
 
     assert "m00.onnx  –" in text.format(many)
 
 
-def test_what_was_not_done_is_said_with_reason_and_hint() -> None:
+def test_incomplete_checks_have_reason_and_hint() -> None:
     """The same reason for several models and stages is printed only once."""
-    undone = not_done(["a.onnx", "b.onnx"]) + not_done(["a.onnx", "b.onnx"], stage="parity")
-    undone = tuple(msgspec.structs.replace(each, hint="install one") for each in undone)
+    incomplete = not_done(["a.onnx", "b.onnx"]) + not_done(["a.onnx", "b.onnx"], stage="parity")
+    incomplete = tuple(msgspec.structs.replace(entry, hint="install one") for entry in incomplete)
 
-    said = text.format(report(undecided=undone, verdict="undecided", exit=3))
+    output = text.format(report(undecided=incomplete, verdict="undecided", exit=3))
 
     assert (
-        "undecided\n  runtime, parity: a.onnx and b.onnx\n    no interpreter was found\n    hint: install one\n" in said
+        "undecided\n  runtime, parity: a.onnx and b.onnx\n    no interpreter was found\n    hint: install one\n"
+        in output
     )
-    assert said.endswith("undecided: 1 model on 5 runtimes: 1 undecided\n")
+    assert output.endswith("undecided: 1 model on 5 runtimes: 1 undecided\n")
 
 
 def test_quiet_leaves_the_verdict() -> None:
@@ -217,23 +220,23 @@ def test_models_without_a_source_are_counted() -> None:
 
 def test_a_node_is_named_once() -> None:
     """The node is not repeated if the message already contains its name."""
-    said = text.format(
+    output = text.format(
         report(findings=(finding("`conv1` is unknown", node="conv1"), finding("no kernel", node="conv2")))
     )
 
-    assert said.count("conv1") == 1
-    assert "node: conv2" in said
+    assert output.count("conv1") == 1
+    assert "node: conv2" in output
 
 
-def test_models_that_are_predicted_alike_are_counted_where_they_are_many() -> None:
+def test_many_predicted_models_are_summarized() -> None:
     """A check without runs summarizes predicted models and does not list 30 of them."""
     models = [f"m{number:02}.onnx" for number in range(30)]
     name = f"onnxruntime {MINORS[0]}"
     states: dict[str, CellState] = {"m03.onnx": "not predicted", "m07.onnx": "fail", "m09.onnx": "pass"}
-    cells = tuple(Cell(model=each, runtime=name, state=states.get(each, "predicted")) for each in models)
+    cells = tuple(Cell(model=model, runtime=name, state=states.get(model, "predicted")) for model in models)
 
-    said = text.format(report(models=tuple(ReportedModel(path=each, sha256="") for each in models), cells=cells))
+    output = text.format(report(models=tuple(ReportedModel(path=model, sha256="") for model in models), cells=cells))
 
-    assert [line.split()[0] for line in said.splitlines() if ".onnx" in line] == ["m03.onnx", "m07.onnx"]
-    assert "1 more model: ok on all required runtimes\n27 more models: ok* on all required runtimes\n" in said
-    assert "ok*: predicted, not run; ?: could not be checked; –: not checked\n" in said
+    assert [line.split()[0] for line in output.splitlines() if ".onnx" in line] == ["m03.onnx", "m07.onnx"]
+    assert "1 more model: ok on all required runtimes\n27 more models: ok* on all required runtimes\n" in output
+    assert "ok*: predicted, not run; ?: could not be checked; –: not checked\n" in output

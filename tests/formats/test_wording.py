@@ -43,21 +43,39 @@ def test_engines_are_not_mixed_into_one_range() -> None:
     assert wording.describe_runtimes(wording.list_runtimes(two), two) == "onnxruntime 1–3; openvino 4"
 
 
-def test_gaps_claim_nothing_that_was_not_said() -> None:
+def test_same_reason_in_other_stages_is_separate() -> None:
     """Two models with the same reason in different stages are separate entries."""
-    undone = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
+    incomplete = not_done(["a"], stage="runtime") + not_done(["b"], stage="parity")
 
-    assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == ["runtime: a", "parity: b"]
+    assert [gap.about(report()) for gap in wording.merge_gaps(incomplete)] == ["runtime: a", "parity: b"]
 
 
 def test_gaps_of_different_runtimes_are_not_multiplied() -> None:
     """`a` on one runtime and `b` on another must not be merged to both on both."""
-    undone = not_done(["a"], runtime="onnxruntime 1.18.1") + not_done(["b"], runtime="onnxruntime 1.19.2")
+    incomplete = not_done(["a"], runtime="onnxruntime 1.18.1") + not_done(["b"], runtime="onnxruntime 1.19.2")
 
-    assert [gap.about(report()) for gap in wording.merge_gaps(undone)] == [
+    assert [gap.about(report()) for gap in wording.merge_gaps(incomplete)] == [
         "runtime: a on onnxruntime 1.18.1",
         "runtime: b on onnxruntime 1.19.2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "explained"),
+    [
+        ({}, ("see `a-rule` above", "")),
+        ({"model": "b"}, ("reason", "run `git lfs pull`")),
+        ({"fix": "export again"}, ("reason", "run `git lfs pull`")),
+        ({"ignored": "accepted"}, ("reason", "run `git lfs pull`")),
+    ],
+)
+def test_a_reason_is_shown_once(changed: dict[str, str], explained: tuple[str, str]) -> None:
+    """A gap refers to the finding above that has the same fix, unless the finding is hidden or of another model."""
+    (undone,) = not_done(["a"], reason="reason", hint="run `git lfs pull`")
+    shown = finding(**{"rule": "a-rule", "model": "a", "fix": "run `git lfs pull`; in CI, set `lfs: true`", **changed})
+    (gap,) = wording.merge_gaps([undone])
+
+    assert gap.explain(report(findings=(shown,))) == explained
 
 
 @pytest.mark.parametrize(
@@ -81,7 +99,7 @@ def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: 
     assert [figures[nearest]] == wording.select_tightest(figures)
 
 
-def test_a_budget_is_no_difference_of_outputs() -> None:
+def test_budget_is_not_an_output_difference() -> None:
     """A budget's ratio is shown next to the tightest output, without its spread."""
     plain = Measured(
         model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"
@@ -92,9 +110,9 @@ def test_a_budget_is_no_difference_of_outputs() -> None:
         )
         for end, value in (("", 2.87), (", low", 2.83), (", high", 2.91))
     ]
-    said = [wording.describe_measurement(each) for each in wording.select_tightest([*ratios, plain])]
+    actual = [wording.describe_measurement(each) for each in wording.select_tightest([*ratios, plain])]
 
-    assert said == [
+    assert actual == [
         "m: 2.87 times the time of the baseline (limit 1.2 from the config, p)",
         "m: `y`: max difference 1 (tolerance 9, p)",
     ]

@@ -27,7 +27,7 @@ from onnxgate.stages.changes.stage import DetectedChanges
 from tests.conftest import need
 from tests.harness.models import HEAD, inspect_files, parse, write
 from tests.harness.repositories.checkout import ROOT, commit, git
-from tests.stages.test_changes_stage import CONFIG, GPU_TOO, NET, OPSET_21, Repository, only, point
+from tests.stages.test_changes_stage import CONFIG, GPU_TOO, NET, OPSET_21, Repository, only_change, point
 
 Calls = Callable[[], list[str]]
 
@@ -55,9 +55,9 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return run(self, calls, **named)  # type: ignore[arg-type]
 
     def since() -> list[str]:
-        found = asked.copy()
+        actual = asked.copy()
         asked.clear()
-        return found
+        return actual
 
     monkeypatch.setattr(process_pool.ProcessPool, "run", recorded)
     return since
@@ -143,7 +143,7 @@ def test_without_the_cache(repository: Repository, calls: Calls) -> None:
         ("name", []),
     ],
 )
-def test_what_a_comparison_depends_on(
+def test_cache_key_of_a_comparison(
     repository: Repository, calls: Calls, what: str, expected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cache key covers both files with their data, the targets' providers and extensions, and onnxgate's code."""
@@ -177,10 +177,10 @@ def test_what_a_comparison_depends_on(
             repository.move("b.onnx", "deep/b.onnx")
             repository.move("w.bin", "deep/w.bin")
 
-    found = compare(repository)
+    comparison = compare(repository)
 
     assert calls() == expected
-    assert found == repository.since()
+    assert comparison == repository.since()
 
 
 @pytest.mark.parametrize("what", ["missing", "short"])
@@ -217,7 +217,7 @@ def test_a_file_that_changed_meanwhile(tmp_path: Path) -> None:
     assert [analyzer.recall((key,), str) for key in ("same", "changed")] == ["answer", None]
 
 
-def test_content_of_git_lfs_that_is_not_the_committed_one(repository: Repository, tmp_path: Path) -> None:
+def test_corrupted_git_lfs_content_is_not_cached(repository: Repository, tmp_path: Path) -> None:
     """A corrupted file in Git LFS storage is compared, but the result is not stored under its expected digest."""
     present, base = write(tmp_path / "a.onnx", parse()), write(tmp_path / "b.onnx", parse())
     query = ContentQuery(present, BaseFiles(base, base, ((base, "00" * 32),)), ())
@@ -225,7 +225,7 @@ def test_content_of_git_lfs_that_is_not_the_committed_one(repository: Repository
     assert not compare_files(query).lasting
 
 
-def test_pointer_and_content_have_one_answer(repository: Repository, calls: Calls) -> None:
+def test_pointer_and_content_share_a_key(repository: Repository, calls: Calls) -> None:
     """A baseline in Git LFS has the same key as its content, so it is read once for all branches."""
     need("git-lfs")
     file = repository.folder / "models" / "a.onnx"
@@ -242,7 +242,7 @@ def test_pointer_and_content_have_one_answer(repository: Repository, calls: Call
 
     assert (cold, calls()) == (BOTH, [])
     assert first == second
-    assert only(second).weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
+    assert only_change(second).weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
 
 
 def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
@@ -265,7 +265,7 @@ def test_a_base_that_is_not_here(repository: Repository, calls: Calls) -> None:
     assert (cold, warm, calls()) == (["compare_files"], [], BOTH)
     assert first == second
     assert "(content not fetched)" in first.undone[0].reason
-    assert only(third).minimum is not None
+    assert only_change(third).minimum is not None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="crashes are bounded by what Linux has")
@@ -285,13 +285,13 @@ def test_a_crash_leaves_one_model_undecided(repository: Repository, monkeypatch:
 
     monkeypatch.setattr(file_comparison, what, crashing)
     for _ in range(2):  # a crash is not cached
-        found = compare(repository, jobs=1)
+        comparison = compare(repository, jobs=1)
 
-        (undone,) = found.undone
+        (undone,) = comparison.undone
         assert (undone.model, undone.stage) == ("models/a.onnx", "lock")
         assert "crashed (SIGSEGV)" in undone.reason
-        assert found.remarks == []
-        assert [change.after.path for change in found.subjects] == [
+        assert comparison.remarks == []
+        assert [change.after.path for change in comparison.subjects] == [
             *(["models/a.onnx"] if what == "infer_model_types" else []),
             "models/b.onnx",
         ]

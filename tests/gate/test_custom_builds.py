@@ -37,7 +37,7 @@ def harvested(folder: Path) -> list[IncompleteCheck]:
 
 
 @pytest.mark.parametrize("pythons", [(), ("python3.10", "python3.11")])
-def test_what_cannot_be_told_from_others_is_said(pythons: tuple[str, ...], tmp_path: Path) -> None:
+def test_ambiguous_build_has_a_reason(pythons: tuple[str, ...], tmp_path: Path) -> None:
     """If the build's libraries are not in the environment or exist twice, the reason is reported."""
     (tmp_path / "mine").mkdir()
     for python in pythons:
@@ -46,7 +46,7 @@ def test_what_cannot_be_told_from_others_is_said(pythons: tuple[str, ...], tmp_p
     assert [IncompleteCheck(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNREADABLE_BUILD)] == harvested(tmp_path)
 
 
-def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_libraries_are_not_an_internal_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Libraries in another user's folder may be unreadable, which is not an internal error."""
 
     def refuse(path: Path, *_: object) -> None:
@@ -58,6 +58,6 @@ def test_libraries_that_cannot_be_read_are_no_fault_of_ours(tmp_path: Path, monk
     assert [IncompleteCheck(Stage.SUPPORT, "", "onnxruntime@mine 1.20.1", UNREADABLE_BUILD)] == harvested(tmp_path)
 
 
-def test_an_environment_that_is_not_there_is_said_once(tmp_path: Path) -> None:
+def test_missing_environment_is_reported_once(tmp_path: Path) -> None:
     """A missing environment is reported only by the runtime stage."""
     assert [] == harvested(tmp_path)

@@ -53,13 +53,13 @@ def make(path: Path, content: bytes = CONTENT) -> Path:
     return path
 
 
-def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
+def test_index_proves_lfs_content(checkout: Path) -> None:
     """The index proves the content of an unmodified LFS file without running a filter."""
     (checkout.parent / "ran").unlink()
 
-    found = find_lfs_contents(checkout, [checkout / "a.bin"])
+    lfs_contents = find_lfs_contents(checkout, [checkout / "a.bin"])
 
-    assert found == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
+    assert lfs_contents == {checkout / "a.bin": LfsPointer(SHA256, SIZE_BYTES)}
     assert not (checkout.parent / "ran").exists()
 
 
@@ -70,7 +70,7 @@ def test_lfs_proves_what_it_checked_out(checkout: Path) -> None:
         *("extended", "same tick"),
     ],
 )
-def test_what_git_does_not_prove(checkout: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unproven_files_have_no_digest(checkout: Path, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No digest is known for files that the index does not prove unmodified."""
     file = checkout / "a.bin"
     match what:
@@ -118,7 +118,7 @@ def test_digests_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert files.known_digest(just.stat()) is None  # it may change again within the same timestamp
 
 
-def test_a_fresh_cache_recalls_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fresh_cache_hashes_files_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fresh cache hashes the file again, and keeps the stored digests of other files."""
     file, other = (make(tmp_path / name) for name in ("file", "other"))
     files.remember_digests({files.file_identity(each.stat()): SHA256 for each in (file, other)})
@@ -137,7 +137,7 @@ def test_a_fresh_cache_recalls_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert (files.known_digest(file.stat()), files.known_digest(other.stat())) == ("0" * 64, SHA256)
 
 
-def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> None:
+def test_digest_of_a_changed_file_is_not_stored(tmp_path: Path) -> None:
     """A changed file is not stored under its old digest, even if its timestamps are an hour old due to clock
     differences.
     """
@@ -151,7 +151,7 @@ def test_a_file_that_changed_since_it_was_hashed_is_not_kept(tmp_path: Path) -> 
     assert files.known_digest(file.stat()) is None
 
 
-def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_projects_keep_each_others_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Saving the digests of one project keeps those of other projects."""
     first, second = make(tmp_path / "first"), make(tmp_path / "second")
     files.remember_digests({files.file_identity(file.stat()): SHA256 for file in (first, second)})
@@ -164,7 +164,7 @@ def test_projects_do_not_forget_for_each_other(tmp_path: Path, monkeypatch: pyte
     assert [files.known_digest(file.stat()) for file in (first, second)] == [SHA256, SHA256]
 
 
-def test_small_files_are_not_kept(tmp_path: Path) -> None:
+def test_digests_of_small_files_are_not_stored(tmp_path: Path) -> None:
     """Digests of small files are not stored, because hashing them is faster."""
     digests = FileDigestCache(tmp_path / "kept")
     digests.recall([make(tmp_path / "small", b"small")], tmp_path)

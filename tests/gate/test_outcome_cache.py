@@ -380,7 +380,7 @@ NEVER: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", NEVER)
-def test_what_the_project_computes_is_run_again(tmp_path: Path, name: str) -> None:
+def test_results_of_project_code_are_not_cached(tmp_path: Path, name: str) -> None:
     """Project code may read any file, and measured times vary, so these outcomes are not cached."""
     (tmp_path / "export.py").write_text("def build(): ...\n")
     (tmp_path / "samples.py").write_text("def batches(): ...\n")
@@ -394,7 +394,7 @@ def test_what_the_project_computes_is_run_again(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     "target", ['python = "mine"', 'python = "mine"\nproviders = ["CUDAExecutionProvider", "CPUExecutionProvider"]']
 )
-def test_builds_of_the_user_and_devices_are_run_again(tmp_path: Path, target: str) -> None:
+def test_user_builds_and_devices_are_not_cached(tmp_path: Path, target: str) -> None:
     """Neither an environment nor a driver has a digest, so these outcomes are not cached."""
     project = Project(tmp_path, CONFIG.replace('1.23.2"', f'1.23.2"\n{target}')).create()
     _pin(project, environment="mine")
@@ -412,7 +412,7 @@ def test_transient_outcomes_are_not_cached(tmp_path: Path) -> None:
     assert not (tmp_path / "results").exists()
 
 
-def test_transient_reason_is_asked_again() -> None:
+def test_transient_reason_is_not_cached() -> None:
     """Reasons such as timeouts and disk errors may not recur, so they are not cached."""
     reason = IncompleteCheck(Stage.PARITY, "m.onnx", "", "OSError: no space left", by_design=True, transient=True)
 
@@ -452,7 +452,7 @@ def _completed(case: CaseResult) -> Observation:
         (False, Unavailable(reason="no index")),
     ],
 )
-def test_what_the_machine_may_cause_is_asked_again(lasts: bool, answer: Observation) -> None:
+def test_machine_dependent_failure_is_not_cached(lasts: bool, answer: Observation) -> None:
     """A rejection for a known reason is due to the model; a crash, lack of memory or an unknown error may not be."""
     future: Future[Observation] = Future()
     future.set_result(answer)

@@ -19,7 +19,7 @@ from onnxgate.runtimes.worker_spec import WorkerSpec
 RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", packages=("onnxruntime==1.23.2",))
 
 
-def seat(sha256: str = "ab", **changes: Any) -> WorkerSpec:
+def locked_runtime(sha256: str = "ab", **changes: Any) -> WorkerSpec:
     """Return a locked runtime whose wheel has that hash."""
     wheel = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256=sha256 * 32)
     package = LockedPackage(name="onnxruntime", version="1.23.2", python="3.11", wheels=(wheel,))
@@ -61,10 +61,10 @@ class Machine:
         case = msgspec.structs.replace(CaseResult(outputs=(str(path), None)), **changes)
         return Completed(result=RunResult(providers=("CPU",), outputs=("y", "z"), cases=(case,)))
 
-    def kept_once(self) -> None:
+    def store_result(self) -> None:
         """Store the result of one run."""
         job = self.job()
-        self.store().keep(seat(), job, self.gave(job))
+        self.store().keep(locked_runtime(), job, self.gave(job))
 
     def entry(self) -> Path:
         """Return the folder of the only entry."""
@@ -78,43 +78,43 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_the_same_is_taken_over(machine: Machine) -> None:
+def test_equal_run_is_reused(machine: Machine) -> None:
     """Reused outputs are written to the output folder of the new job."""
-    machine.kept_once()
+    machine.store_result()
     job = machine.job()
-    found = machine.store().find(seat(), job)
+    actual = machine.store().find(locked_runtime(), job)
 
-    assert isinstance(found, Completed)
-    assert isinstance(found.result, RunResult)
-    first, second = found.result.cases[0].outputs
+    assert isinstance(actual, Completed)
+    assert isinstance(actual.result, RunResult)
+    first, second = actual.result.cases[0].outputs
     assert second is None
     assert str(Path(job.output, "0", "0.npy")) == first
     assert [0.0, 1.0, 2.0, 3.0] == np.load(str(first)).tolist()
 
 
-def test_whatever_is_other_is_run(machine: Machine) -> None:
+def test_different_run_is_not_reused(machine: Machine) -> None:
     """A different model, input, level, provider, wheel, release or Python version is a different run."""
-    machine.kept_once()
+    machine.store_result()
     store = machine.store()
     others = [
-        (seat("cd"), machine.job()),
-        (seat(release="1.23.1"), machine.job()),
-        (seat(python="3.12"), machine.job()),
-        (seat(), machine.job(optimization="disabled")),
-        (seat(), machine.job(providers=("Other",))),
-        (seat(), machine.job(again=False)),
-        (seat(), machine.job(extensions=("more",))),
-        (seat(), machine.job(model="/other.onnx")),
-        (seat(environment=".venv"), machine.job()),
+        (locked_runtime("cd"), machine.job()),
+        (locked_runtime(release="1.23.1"), machine.job()),
+        (locked_runtime(python="3.12"), machine.job()),
+        (locked_runtime(), machine.job(optimization="disabled")),
+        (locked_runtime(), machine.job(providers=("Other",))),
+        (locked_runtime(), machine.job(again=False)),
+        (locked_runtime(), machine.job(extensions=("more",))),
+        (locked_runtime(), machine.job(model="/other.onnx")),
+        (locked_runtime(environment=".venv"), machine.job()),
     ]
 
     assert [None] * len(others) == [store.find(where, job) for where, job in others]
 
     np.save(machine.fed, np.zeros(3, np.float32))
-    assert machine.store().find(seat(), machine.job()) is None
+    assert machine.store().find(locked_runtime(), machine.job()) is None
     np.save(machine.fed, np.ones(3, np.float32))
     machine.content = "2" * 64
-    assert machine.store().find(seat(), machine.job()) is None
+    assert machine.store().find(locked_runtime(), machine.job()) is None
 
 
 @pytest.mark.parametrize(
@@ -122,18 +122,18 @@ def test_whatever_is_other_is_run(machine: Machine) -> None:
     [{"failure": Failure(type="Fail", text="no")}, {"unstable": ("y",)}, {"aliased": ("y",)}],
     ids=["failed", "unstable", "aliased"],
 )
-def test_what_went_wrong_is_not_kept(machine: Machine, changes: dict[str, Any]) -> None:
+def test_failed_run_is_not_cached(machine: Machine, changes: dict[str, Any]) -> None:
     """Failed runs are not cached, so that the failure occurs again."""
     job = machine.job()
-    machine.store().keep(seat(), job, machine.gave(job, **changes))
+    machine.store().keep(locked_runtime(), job, machine.gave(job, **changes))
 
     assert not machine.kept.exists()
 
 
-def test_refused_is_not_kept(machine: Machine) -> None:
+def test_refusal_is_not_cached(machine: Machine) -> None:
     """Rejected models and jobs other than runs are not cached."""
-    machine.store().keep(seat(), machine.job(), Refused(failure=Failure(type="Fail", text="no")))
-    machine.store().keep(seat(), Load(model="/m.onnx"), Refused(failure=Failure(type="Fail", text="no")))
+    machine.store().keep(locked_runtime(), machine.job(), Refused(failure=Failure(type="Fail", text="no")))
+    machine.store().keep(locked_runtime(), Load(model="/m.onnx"), Refused(failure=Failure(type="Fail", text="no")))
 
     assert not machine.kept.exists()
 
@@ -147,13 +147,13 @@ def spoil_shape(entry: Path) -> None:
     """Declare a shape that is larger than the data, and update the hash."""
     content = (entry / "0" / "0.npy").read_bytes().replace(b"(4,)", b"(9,)")
     (entry / "0" / "0.npy").write_bytes(content)
-    say(entry, "0/0.npy", content)
+    set_hash(entry, "0/0.npy", content)
 
 
 def spoil_pickle(entry: Path) -> None:
     """Store an array of objects, and update the hash."""
     np.save(entry / "0" / "0.npy", np.array([{}], dtype=object), allow_pickle=True)
-    say(entry, "0/0.npy", (entry / "0" / "0.npy").read_bytes())
+    set_hash(entry, "0/0.npy", (entry / "0" / "0.npy").read_bytes())
 
 
 def spoil_path(entry: Path) -> None:
@@ -181,7 +181,7 @@ def spoil_cases(entry: Path) -> None:
     (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
 
 
-def say(entry: Path, name: str, content: bytes) -> None:
+def set_hash(entry: Path, name: str, content: bytes) -> None:
     """Set the hash of a file in the record."""
     record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
     record["files"][name] = hashlib.sha256(content).hexdigest()
@@ -191,12 +191,12 @@ def say(entry: Path, name: str, content: bytes) -> None:
 @pytest.mark.parametrize(
     "spoil", [spoil_output, spoil_shape, spoil_pickle, spoil_path, spoil_link, spoil_entry, spoil_cases]
 )
-def test_what_is_spoiled_is_run(machine: Machine, spoil: Any) -> None:
+def test_damaged_entry_is_replaced(machine: Machine, spoil: Any) -> None:
     """A damaged entry is removed, so that the new result can be stored."""
-    machine.kept_once()
+    machine.store_result()
     spoil(machine.entry())
 
-    assert machine.store().find(seat(), machine.job()) is None
+    assert machine.store().find(locked_runtime(), machine.job()) is None
     assert [] == list(machine.kept.iterdir())
 
 
@@ -204,6 +204,6 @@ def test_full_disk(machine: Machine) -> None:
     """If a result cannot be stored, no error is raised."""
     machine.kept.write_text("a file where the folder should be", encoding="utf-8")
     job = machine.job()
-    machine.store().keep(seat(), job, machine.gave(job))
+    machine.store().keep(locked_runtime(), job, machine.gave(job))
 
-    assert machine.store().find(seat(), machine.job()) is None
+    assert machine.store().find(locked_runtime(), machine.job()) is None

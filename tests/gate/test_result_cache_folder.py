@@ -23,7 +23,7 @@ def entry(folder: Path, name: str, size_bytes: int, used: int) -> Path:
     return made
 
 
-def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
+def test_least_recently_used_results_are_removed(tmp_path: Path) -> None:
     """If the cache is full, the least recently used results are removed first."""
     made = [entry(tmp_path, name, 400, used) for name, used in (("a", 30), ("b", 10), ("c", 20))]
     prune(tmp_path, 1000)
@@ -31,7 +31,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
     assert [True, False, True] == [each.exists() for each in made]
 
 
-def test_what_is_taken_over_counts_as_used(tmp_path: Path) -> None:
+def test_reuse_counts_as_use(tmp_path: Path) -> None:
     """A reused result counts as recently used and is not removed."""
     bench = Bench(tmp_path)
     job = bench.job()
@@ -46,7 +46,7 @@ def test_what_is_taken_over_counts_as_used(tmp_path: Path) -> None:
     assert not other.exists()
 
 
-def test_what_was_never_finished_goes(tmp_path: Path) -> None:
+def test_incomplete_entry_is_removed(tmp_path: Path) -> None:
     """An incomplete entry is removed after enough time that its writer must have ended."""
     old = entry(tmp_path, "1.part", 10, 1000)
     new = entry(tmp_path, "2.part", 10, 4_000_000_000)
@@ -56,7 +56,7 @@ def test_what_was_never_finished_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="its folders have no such modes")
-def test_nobody_else_has_to_do_with_it(tmp_path: Path) -> None:
+def test_folder_is_private(tmp_path: Path) -> None:
     """The folder is accessible only to the user; one that others may write to is not used."""
     folder = create_private_folder(tmp_path / "cache" / "results")
     assert folder is not None
@@ -96,7 +96,7 @@ def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
     assert 1.0 in found
 
 
-def test_what_cannot_be_written_is_run_again(tmp_path: Path) -> None:
+def test_unwritable_cache_is_not_an_error(tmp_path: Path) -> None:
     """A cache on a full or read-only file system does not cause an error."""
     bench = Bench(tmp_path)
     (tmp_path / "kept").symlink_to("/proc/self/nothing")

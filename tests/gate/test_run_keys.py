@@ -59,7 +59,7 @@ class Bench:
         case = CaseResult(outputs=(str(path),))
         return Completed(result=RunResult(providers=("CPU",), outputs=("y",), cases=(case,)))
 
-    def found(self) -> float | None:
+    def find_reused(self) -> float | None:
         """Return the value that a later check reuses, or None if it runs the model."""
         got = self.store().find(SEAT, self.job())
         if not isinstance(got, Completed) or not isinstance(got.result, RunResult):
@@ -123,35 +123,35 @@ def other_model(bench: Bench, _: pytest.MonkeyPatch) -> None:
         *(other_memory, other_library, other_input, other_model),
     ],
 )
-def test_anything_other_is_another_run(
+def test_key_depends_on_every_part(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, change: Callable[[Bench, pytest.MonkeyPatch], None]
 ) -> None:
     """The result is reused before the change and not after it, which shows that the change is the reason."""
-    assert bench.found() == 1.0
+    assert bench.find_reused() == 1.0
 
     change(bench, monkeypatch)
-    assert bench.found() is None
+    assert bench.find_reused() is None
 
 
-def test_half_a_name_is_no_proof(bench: Bench) -> None:
+def test_entry_of_another_run_is_not_used(bench: Bench) -> None:
     """An entry contains the full key of its run, so one stored under another run's name is not used."""
     (entry,) = (bench.folder / "kept").iterdir()
     text = (entry / "entry.json").read_text(encoding="utf-8")
-    said = json.loads(text)["run"]
-    (entry / "entry.json").write_text(text.replace(said, said[:-1] + ("0" if said[-1] != "0" else "1")))
+    decoded = json.loads(text)["run"]
+    (entry / "entry.json").write_text(text.replace(decoded, decoded[:-1] + ("0" if decoded[-1] != "0" else "1")))
 
-    assert bench.found() is None
+    assert bench.find_reused() is None
 
 
-def test_what_says_nothing_does_not_count(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_irrelevant_variables_do_not_change_the_key(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Variables such as `TERM` and `PATH` do not affect the outputs."""
     monkeypatch.setenv("TERM", "another")
     monkeypatch.setenv("PATH", "/elsewhere")
 
-    assert bench.found() == 1.0
+    assert bench.find_reused() == 1.0
 
 
-def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
+def test_changed_file_is_run(bench: Bench) -> None:
     """The key has the digest of the static stages, so a file that changed since is run."""
     store = bench.store()
     bench.model.write_bytes(b"another")
@@ -159,7 +159,7 @@ def test_a_file_that_is_not_what_was_read_is_run(bench: Bench) -> None:
     assert store.find(SEAT, bench.job()) is None
 
 
-def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> None:
+def test_model_changed_during_its_run_is_not_cached(tmp_path: Path) -> None:
     """If a model changes during its run, its outputs would be stored under the key of another content."""
     bench = Bench(tmp_path)
     store, job = bench.store(), bench.job()
@@ -169,10 +169,10 @@ def test_a_model_that_changes_while_it_is_run_is_not_kept(tmp_path: Path) -> Non
     store.keep(SEAT, job, bench.gave(job))
     bench.model.write_bytes(b"a model")
 
-    assert bench.found() is None
+    assert bench.find_reused() is None
 
 
-def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench) -> None:
+def test_fresh_check_stores_but_does_not_reuse(bench: Bench) -> None:
     """A fresh check does not reuse results, but stores its own for later checks."""
     store, job = bench.store(fresh=True), bench.job()
 
@@ -180,10 +180,10 @@ def test_a_fresh_check_takes_nothing_over_and_leaves_what_it_found(bench: Bench)
     assert not store.expects(SEAT, [job])
 
     store.keep(SEAT, job, bench.gave(job, 2.0))
-    assert bench.found() == 2.0
+    assert bench.find_reused() == 2.0
 
 
-def test_it_is_expected_what_was_run_on_any_inputs(bench: Bench) -> None:
+def test_cached_model_needs_no_runtime(bench: Bench) -> None:
     """A runtime need not be started if results for the model exist; whether the inputs match is checked later."""
     job = bench.job()
     np.save(bench.fed, np.zeros(3, np.float32))

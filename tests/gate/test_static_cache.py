@@ -127,10 +127,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
         return gather(model, *rest)  # type: ignore[arg-type]
 
     def since() -> tuple[list[str], list[str]]:
-        found = sorted(read), sorted(predicted)
+        actual = sorted(read), sorted(predicted)
         read.clear()
         predicted.clear()
-        return found
+        return actual
 
     monkeypatch.setattr(file_stage, "inspect_file", looked)
     monkeypatch.setattr(support_stage, "collect_model_evidence", gathered)
@@ -161,7 +161,7 @@ def test_nothing_changed(request_: GateRequest, counted: Counted) -> None:
 
     assert asked == (paths(request_), paths(request_))
     assert counted() == ([], [])
-    assert said(second) == said(first)
+    assert all_results(second) == all_results(first)
 
 
 def test_harvested_support(request_: GateRequest, counted: Counted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +188,10 @@ def test_a_fresh_analysis(request_: GateRequest, counted: Counted) -> None:
     pipeline.run(request_)
     counted()
     pipeline.run(replace(request_, static=replace(request_.static, fresh=True)))
-    anew = counted()
+    rerun = counted()
     pipeline.run(request_)
 
-    assert anew == (paths(request_), paths(request_))
+    assert rerun == (paths(request_), paths(request_))
     assert counted() == ([], [])
 
 
@@ -213,7 +213,7 @@ def test_one_model_changed(request_: GateRequest, counted: Counted) -> None:
 
 
 @pytest.mark.parametrize("what", ["program", "rules", "runtimes", "damage"])
-def test_what_else_an_answer_depends_on(
+def test_program_rules_runtimes_and_damage_invalidate_results(
     request_: GateRequest, counted: Counted, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A different program, rule level or runtime, or a damaged entry, invalidates the results."""
@@ -314,27 +314,27 @@ def test_a_pointer_is_not_answered_for_by_its_content(request_: GateRequest, cou
 
     for state in (pointer.encode(), content, pointer.encode()):
         model.absolute.write_bytes(state)
-        assert said(pipeline.run(request_)) == said(pipeline.run(replace(request_, static=StaticSettings())))
+        assert all_results(pipeline.run(request_)) == all_results(
+            pipeline.run(replace(request_, static=StaticSettings()))
+        )
 
 
-def test_a_model_that_changes_while_it_is_read_is_not_kept(
-    request_: GateRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_changed_during_reading_is_not_cached(request_: GateRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """If a model changes while it is read, its results are not stored under the digest of the other content."""
     model = request_.models[1].absolute
     before = model.read_bytes()
-    expected = said(pipeline.run(replace(request_, static=StaticSettings())))
+    expected = all_results(pipeline.run(replace(request_, static=StaticSettings())))
     _changing(monkeypatch, file_stage, "inspect_file", model, before.replace(b"Relu", b"Tanh"))
     pipeline.run(request_)
     monkeypatch.undo()
     model.write_bytes(before)
-    assert said(pipeline.run(request_)) == expected
+    assert all_results(pipeline.run(request_)) == expected
 
     _changing(monkeypatch, support_stage, "collect_model_evidence", model, before.replace(b"Relu", b"Rulu"))
     pipeline.run(request_)
     monkeypatch.undo()
     model.write_bytes(before)
-    assert said(pipeline.run(request_)) == expected
+    assert all_results(pipeline.run(request_)) == expected
 
 
 def _changing(monkeypatch: pytest.MonkeyPatch, module: object, name: str, path: Path, content: bytes) -> None:
@@ -354,12 +354,12 @@ def test_nowhere_to_keep(request_: GateRequest, tmp_path: Path, counted: Counted
     first = pipeline.run(request_)
     counted()
 
-    assert said(pipeline.run(request_)) == said(first)
+    assert all_results(pipeline.run(request_)) == all_results(first)
     assert counted() == (paths(request_), paths(request_))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="rights of POSIX")
-def test_a_folder_of_others(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
+def test_folder_writable_by_others_is_not_used(request_: GateRequest, tmp_path: Path, counted: Counted) -> None:
     """A cache folder that other users could write to is not used."""
     pipeline.run(request_)
     counted()
@@ -418,19 +418,19 @@ def test_a_crash_costs_one_model(request_: GateRequest, monkeypatch: pytest.Monk
 
     outcome = pipeline.run(with_jobs(request_, 2))
 
-    undone = [each for each in outcome.gathered.undone if each.model == victim]
-    assert {each.model for each in outcome.gathered.undone} == {victim}
-    assert (undone[0].stage, "SIGSEGV" in undone[0].reason) == (stage, True)
+    incomplete = [entry for entry in outcome.gathered.undone if entry.model == victim]
+    assert {entry.model for entry in outcome.gathered.undone} == {victim}
+    assert (incomplete[0].stage, "SIGSEGV" in incomplete[0].reason) == (stage, True)
     assert (victim in outcome.gathered.facts) == (stage == "support")
     assert {path for path, _ in outcome.gathered.support.verdicts} == set(paths(request_)) - {victim}
 
 
-def test_children_say_the_same(request_: GateRequest) -> None:
+def test_children_give_the_same_results(request_: GateRequest) -> None:
     """Parallel child processes give the same results as a sequential check."""
     write(request_.models[0].absolute, parse(MISH, HEAD_22))
     request_ = replace(request_, static=StaticSettings())
 
-    assert said(pipeline.run(with_jobs(request_, 2))) == said(pipeline.run(request_))
+    assert all_results(pipeline.run(with_jobs(request_, 2))) == all_results(pipeline.run(request_))
 
 
 def test_large_files_are_hashed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,7 +467,7 @@ def paths(request: GateRequest) -> list[str]:
     return [model.path for model in request.models]
 
 
-def said(outcome: GateOutcome) -> tuple[object, ...]:
+def all_results(outcome: GateOutcome) -> tuple[object, ...]:
     """Return all results of an outcome."""
     return outcome.findings, outcome.gathered.facts, outcome.gathered.support.verdicts, outcome.gathered.undone
 

@@ -135,8 +135,8 @@ def test_a_fork_with_a_read_only_token_gets_its_verdict(scene: Scene, repository
 
     warnings = [said.data for said in ran.annotations() if said.name == "warning"]
     assert (ran.status, ran.outcome("gate"), ran.outputs("gate")["verdict"]) == (0, "success", "pass"), ran.log()
-    assert any("pull requests from forks have a read-only token" in each for each in warnings)
-    assert any("the upload to code scanning failed" in each for each in warnings)
+    assert any("pull requests from forks have a read-only token" in warning for warning in warnings)
+    assert any("the upload to code scanning failed" in warning for warning in warnings)
     assert [] == server.comments
 
 
@@ -151,11 +151,11 @@ def test_the_second_workflow_comments_for_a_fork(scene: Scene, repository: Consu
     server.pulls.append({**event["pull_request"], "head": {**head, "label": "somebody:change"}})
     finished = {"event": "pull_request", "head_sha": head["sha"], "head_branch": "change", "conclusion": "failure"}
     later = {"workflow_run": {**finished, "id": 5, "head_repository": head["repo"]}}
-    said = scene.workflow(
+    actual = scene.workflow(
         example("onnxgate-comment.yml"), "workflow_run", later, **environment(server), GITHUB_TOKEN="secret"
     )
 
-    assert ("fail", 0) == (ran.outputs("gate").get("verdict"), said.status), ran.log() + said.log()
+    assert ("fail", 0) == (ran.outputs("gate").get("verdict"), actual.status), ran.log() + actual.log()
     [comment] = server.comments
     assert "input-renamed" in comment["body"]
     assert "(conclusion: `failure`)" in comment["body"]
@@ -199,8 +199,8 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, killed: bo
         planned = scene.run([step], "push", None).outputs("gate")["matrix"]
         assert ["1/2", "2/2"] == [each["shard"] for each in json.loads(planned)["include"]]
     if killed:
-        said = [each.data for each in ran.job("Merge").annotations() if each.name == "error"]
-        assert any("models/b.onnx" in each or "shard" in each for each in said), said
+        actual = [annotation.data for annotation in ran.job("Merge").annotations() if annotation.name == "error"]
+        assert any("models/b.onnx" in each or "shard" in each for each in actual), actual
 
 
 NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}

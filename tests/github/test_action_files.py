@@ -51,7 +51,7 @@ def test_defaults_are_the_ones_that_are_read() -> None:
     assert {name: INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES} == defaults
 
 
-def test_the_token_is_given_to_the_comment_alone() -> None:
+def test_only_the_comment_step_has_the_token() -> None:
     """Steps that run the repository's code do not have the token in their environment."""
     having = [step["name"] for step in ACTION["runs"]["steps"] if "token" in str(step)]
 
@@ -101,7 +101,7 @@ def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("path", [*ACTIONS, *WORKFLOWS], ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_what_others_wrote_is_pinned(path: Path) -> None:
+def test_third_party_actions_are_pinned(path: Path) -> None:
     """Third-party actions are pinned to a commit, with the release in a comment."""
     used = re.findall(r"uses: (.*)", path.read_text(encoding="utf-8"))
 
@@ -135,7 +135,7 @@ def test_our_own_release_is_named(path: Path) -> None:
     assert {f"v{__version__}"} >= set(used)
 
 
-def test_the_caller_gives_only_what_the_reusable_workflow_takes() -> None:
+def test_reusable_workflow_declares_its_inputs() -> None:
     """The reusable workflow declares all inputs that its caller sets, and uses each of them."""
     text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")
     taken = set(yaml.safe_load(text)[True]["workflow_call"]["inputs"])  # YAML 1.1 reads `on` as true

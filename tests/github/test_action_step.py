@@ -112,7 +112,7 @@ def test_a_command_without_report_is_judged_by_its_status(step: Step, status: in
     assert (str(status), verdict, "") == (outputs["exit-code"], outputs["verdict"], outputs["report"])
 
 
-def test_nothing_that_is_printed_is_obeyed(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
+def test_printed_text_is_not_executed(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """Hostile text in either output stream is shown in the log but not executed as a command."""
     step.run(f"""
         print(*{HOSTILE!r}, sep="\\n")
@@ -172,7 +172,7 @@ def test_a_refused_input_is_annotated(
     assert "ran" not in log
 
 
-def test_an_error_of_the_command_is_annotated_in_its_own_words(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
+def test_config_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """An error in the config is shown in the annotations, with its hint."""
     step.run("print('error: `targets` is empty\\nhint: add one 100%', file=sys.stderr); sys.exit(2)")
 
@@ -206,7 +206,7 @@ TOO_MANY = json.dumps({"include": [{"shard": "1/257"}] * 257})
     ["", "no json", "[]", '{"include": 3}', '{"included": []}', '{"include": [], "max": []}', TOO_MANY],
     ids=["nothing", "text", "list", "number", "other key", "two keys", "too many"],
 )
-def test_what_is_no_matrix_is_no_plan(step: Step, capfd: pytest.CaptureFixture[str], printed: str) -> None:
+def test_invalid_plan_output_starts_no_jobs(step: Step, capfd: pytest.CaptureFixture[str], printed: str) -> None:
     """Invalid output of `plan` starts no jobs, and the error is annotated."""
     outputs = step.run(f"print({printed!r})", ONNXGATE_INPUT_COMMAND="plan")
 
@@ -215,7 +215,7 @@ def test_what_is_no_matrix_is_no_plan(step: Step, capfd: pytest.CaptureFixture[s
     assert said.data.startswith("`onnxgate plan` printed an invalid job matrix")
 
 
-def test_a_plan_that_fails_has_the_commands_own_words(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
+def test_plan_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """The error that `plan` prints on standard error is annotated."""
     outputs = step.run("print('error: no config', file=sys.stderr); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
 
@@ -223,7 +223,7 @@ def test_a_plan_that_fails_has_the_commands_own_words(step: Step, capfd: pytest.
     assert ["error: no config"] == [said.data for said in commands(capfd.readouterr().out)]
 
 
-def test_later_steps_are_told_what_was_written(step: Step, tmp_path: Path) -> None:
+def test_written_files_are_step_outputs(step: Step, tmp_path: Path) -> None:
     """Files for code scanning and the comment are step outputs; files of different projects have different names."""
     (tmp_path / "models" / "a").mkdir(parents=True)
     outputs = step.run(
@@ -252,7 +252,7 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "silent"),
+    ("message", "silent"),
     [
         (report("pass", 0), "true"),
         (report("pass", 0, "note"), "true"),
@@ -260,6 +260,6 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
         (report("pass", 0).replace('"changes":[]', '"changes":[{"model":"m.onnx","kind":"changed"}]'), "false"),
     ],
 )
-def test_a_comment_needs_something_to_say(step: Step, said: str, silent: str) -> None:
+def test_no_first_comment_without_findings(step: Step, message: str, silent: str) -> None:
     """Without warnings, errors or changed models, no first comment is created."""
-    assert silent == step.run(f"write('json', {said!r})")["silent"]
+    assert silent == step.run(f"write('json', {message!r})")["silent"]

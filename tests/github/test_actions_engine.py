@@ -42,14 +42,14 @@ def test_broken_fails_within_githubs_limits(engine: Engine) -> None:
     assert "ir-version-too-new" in ran.summary
 
 
-def test_no_summary_where_none_is_wanted(engine: Engine) -> None:
+def test_summary_can_be_disabled(engine: Engine) -> None:
     """With `summary: false` nothing is added to the job summary."""
     ran = use(engine, "quickstart", summary="false")
 
     assert (ran.conclusion, ran.summary) == ("success", ""), ran.log
 
 
-def test_hostile_names_command_nothing(engine: Engine) -> None:
+def test_hostile_names_are_not_executed(engine: Engine) -> None:
     """A file name that contains a workflow command is shown in the annotations but not executed."""
     (engine.workspace / f"{HOSTILE.replace('/', '-')}.onnx").write_text("no model", encoding="utf-8")
 

@@ -62,17 +62,17 @@ def environment(workspace: Path, **inputs: str) -> dict[str, str]:
 
 def test_a_key_names_system_release_and_lock(workspace: Path) -> None:
     """The key contains the system, Python release and lock; an older cache of the same system is the fallback."""
-    found = select_cache(environment(workspace))
-    system, _, rest = found.key.partition("-py3.")
+    cache = select_cache(environment(workspace))
+    system, _, rest = cache.key.partition("-py3.")
 
     assert "onnxgate-Linux-X64" == system
     assert rest
-    assert [True, True] == [found.key.startswith(start) for start in found.restore_keys.splitlines()]
-    assert str(workspace / "temp" / "onnxgate-kept") == found.folder
-    assert [f"{found.folder}/wheels", f"{found.folder}/npm"] == found.path.splitlines()
+    assert [True, True] == [cache.key.startswith(start) for start in cache.restore_keys.splitlines()]
+    assert str(workspace / "temp" / "onnxgate-kept") == cache.folder
+    assert [f"{cache.folder}/wheels", f"{cache.folder}/npm"] == cache.path.splitlines()
 
 
-def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> None:
+def test_key_changes_with_pins_and_selection(workspace: Path) -> None:
     """The key changes with the pins and the selection, but not with the models, which need the same wheels."""
     asked = [environment(workspace), environment(workspace, shard="1/2"), environment(workspace, shard="2/2")]
     asked.append(environment(workspace, paths="models/a.onnx"))
@@ -84,17 +84,17 @@ def test_a_key_changes_with_what_is_pinned_and_asked_for(workspace: Path) -> Non
 
 
 @pytest.mark.parametrize("inputs", [{}, {"command": "plan"}])
-def test_a_key_is_one_that_github_takes(workspace: Path, inputs: dict[str, str]) -> None:
+def test_key_is_valid_for_github(workspace: Path, inputs: dict[str, str]) -> None:
     """The key is valid for GitHub whatever the runner's name is."""
     named = {"RUNNER_OS": "a,b\nkey=x", "RUNNER_ARCH": "é" * 600}
-    found = select_cache({**environment(workspace, **inputs), **named})
+    actual = select_cache({**environment(workspace, **inputs), **named})
 
-    for key in (found.key, found.results_key + "0" * 40):
+    for key in (actual.key, actual.results_key + "0" * 40):
         assert len(key) <= cache.MAX_KEY_LENGTH
         assert not set(key) & set(",\n= ")
 
 
-def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
+def test_results_are_restored_by_selection_and_lock(workspace: Path) -> None:
     """Results are restored from the same selection first, then from the same lock, but never from another processor."""
     one, other = (select_cache(environment(workspace, shard=shard)) for shard in ("1/2", "2/2"))
     (workspace / "onnxgate.lock").write_text(f"{LOCK}\n# a model changed\n", encoding="utf-8")
@@ -110,7 +110,7 @@ def test_results_have_an_entry_of_their_own(workspace: Path) -> None:
     assert one.key == later.key
 
 
-def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
+def test_plan_restores_costs_of_a_merge(workspace: Path) -> None:
     """The plan restores the costs that a merge saved, regardless of arguments; other projects have separate costs."""
     (workspace / "onnxgate.json").write_text("{}", encoding="utf-8")
     plan = select_cache(environment(workspace, command="plan", args="--shards 4"))
@@ -139,7 +139,7 @@ def test_a_plan_finds_what_a_merge_left(workspace: Path) -> None:
         {"fail_on": "wrong"},
     ],
 )
-def test_nothing_is_kept_where_nothing_is_made(workspace: Path, inputs: dict[str, str]) -> None:
+def test_no_cache_without_runs(workspace: Path, inputs: dict[str, str]) -> None:
     """No cache is selected if it is disabled, no models are run, or the inputs are invalid."""
     if "config" in inputs:
         (workspace / "onnxgate.lock").unlink()
@@ -155,9 +155,7 @@ def restored(workspace: Path, content: bytes) -> dict[str, str]:
     return {**environment(workspace), FOLDER_VARIABLE: str(workspace / "temp" / "onnxgate-kept")}
 
 
-def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
-    workspace: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_restored_cache_is_in_an_unpredictable_folder(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Environments are created in a new folder with an unpredictable name, unless the job sets one."""
     given = restored(workspace, b"good")
     inputs = read_inputs(given)
@@ -171,7 +169,7 @@ def test_what_was_restored_is_used_from_a_folder_that_nobody_knew(
     assert "" == capfd.readouterr().out
 
 
-def test_a_poisoned_wheel_is_named_and_gone(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_poisoned_wheel_is_reported_and_deleted(workspace: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A wheel with the wrong hash is reported and deleted before it is used."""
     given = restored(workspace, b"evil")
     use_restored_cache(read_inputs(given), given)
@@ -190,7 +188,7 @@ def test_without_a_restore_nothing_changes(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize(("content", "expected"), [(b"good", True), (b"evil", False)])
-def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes, expected: bool) -> None:
+def test_only_locked_files_are_saved(workspace: Path, content: bytes, expected: bool) -> None:
     """Files that are not in the lock are not saved, because the repository's own code may have written them."""
     given = restored(workspace, content)
 
@@ -198,7 +196,7 @@ def test_only_what_the_lock_vouches_for_is_saved(workspace: Path, content: bytes
     assert expected == has_wheels(given[FOLDER_VARIABLE])
 
 
-def test_a_step_that_breaks_down_costs_no_verdict(
+def test_internal_error_of_the_cache_step_is_a_warning(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """An internal error in the cache step is a warning, and no cache is used."""

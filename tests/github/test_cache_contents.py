@@ -33,7 +33,7 @@ opsets = {{ "ai.onnx" = 17 }}
 
 
 @pytest.fixture
-def given(workspace: Path) -> dict[str, str]:
+def restored_environment(workspace: Path) -> dict[str, str]:
     """Return the gate's environment after a restore of two results and the costs of two models."""
     with (workspace / "onnxgate.lock").open("a", encoding="utf-8") as file:
         file.write(LOCKED)
@@ -54,49 +54,54 @@ def leave(kept: Path, name: str) -> Path:
     return entry
 
 
-def left(given: dict[str, str], name: str = "results") -> list[str]:
+def list_prefixes(restored_environment: dict[str, str], name: str = "results") -> list[str]:
     """Return the first three characters of each name in the folder."""
-    folder = Path(given[FOLDER_VARIABLE]) / name
+    folder = Path(restored_environment[FOLDER_VARIABLE]) / name
     return sorted(path.name[:3] for path in folder.iterdir())
 
 
-def test_only_what_was_used_is_saved(given: dict[str, str]) -> None:
+def test_only_used_results_are_saved(restored_environment: dict[str, str]) -> None:
     """Only results that were used in this run are saved; the key depends on the set of results."""
-    inputs, kept = read_inputs(given), Path(given[FOLDER_VARIABLE])
-    use_restored_cache(inputs, given)
+    inputs, kept = read_inputs(restored_environment), Path(restored_environment[FOLDER_VARIABLE])
+    use_restored_cache(inputs, restored_environment)
     os.utime(kept / "results" / ("1" * 64))
-    first = make_results_key(inputs, given)
-    again = make_results_key(inputs, given)
+    first = make_results_key(inputs, restored_environment)
+    again = make_results_key(inputs, restored_environment)
     leave(kept, "3" * 64)
-    more = make_results_key(inputs, given)
+    more = make_results_key(inputs, restored_environment)
 
-    assert ["111", "333"] == left(given)
+    assert ["111", "333"] == list_prefixes(restored_environment)
     assert first.startswith("start-")
     assert first == again != more
-    assert (MODEL[:3], 1) == (left(given, "costs")[0], len(left(given, "costs")))
+    assert (MODEL[:3], 1) == (
+        list_prefixes(restored_environment, "costs")[0],
+        len(list_prefixes(restored_environment, "costs")),
+    )
 
 
-def test_nothing_is_saved_where_nothing_was_used(given: dict[str, str]) -> None:
+def test_nothing_is_saved_without_used_results(restored_environment: dict[str, str]) -> None:
     """Nothing is saved if no result was used, no cache is configured, or the command is `plan`."""
-    inputs = read_inputs(given)
-    use_restored_cache(inputs, given)
+    inputs = read_inputs(restored_environment)
+    use_restored_cache(inputs, restored_environment)
 
-    assert "" == make_results_key(inputs, given)
-    assert "" == make_results_key(inputs, {**given, KEY_VARIABLE: ""})
-    assert "" == make_results_key(read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "plan"}), given)
+    assert "" == make_results_key(inputs, restored_environment)
+    assert "" == make_results_key(inputs, {**restored_environment, KEY_VARIABLE: ""})
+    assert "" == make_results_key(
+        read_inputs({**restored_environment, "ONNXGATE_INPUT_COMMAND": "plan"}), restored_environment
+    )
 
 
-def test_a_merge_saves_costs_by_run_and_attempt(given: dict[str, str]) -> None:
+def test_a_merge_saves_costs_by_run_and_attempt(restored_environment: dict[str, str]) -> None:
     """Only the digits of the runner's variables are used in the key."""
-    inputs = read_inputs({**given, "ONNXGATE_INPUT_COMMAND": "merge", "ONNXGATE_INPUT_PATHS": "x.json"})
+    inputs = read_inputs({**restored_environment, "ONNXGATE_INPUT_COMMAND": "merge", "ONNXGATE_INPUT_PATHS": "x.json"})
     run = {"GITHUB_RUN_ID": "12,3", "GITHUB_RUN_ATTEMPT": "2"}
-    use_restored_cache(inputs, given)
-    key = make_results_key(inputs, {**given, **run})
-    for file in (Path(given[FOLDER_VARIABLE]) / "costs").iterdir():
+    use_restored_cache(inputs, restored_environment)
+    key = make_results_key(inputs, {**restored_environment, **run})
+    for file in (Path(restored_environment[FOLDER_VARIABLE]) / "costs").iterdir():
         file.unlink()
 
     assert "start-123-2" == key
-    assert "" == make_results_key(inputs, {**given, **run})
+    assert "" == make_results_key(inputs, {**restored_environment, **run})
 
 
 def _link(entry: Path) -> None:
@@ -133,56 +138,56 @@ def _large_record(entry: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_link, _all_link, _folder, _other, _pipe, _large_array, _large_record])
-def test_what_is_no_result_is_gone_and_said(
-    given: dict[str, str], capfd: pytest.CaptureFixture[str], spoil: object
+def test_invalid_result_is_reported_and_deleted(
+    restored_environment: dict[str, str], capfd: pytest.CaptureFixture[str], spoil: object
 ) -> None:
     """An invalid result is reported and deleted; the other one is kept."""
     assert callable(spoil)
-    spoil(Path(given[FOLDER_VARIABLE]) / "results" / ("1" * 64))
-    use_restored_cache(read_inputs(given), given)
+    spoil(Path(restored_environment[FOLDER_VARIABLE]) / "results" / ("1" * 64))
+    use_restored_cache(read_inputs(restored_environment), restored_environment)
 
     [warning] = commands(capfd.readouterr().out)
     assert "warning" == warning.name
     assert (
         f"results in the cache were invalid; they were removed and will be computed again: `{'1' * 64}`" in warning.data
     )
-    assert ["222"] == left(given)
+    assert ["222"] == list_prefixes(restored_environment)
 
 
-def test_strangers_are_removed(given: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_strangers_are_removed(restored_environment: dict[str, str], capfd: pytest.CaptureFixture[str]) -> None:
     """Unexpected files and folders, invalid costs, and costs of models that are not in the lock are deleted."""
-    kept = Path(given[FOLDER_VARIABLE])
+    kept = Path(restored_environment[FOLDER_VARIABLE])
     (kept / "results" / "x.part").mkdir()
     (kept / "costs" / "more").mkdir()
     (kept / "costs" / MODEL).unlink()
     (kept / "costs" / MODEL).symlink_to("/etc/hostname")
-    assert clean_restored_cache(read_inputs(given), str(kept))
+    assert clean_restored_cache(read_inputs(restored_environment), str(kept))
 
     assert "" == capfd.readouterr().out
-    assert (["111", "222"], []) == (left(given), left(given, "costs"))
+    assert (["111", "222"], []) == (list_prefixes(restored_environment), list_prefixes(restored_environment, "costs"))
 
 
-def test_results_are_bounded(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_are_bounded(restored_environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """If the results exceed the size limit, the smallest ones are kept."""
-    kept = Path(given[FOLDER_VARIABLE])
+    kept = Path(restored_environment[FOLDER_VARIABLE])
     monkeypatch.setattr("onnxgate.github.cache.MAX_CARRIED_BYTES", 20)
     (leave(kept, "0" * 64) / "0" / "1.npy").write_bytes(b"many numbers")
-    make_results_key(read_inputs(given), given)
+    make_results_key(read_inputs(restored_environment), restored_environment)
 
-    assert ["111", "222"] == left(given)
+    assert ["111", "222"] == list_prefixes(restored_environment)
 
 
-def test_a_shard_hands_over_what_it_measured(given: dict[str, str], tmp_path: Path) -> None:
+def test_shard_passes_on_its_own_costs(restored_environment: dict[str, str], tmp_path: Path) -> None:
     """A shard passes on only the costs that it measured itself; an unsharded check passes on none."""
-    kept = Path(given[FOLDER_VARIABLE])
+    kept = Path(restored_environment[FOLDER_VARIABLE])
     results = ResultFiles(tmp_path / "out", shard="1/2")
-    use_restored_cache(read_inputs(given), given)
-    nothing = copy_costs(results, given)
+    use_restored_cache(read_inputs(restored_environment), restored_environment)
+    nothing = copy_costs(results, restored_environment)
     plan.save_costs(kept / "costs", MODEL, {"onnxruntime 1.18.1": 3.0})
     (kept / "costs" / "notes.json").write_text("{}", encoding="utf-8")
-    whole = copy_costs(ResultFiles(tmp_path / "out"), given)
+    whole = copy_costs(ResultFiles(tmp_path / "out"), restored_environment)
 
     assert ("", "") == (nothing, whole)
-    assert str(tmp_path / "out" / "costs") == copy_costs(results, given)
+    assert str(tmp_path / "out" / "costs") == copy_costs(results, restored_environment)
     assert [MODEL] == [path.name for path in (tmp_path / "out" / "costs").iterdir()]
     assert {"onnxruntime 1.18.1": 3.0} == plan.load_costs(tmp_path / "out" / "costs", MODEL)

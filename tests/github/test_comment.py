@@ -72,7 +72,7 @@ def job(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Job:
     return Job(tmp_path, server, monkeypatch)
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
+def step_annotations(capfd: pytest.CaptureFixture[str]) -> list[Command]:
     """Return the annotations of the step."""
     return list(commands(capfd.readouterr().out))
 
@@ -84,8 +84,8 @@ def test_the_first_run_creates_and_the_next_ones_update(job: Job, server: Server
     job.comment("two")
     job.comment("two")
 
-    assert [f"{MARK}\ntwo", "thanks"] == [each["body"] for each in server.comments]
-    assert ["POST", "PATCH"] == [each.partition(" ")[0] for each in server.changes]
+    assert [f"{MARK}\ntwo", "thanks"] == [comment["body"] for comment in server.comments]
+    assert ["POST", "PATCH"] == [change.partition(" ")[0] for change in server.changes]
     assert {"Bearer secret"} == server.tokens
 
 
@@ -123,7 +123,9 @@ def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> Non
     server.add(f"quoted: {MARK}", BOT)
     job.comment("broken")
 
-    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken"] == [
+        comment["body"] for comment in server.comments
+    ]
 
 
 def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> None:
@@ -133,10 +135,10 @@ def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> No
     server.add(f"{MARK}\nold", {"login": "release-robot", "type": "User"})
     job.comment("new")
 
-    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]
 
 
-def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Server) -> None:
+def test_nothing_is_posted_without_findings(job: Job, server: Server) -> None:
     """No first comment is created without findings, but an existing comment is updated."""
     job.comment("pass", ONNXGATE_ACTION_SILENT="true")
     silent = list(server.comments)
@@ -144,7 +146,7 @@ def test_nothing_is_posted_where_there_is_nothing_to_say(job: Job, server: Serve
     job.comment("pass", ONNXGATE_ACTION_SILENT="true")
 
     assert [] == silent
-    assert [f"{MARK}\npass"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\npass"] == [comment["body"] for comment in server.comments]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +184,7 @@ def test_a_token_that_may_not_is_a_warning(
     server.refuse = lambda method, _: (status, FORBIDDEN) if method != "GET" else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", {"title": "onnxgate"}) == (warning.name, warning.properties)
     assert f"{status} Resource not accessible by integration" in warning.data
     assert "hint: add `pull-requests: write` to the job's `permissions`" in warning.data
@@ -198,18 +200,18 @@ def test_a_fork_is_pointed_to_the_second_workflow(
     server.refuse = lambda method, _: (403, FORBIDDEN) if method == "POST" else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert "pull requests from forks have a read-only token" in warning.data
     assert warning.data.endswith("#comments-on-pull-requests-from-forks")
 
 
-def test_a_busy_server_is_asked_again(job: Job, server: Server) -> None:
+def test_failed_requests_are_retried(job: Job, server: Server) -> None:
     """A page that fails twice is requested a third time."""
     answers = iter([(502, b"<html>"), (500, {"message": "x"})])
     server.refuse = lambda method, _: next(answers, None) if method == "GET" else None
     job.comment("found")
 
-    assert [f"{MARK}\nfound"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nfound"] == [comment["body"] for comment in server.comments]
     assert ["GET", "GET", "GET", "POST"] == [each.partition(" ")[0] for each in server.asked]
 
 
@@ -221,7 +223,7 @@ def test_a_server_that_stays_broken_is_a_warning(
     server.refuse = lambda asked, _: (500, b"") if asked == method else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", "no comment was posted: 500 Internal Server Error") == (
         warning.name,
         warning.data.partition("\n")[0],
@@ -240,7 +242,7 @@ def test_a_rate_limit_is_not_waited_for(
     server.refuse = lambda *_: (status, {"message": "API rate limit exceeded"}, headers)
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert f"rate limit exceeded: {status} API rate limit exceeded" in warning.data
     assert "pull-requests" not in warning.data
     assert 1 == len(server.asked)
@@ -266,14 +268,14 @@ def _deep() -> bytes:
     ],
     ids=["empty", "html", "no text", "deep", "null", "object", "no id", "text id", "number body", "strings"],
 )
-def test_an_answer_that_is_none_of_githubs_is_a_warning(
+def test_unexpected_response_is_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], answer: bytes
 ) -> None:
     """Nothing is posted, and the response is not executed as a command."""
     server.refuse = lambda method, _: (200, answer) if method == "GET" else None
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", []) == (warning.name, server.changes)
     assert re.match(
         "no comment was posted: (the response is not valid JSON|unexpected response from GitHub)", warning.data
@@ -285,7 +287,7 @@ def test_a_refusal_is_only_text(job: Job, server: Server, capfd: pytest.CaptureF
     server.refuse = lambda *_: (403, {"message": "\n::error::owned\n##[error]owned" + "x" * 9000})
     job.comment()
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert "warning" == warning.name
     assert len(warning.data) < 600
 
@@ -296,7 +298,7 @@ def test_a_redirect_is_not_followed(job: Job, server: Server, capfd: pytest.Capt
         server.refuse = lambda *_: (302, {}, {"Location": f"{other.address}/repos/team/models/issues/7/comments"})
         job.comment()
 
-        assert ([], 1) == (other.asked, len(said(capfd)))
+        assert ([], 1) == (other.asked, len(step_annotations(capfd)))
 
 
 @pytest.mark.parametrize("answer", [SLOW, b" " * 4096])
@@ -326,11 +328,11 @@ def test_waiting_ends_with_the_time(server: Server, monkeypatch: pytest.MonkeyPa
     assert (2.0, 2) == (now[0], len(server.asked))
 
 
-def test_nobody_there_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
+def test_unreachable_server_is_a_warning(job: Job, capfd: pytest.CaptureFixture[str]) -> None:
     """A server that cannot be reached causes a warning."""
     job.comment(GITHUB_API_URL="http://127.0.0.1:9")
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert warning.data.startswith("no comment was posted: no response: ")
 
 
@@ -351,7 +353,7 @@ def test_without_a_pull_request_nothing_is_posted(
     job.event = event
     job.comment(GITHUB_EVENT_NAME=name)
 
-    assert ([level], []) == ([each.name for each in said(capfd)], server.asked)
+    assert ([level], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 @pytest.mark.parametrize(
@@ -362,19 +364,19 @@ def test_without_a_pull_request_nothing_is_posted(
         ("ONNXGATE_ACTION_COMMENT", "/nowhere", "the previous step did not write it"),
     ],
 )
-def test_what_the_step_lacks_is_a_warning(
+def test_missing_settings_are_a_warning(
     job: Job, server: Server, capfd: pytest.CaptureFixture[str], name: str, value: str, expected: str
 ) -> None:
     """A missing token or body and an invalid address each cause a warning."""
     job.comment(**{name: value})
 
-    [warning] = said(capfd)
+    [warning] = step_annotations(capfd)
     assert ("warning", f"no comment was posted: {expected}", []) == (warning.name, warning.data, server.asked)
 
 
-def test_a_comment_of_nobody_is_not_ours(job: Job, server: Server) -> None:
+def test_comment_of_a_deleted_user_is_not_edited(job: Job, server: Server) -> None:
     """A comment whose author was deleted is not edited, even if the API does not name the token's user."""
     server.comments.append({"id": 1, "body": f"{MARK}\nold", "user": None})
     job.comment("new")
 
-    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [each["body"] for each in server.comments]
+    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]

@@ -81,12 +81,12 @@ def second(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> S
     return Second(tmp_path, server, monkeypatch)
 
 
-def said(capfd: pytest.CaptureFixture[str]) -> list[Command]:
+def step_annotations(capfd: pytest.CaptureFixture[str]) -> list[Command]:
     """Return the annotations of the step."""
     return list(commands(capfd.readouterr().out))
 
 
-def test_the_report_is_said_on_the_pull_request(second: Second, server: Server) -> None:
+def test_comment_names_the_report_and_conclusion(second: Second, server: Server) -> None:
     """The comment contains the origin of the report and the conclusion of the run."""
     second.comment(run())
 
@@ -113,14 +113,14 @@ def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server)
     assert "**The report does not match the conclusion of the run. Check the run.**" in comment["body"]
 
 
-def test_a_pass_has_nothing_to_say(second: Second, server: Server) -> None:
+def test_no_comment_for_a_pass(second: Second, server: Server) -> None:
     """No comment is created for a pass, as in the first workflow."""
     second.comment(run(conclusion="success"), changed_sample(**CLEAN))
 
     assert [] == server.comments
 
 
-def test_the_number_is_not_taken_from_what_the_fork_wrote(second: Second, server: Server) -> None:
+def test_pull_request_is_identified_by_the_commit(second: Second, server: Server) -> None:
     """The pull request is identified by the checked commit, and not by the report or the event's list."""
     server.pulls = [pull(8, sha="b" * 40), pull(7), pull(9, repo={"full_name": "somebody/other"})]
     second.comment(run(), changed_sample(number=8, pull_request=8))
@@ -139,16 +139,16 @@ def test_the_number_is_not_taken_from_what_the_fork_wrote(second: Second, server
     ],
     ids=["closed", "moved on", "another fork", "deleted fork", "two bases"],
 )
-def test_without_one_pull_request_nothing_is_said(
+def test_no_comment_without_exactly_one_pull_request(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], pulls: list[dict[str, Any]]
 ) -> None:
     """No comment is posted unless exactly one pull request has the commit."""
-    for each in pulls:
-        each["head"]["label"] = "somebody:fix"
+    for pull_request in pulls:
+        pull_request["head"]["label"] = "somebody:fix"
     server.pulls = pulls
     second.comment(run())
 
-    assert (["notice"], []) == ([each.name for each in said(capfd)], server.changes)
+    assert (["notice"], []) == ([each.name for each in step_annotations(capfd)], server.changes)
 
 
 @pytest.mark.parametrize(
@@ -164,13 +164,13 @@ def test_without_one_pull_request_nothing_is_said(
         {"workflow_run": {"head_sha": 3}},
     ],
 )
-def test_an_event_about_no_pull_request_says_nothing(
+def test_event_without_pull_request_makes_no_requests(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], event: Any
 ) -> None:
     """Events without a pull request cause no requests."""
     second.comment(event)
 
-    assert ([], 1) == (server.asked, len(said(capfd)))
+    assert ([], 1) == (server.asked, len(step_annotations(capfd)))
 
 
 def test_a_branch_is_only_a_value_of_the_query(second: Second, server: Server) -> None:
@@ -195,13 +195,13 @@ REPORTS = {
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_what_is_no_report_is_a_warning(
+def test_invalid_report_is_a_warning(
     second: Second, server: Server, capfd: pytest.CaptureFixture[str], name: str
 ) -> None:
     """An invalid report is a warning; no requests are made."""
     second.comment(run(), REPORTS[name])
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    assert (["warning"], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 def test_a_report_that_is_too_large_is_a_warning(
@@ -211,7 +211,7 @@ def test_a_report_that_is_too_large_is_a_warning(
     monkeypatch.setattr(comment, "LARGEST_REPORT_BYTES", SAMPLE.stat().st_size - 1)
     second.comment(run())
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    assert (["warning"], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 def test_a_report_that_is_a_link_is_not_followed(
@@ -221,7 +221,7 @@ def test_a_report_that_is_a_link_is_not_followed(
     (tmp_path / "link.json").symlink_to(SAMPLE)
     second.comment(run(), ONNXGATE_INPUT_REPORT=str(tmp_path / "link.json"))
 
-    assert (["warning"], []) == ([each.name for each in said(capfd)], server.asked)
+    assert (["warning"], []) == ([each.name for each in step_annotations(capfd)], server.asked)
 
 
 def test_hostile_strings_are_only_shown(second: Second, server: Server) -> None:

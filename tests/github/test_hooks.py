@@ -29,7 +29,7 @@ class Hooks:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run the hooks and return the exit status and the output."""
-        ended = subprocess.run(
+        result = subprocess.run(
             [self.program, "run", *arguments],
             cwd=self.project,
             env={**os.environ, **NOBODY, "PRE_COMMIT_HOME": str(self.home), "PREK_HOME": str(self.home)},
@@ -39,13 +39,13 @@ class Hooks:
             text=True,
             check=False,
         )
-        return ended.returncode, ended.stdout
+        return result.returncode, result.stdout
 
     def results(self, *arguments: str) -> tuple[dict[str, str], str]:
         """Return the result of each hook, and the whole output."""
         _, printed = self.run(*arguments)
-        found = re.findall(r"^(onnxgate: [^.]*)\.+(?:\(.*?\))?(Passed|Failed|Skipped)$", printed, re.MULTILINE)
-        return {name.removeprefix("onnxgate: "): result for name, result in found}, printed
+        actual = re.findall(r"^(onnxgate: [^.]*)\.+(?:\(.*?\))?(Passed|Failed|Skipped)$", printed, re.MULTILINE)
+        return {name.removeprefix("onnxgate: "): result for name, result in actual}, printed
 
 
 @pytest.fixture(scope="module", params=["pre-commit", "prek"])

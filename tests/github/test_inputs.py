@@ -94,7 +94,7 @@ def test_inputs_become_arguments(workspace: Path, inputs: dict[str, str], expect
 
 
 @pytest.mark.parametrize(("inputs", "expected"), REFUSED, ids=lambda value: str(value)[:40])
-def test_what_is_not_allowed_is_refused(workspace: Path, inputs: dict[str, str], expected: str) -> None:
+def test_invalid_input_is_rejected(workspace: Path, inputs: dict[str, str], expected: str) -> None:
     """The error for an invalid value names the input."""
     with pytest.raises(UsageError) as refused:
         read_inputs(environment(workspace, inputs))
@@ -116,7 +116,7 @@ def test_pull_request_target_is_refused(workspace: Path) -> None:
 
 
 @pytest.mark.parametrize("plan", ["", "plan.json"])
-def test_a_shard_writes_a_report_alone(workspace: Path, plan: str) -> None:
+def test_shard_writes_only_a_report(workspace: Path, plan: str) -> None:
     """The merge writes annotations and the summary; the shards' reports have different names."""
     inputs = read_inputs(environment(workspace, {"shard": "2/4", "plan": plan, "sarif": "true"}))
     actual = build_arguments(inputs, ResultFiles(Path(), inputs.shard))

@@ -28,11 +28,11 @@ FILES = [
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 JOB = "on: push\njobs:\n  job:\n    runs-on: ubuntu-24.04\n"
 
-Ask = Callable[[dict[str, str]], dict[str, list[str]]]
+Validate = Callable[[dict[str, str]], dict[str, list[str]]]
 
 
 @pytest.fixture(scope="module")
-def ask(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
+def validate(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Validate:
     """Return a function that runs the language service; skip the test if it cannot be installed."""
     node, npm, home = need("node"), need("npm"), shared_folder / "language"
     with FileLock(shared_folder / "language.lock"):
@@ -44,15 +44,15 @@ def ask(shared_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ask:
         pytest.skip("npm could not install @actions/languageservice")
     scratch = tmp_path_factory.mktemp("asked")
 
-    def ask(texts: dict[str, str]) -> dict[str, list[str]]:
+    def validate(texts: dict[str, str]) -> dict[str, list[str]]:
         (scratch / "texts.json").write_text(json.dumps(texts), encoding="utf-8")
         (scratch / "actions.json").write_text(json.dumps(metadata()), encoding="utf-8")
         command = [node, "check.mjs", scratch / "texts.json", scratch / "actions.json"]
         done = subprocess.run(command, cwd=home, capture_output=True, text=True, check=True)
-        said: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
-        return said
+        decoded: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+        return decoded
 
-    return ask
+    return validate
 
 
 def metadata() -> dict[str, dict[str, object]]:
@@ -73,23 +73,23 @@ def snippets(page: Path) -> dict[str, str]:
     return {f"{name}/.github/workflows/{number}.yml": text for number, text in enumerate([*whole, *steps])}
 
 
-def test_actions_workflows_and_pages_are_githubs(ask: Ask) -> None:
+def test_actions_workflows_and_pages_are_githubs(validate: Validate) -> None:
     """No problems are reported, and the README contains at least one snippet."""
     texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
     texts = {name.replace("examples/", ".github/workflows/example-"): text for name, text in texts.items()}
     shown = [snippets(page) for page in PAGES]
-    said = ask({**texts, **{name: text for each in shown for name, text in each.items()}})
+    actual = validate({**texts, **{name: text for each in shown for name, text in each.items()}})
 
     assert shown[0]
-    assert {} == {name: problems for name, problems in said.items() if problems}
+    assert {} == {name: problems for name, problems in actual.items() if problems}
 
 
-def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
+def test_service_reports_mistakes(validate: Validate) -> None:
     """The service reports unknown inputs, outputs, keys and contexts."""
     steps = ["- uses: onnxgate/onnxgate@v0.1.0", "  with: {path: x}", "- run: echo ${{ steps.none.outputs.x }}"]
     wrong = textwrap.indent("\n".join(["steps:", *steps]), "    ")
     action = (ROOT / "action.yml").read_text(encoding="utf-8")
-    said = ask(
+    actual = validate(
         {
             ".github/workflows/wrong.yml": JOB + wrong,
             "key/action.yml": action.replace("      shell: bash\n", "      shel: bash\n", 1),
@@ -97,5 +97,5 @@ def test_the_service_sees_what_is_wrong(ask: Ask) -> None:
         }
     )
 
-    assert ["key/action.yml", "context/action.yml"] == [name for name in said if said[name] and "action" in name]
-    assert 2 == len(said[".github/workflows/wrong.yml"])
+    assert ["key/action.yml", "context/action.yml"] == [name for name in actual if actual[name] and "action" in name]
+    assert 2 == len(actual[".github/workflows/wrong.yml"])

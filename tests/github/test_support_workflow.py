@@ -62,7 +62,7 @@ def test_only_releases_are_passed_on(tmp_path: Path, listed: str, expected: str)
     assert f"releases={expected}\n" == output.read_text(encoding="utf-8")
 
 
-def test_a_tool_that_fails_is_no_lack_of_releases(tmp_path: Path) -> None:
+def test_failed_index_query_fails_the_run(tmp_path: Path) -> None:
     """If the index does not respond, the run fails."""
     (tmp_path / "python").symlink_to(sys.executable)
     search = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
@@ -91,7 +91,7 @@ class Proposing:
         done = run(script("propose", name), self.clone, **self.environment, **environment)
         assert done.returncode == 0, done.stderr
 
-    def asked(self) -> list[list[str]]:
+    def gh_calls(self) -> list[list[str]]:
         """Return the arguments of each `gh` call."""
         log = Path(self.environment["GH_LOG"])
         return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -124,7 +124,7 @@ def proposing(tmp_path: Path) -> Proposing:
     return Proposing(clone, remote, environment)
 
 
-def test_the_data_alone_are_pushed(proposing: Proposing) -> None:
+def test_only_data_is_pushed(proposing: Proposing) -> None:
     """Only the data is pushed, to its own branch, even if an older branch exists."""
     git(proposing.clone, "push", "--quiet", "origin", "main:support-data")
     git(proposing.clone, "switch", "--quiet", "--detach")
@@ -133,7 +133,7 @@ def test_the_data_alone_are_pushed(proposing: Proposing) -> None:
     changed = git(proposing.remote, "diff", "--name-only", "support-data~1", "support-data")
     assert "onnxgate/support/data/onnxruntime-limits.json" == changed
     assert TITLE == git(proposing.remote, "log", "-1", "--format=%s", "support-data")
-    assert [["auth", "setup-git"]] == proposing.asked()
+    assert [["auth", "setup-git"]] == proposing.gh_calls()
 
 
 @pytest.mark.parametrize(
@@ -147,10 +147,10 @@ def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expecte
     """An open pull request is updated for a newer release."""
     proposing.step("Open the change", NUMBER=number)
 
-    assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.asked()
+    assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.gh_calls()
 
 
-def test_what_is_open_already_is_told_to_later_steps(proposing: Proposing) -> None:
+def test_open_pull_request_is_an_output(proposing: Proposing) -> None:
     """The number and title of an open pull request are outputs; later steps are skipped if the title is the same."""
     proposing.environment["GH_OPEN"] = f"number=7\ntitle={TITLE}\n"
     proposing.step("Look for a change that is open already")
@@ -175,7 +175,7 @@ def test_only_own_branches_count(tmp_path: Path) -> None:
     assert "number=7\ntitle=ours\n" == done.stdout
 
 
-def test_nothing_runs_beside_a_token_that_writes() -> None:
+def test_job_with_write_permissions_runs_no_code() -> None:
     """The job with write permissions installs nothing and runs no project code; the other job has read access only."""
     scripts = "\n".join(step.get("run", "") for step in JOBS["propose"]["steps"])
 

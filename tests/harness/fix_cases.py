@@ -44,11 +44,11 @@ OWN_TARGETS = re.compile(r'\[targets\.\w+\]\nruntime = "onnxruntime"\n')
 
 def names() -> list[str]:
     """Return the cases with a finding that a fix can repair, for example "input-passthrough/input-is-output"."""
-    said = "|".join(map(re.escape, sorted(fixable_rules())))
+    actual = "|".join(map(re.escape, sorted(fixable_rules())))
     return [
         case.relative_to(CASES).as_posix()
         for case in every_case()
-        if re.search(rf"^(error|warning) ({said}) ", (case / "expected.txt").read_text(), re.MULTILINE)
+        if re.search(rf"^(error|warning) ({actual}) ", (case / "expected.txt").read_text(), re.MULTILINE)
         and not (case / "evidence.json").exists()
     ]
 
@@ -57,8 +57,10 @@ def make(name: str, folder: Path) -> GateRequest:
     """Create the case as a repository; if it has a `before.onnx`, the lock and the baseline are of that model."""
     unfold(CASES / name, folder)
     config = folder / "onnxgate.toml"
-    said = config.read_text() if config.exists() else 'models = ["**/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n'
-    config.write_text('exclude = ["before.onnx"]\n' + OWN_TARGETS.sub(TARGETS, said))
+    output = (
+        config.read_text() if config.exists() else 'models = ["**/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n'
+    )
+    config.write_text('exclude = ["before.onnx"]\n' + OWN_TARGETS.sub(TARGETS, output))
     (folder / "onnxgate.lock").unlink(missing_ok=True)
     if (folder / "before.onnx").exists():
         return _since(folder)

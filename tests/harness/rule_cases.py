@@ -65,14 +65,14 @@ def findings_of(folder: Path) -> list[Finding]:
 
 def change_of(folder: Path) -> ModelChange:
     """Return the change from `before.onnx` to `model.onnx`, with further fields from `change.json`."""
-    said = folder / "change.json"
+    actual = folder / "change.json"
     read = {"before": folder / "before.onnx", "after": folder / "model.onnx"}
     told = {
         **{side: msgspec.to_builtins(read_facts(path, "model.onnx")) for side, path in read.items()},
         "place": {"path": "model.onnx"},
         "baseline": "at `main`",
     }
-    return msgspec.convert(_laid_over(told, json.loads(said.read_text()) if said.exists() else {}), ModelChange)
+    return msgspec.convert(_laid_over(told, json.loads(actual.read_text()) if actual.exists() else {}), ModelChange)
 
 
 def _laid_over(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def findings_of_evidence(recorded: Path) -> list[Finding]:
 def judged_by_all(subjects: Sequence[object]) -> list[Finding]:
     """Return the resolved and merged findings of all rules about the subjects."""
     judged = list(resolution.apply_rules(subjects, rules.ALL, {}))
-    known = sorted({each.hit.runtime for each in judged if each.hit.runtime})
+    known = sorted({finding.hit.runtime for finding in judged if finding.hit.runtime})
     return resolution.merge_runtimes(resolution.resolve_hits(judged), known)
 
 

@@ -250,7 +250,7 @@ def shard_of(
     request = request_of(project, chosen, share)
     own = set(division.of_shard(index))
     planned = plan_models(project, request.lock, request.models)
-    used = {each.name for model in planned for each in model.runtimes}
+    used = {runtime.name for model in planned for runtime in model.runtimes}
     return report_of(request, _part(gathered, own, used))
 
 
@@ -277,7 +277,7 @@ def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -
             step=StepResult(measured=tuple(it for it in execution.step.measured if it.model in own)),
             ran=frozenset(pair for pair in execution.ran if pair[0] in own),
             compared=frozenset(pair for pair in execution.compared if pair[0] in own),
-            replays=tuple(each for each in execution.replays if each.model in own),
+            replays=tuple(replay for replay in execution.replays if replay.model in own),
         ),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import onnx.parser
 
 from onnxgate.support import limits
@@ -18,6 +20,11 @@ UNKNOWN = "g (float[N] x) => (float[N] y) <float[N] z> { [odd] z = Abs(x) y = Cl
 def stamped(repository: Repository, name: str, ir_version: int, opset: int) -> None:
     """Write a model whose operators every release implements, so that only its version fields matter."""
     write_model(repository, name, ir_version, opset, RELU)
+
+
+def stamped_file(path: Path, ir_version: int, opset: int) -> None:
+    """Write such a model to a path."""
+    write(path, onnx.parser.parse_model(f'<ir_version: {ir_version}, opset_import: ["" : {opset}]>\n{RELU}'))
 
 
 def write_model(repository: Repository, name: str, ir_version: int, opset: int, text: str) -> None:

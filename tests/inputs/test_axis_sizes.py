@@ -16,18 +16,22 @@ IDS = _value("ids", "batch", "time", type="tensor(int64)")
 MASK = _value("mask", "batch", "time", type="tensor(bool)")
 
 
-def test_sizes_of_the_config_are_taken_side_by_side() -> None:
+def test_configured_sizes_are_paired() -> None:
     """Two values for each axis result in two cases, not four."""
-    found = list_size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
+    size_settings = list_size_settings([IDS, MASK], {"batch": [1, 3], "time": [16, 50]})
 
-    assert found == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
+    assert size_settings == ({"batch": 1, "time": 16}, {"batch": 3, "time": 50})
 
 
-def test_shorter_rows_start_again() -> None:
+def test_shorter_lists_are_repeated() -> None:
     """Shorter lists are repeated, so that every value is used at least once."""
-    found = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
+    size_settings = list_size_settings([IDS], {"batch": [1, 2, 3], "time": [16, 50]})
 
-    assert [(each["batch"], each["time"]) for each in found] == [(1, 16), (2, 50), (3, 16)]
+    assert [(size_setting["batch"], size_setting["time"]) for size_setting in size_settings] == [
+        (1, 16),
+        (2, 50),
+        (3, 16),
+    ]
 
 
 def test_without_a_dynamic_axis_there_is_one_setting() -> None:
@@ -42,16 +46,16 @@ def test_one_size_for_every_axis_is_one_case() -> None:
 
 def test_each_case_changes_one_kind_of_axis() -> None:
     """Each case varies one axis (batch 1 and 3, length 8 and 12), so that a failure identifies the axis."""
-    found = list_size_settings([IDS, MASK], {})
+    size_settings = list_size_settings([IDS, MASK], {})
 
-    assert found == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
+    assert size_settings == ({"batch": 1, "time": 8}, {"batch": 3, "time": 8}, {"batch": 1, "time": 12})
 
 
-def test_defaults_beside_sizes_of_the_config() -> None:
+def test_configured_sizes_vary_before_defaults() -> None:
     """Configured sizes vary first; then the other axes vary with the first configured sizes."""
-    found = list_size_settings([IDS, MASK], {"batch": [2, 5]})
+    size_settings = list_size_settings([IDS, MASK], {"batch": [2, 5]})
 
-    assert found == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
+    assert size_settings == ({"batch": 2, "time": 8}, {"batch": 5, "time": 8}, {"batch": 2, "time": 12})
 
 
 def test_axes_without_a_name_agree_by_position() -> None:
@@ -85,7 +89,7 @@ def test_unnamed_axes_get_a_name_and_can_be_set() -> None:
     assert list_size_settings([_value("x", "?", "?")], {"x[0]": [2], "x[1]": [5]}) == ({"x[0]": 2, "x[1]": 5},)
 
 
-def test_a_sum_follows_from_what_it_names() -> None:
+def test_sum_is_computed_from_its_terms() -> None:
     """A sum is computed from its terms, even if it comes first or is only known by its conventional name."""
     past = _value("past", "batch", 4, "past_sequence_length", 8)
     ids = _value("ids", "batch", "sequence_length", type="tensor(int64)")

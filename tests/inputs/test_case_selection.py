@@ -12,7 +12,7 @@ INPUTS = (ValueInfo("ids", "tensor(int64)", ("batch", "past + time")), ValueInfo
 USUAL = ("sizes batch=1 time=16", "sizes batch=3 time=16")
 
 
-def test_name_of_a_case_gives_its_sizes() -> None:
+def test_sizes_are_parsed_from_the_name() -> None:
     """The sizes are parsed from the name, even for cases that are not default, and with any axis names."""
     asked = CaseSelection(cases=("sizes batch=7 past + time=9", "sizes batch=7", EXAMPLE_CASE_NAME))
 
@@ -24,7 +24,7 @@ def test_model_without_dynamic_axes_has_no_sizes() -> None:
     assert list(CaseSelection(cases=("sizes ",)).settings(INPUTS[:0])) == []
 
 
-def test_all_cases_are_taken_unless_some_are_named() -> None:
+def test_all_cases_are_selected_by_default() -> None:
     """All cases are selected unless some are named; a seed alone excludes none."""
     assert (
         CaseSelection(seed=7).takes("a"),

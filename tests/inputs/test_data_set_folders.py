@@ -64,7 +64,7 @@ def test_order_is_that_of_numbers(tmp_path: Path) -> None:
     assert np.load(case.inputs["words"], allow_pickle=False).tolist() == ["long word"]
 
 
-def test_what_is_no_data_set(tmp_path: Path) -> None:
+def test_invalid_data_set_is_reported(tmp_path: Path) -> None:
     """Missing inputs, invalid tensors and missing files are reported."""
     folder = tmp_path / "test_data_set_0"
     folder.mkdir()
@@ -76,7 +76,7 @@ def test_what_is_no_data_set(tmp_path: Path) -> None:
     assert _problem(tmp_path) == "`test_data_set_0`: has 1 input, but the model has 3"
 
 
-def test_expected_outputs_are_said_not_to_be_read(tmp_path: Path) -> None:
+def test_unused_expected_outputs_are_reported(tmp_path: Path) -> None:
     """Stored expected outputs are reported as unused, so that users do not expect a comparison."""
     _write(tmp_path / "test_data_set_0", tuple(ARRAYS))
 

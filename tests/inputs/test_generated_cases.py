@@ -40,15 +40,15 @@ def test_one_case_per_setting(tmp_path: Path) -> None:
     assert (arrays["ids"].dtype, arrays["mask"].dtype) == ("int64", "bool")
 
 
-def test_cases_tell_what_was_guessed(tmp_path: Path) -> None:
+def test_guessed_axes_are_recorded(tmp_path: Path) -> None:
     """Axes without a configured size are recorded as guessed, and leading ones separately."""
     folders = {name: tmp_path / name for name in ("none", "batch", "all")}
     sizes: list[dict[str, list[int]]] = [{}, {"batch": [1]}, {"batch": [1], "time": [8]}]
     for folder in folders.values():
         folder.mkdir()
-    found = [_cases(folder, ENCODER, given)[0] for folder, given in zip(folders.values(), sizes, strict=True)]
+    actual = [_cases(folder, ENCODER, given)[0] for folder, given in zip(folders.values(), sizes, strict=True)]
 
-    assert [(case.guessed, case.leading) for case in found] == [
+    assert [(case.guessed, case.leading) for case in actual] == [
         (("batch", "time"), ("batch",)),
         (("time",), ()),
         ((), ()),
@@ -77,7 +77,9 @@ def test_another_seed_draws_other_values(tmp_path: Path) -> None:
         generate_cases(reading.facts, reading.view, {}, tmp_path / str(index), (), seed)
         for index, seed in enumerate((0, 0, 7))
     )
-    contents = [[Path(each).read_bytes() for case in cases for each in case.inputs.values()] for cases in (usual, same)]
+    contents = [
+        [Path(value).read_bytes() for case in cases for value in case.inputs.values()] for cases in (usual, same)
+    ]
 
     assert contents[0] == contents[1]
     assert [case.name for case in usual] == [case.name for case in other]
@@ -100,7 +102,7 @@ def test_fixed_sizes_make_one_case(tmp_path: Path) -> None:
         ("complex64[2] x", "of type `tensor(complex64)`"),
     ],
 )
-def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
+def test_oversized_input_has_no_hint(tmp_path: Path, head: str, reason: str) -> None:
     """There is no hint, because the user cannot provide such inputs."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Identity(x) }}'
     with pytest.raises(InputGenerationError) as caught:
@@ -113,7 +115,7 @@ def test_no_array_can_hold_it(tmp_path: Path, head: str, reason: str) -> None:
     ("head", "reason"),
     [("float x, int64[1] s", "input `s` cannot be generated: it determines a shape, an axis or a size of `Reshape`")],
 )
-def test_no_values_where_none_are_sure(tmp_path: Path, head: str, reason: str) -> None:
+def test_input_without_plausible_values(tmp_path: Path, head: str, reason: str) -> None:
     """The reason names the input, and the hint says how to provide real inputs."""
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) => (float y) {{ y = Reshape(x, s) }}'
     with pytest.raises(InputGenerationError) as caught:
@@ -137,7 +139,7 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
         generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
 
 
-def test_functions_that_call_themselves_are_no_fault_of_ours(tmp_path: Path) -> None:
+def test_recursive_function_does_not_stop_generation(tmp_path: Path) -> None:
     """A recursive function does not stop the generation, because other stages report it."""
     text = """
         <ir_version: 8, opset_import: ["" : 17, "own" : 1]>

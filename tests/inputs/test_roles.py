@@ -114,7 +114,7 @@ MASKS = {
 
 
 @pytest.mark.parametrize("case", MASKS)
-def test_what_a_one_of_a_mask_means(case: str) -> None:
+def test_meaning_of_ones_in_a_mask(case: str) -> None:
     """The meaning of ones follows from how the mask changes the scores, or from what is counted."""
     element, body, keeps = MASKS[case]
     own, _, nodes = body.rpartition("> {")
@@ -153,7 +153,7 @@ def test_lengths() -> None:
     assert LengthRole(1) == _role(top)
 
 
-def test_what_decides_a_shape_is_not_made_up() -> None:
+def test_input_that_determines_a_shape_is_not_generated() -> None:
     """An input that determines a shape is not generated."""
     text = "g (int64[2] shape, float[N, T] x) => (float y) { y = Reshape(x, shape) }"
 

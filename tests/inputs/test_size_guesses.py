@@ -16,24 +16,24 @@ STATE = _value("h", 1, "h_batch", 4)
 
 def test_guesses_reach_tables_halvings_waves_and_batches() -> None:
     """The alternatives include short and large sizes, even batches and equal sizes."""
-    found = [tuple(each.values()) for each in list_alternative_settings([WAVE], {})]
+    actual = [tuple(settings.values()) for settings in list_alternative_settings([WAVE], {})]
 
-    assert found[:2] == [(1, 8), (1, 16)]
-    assert {(1, 128), (1, 4096), (2, 1600), (2, 8), (4, 8), (1, 1), (2, 2)} <= set(found)
+    assert actual[:2] == [(1, 8), (1, 16)]
+    assert {(1, 128), (1, 4096), (2, 1600), (2, 8), (4, 8), (1, 1), (2, 2)} <= set(actual)
 
 
-def test_guesses_leave_the_config_alone() -> None:
+def test_guesses_do_not_change_configured_sizes() -> None:
     """Only axes without a configured size vary."""
-    assert {each["samples"] for each in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
+    assert {settings["samples"] for settings in list_alternative_settings([WAVE], {"samples": [50, 60]})} == {50}
 
 
 def test_no_guess_is_huge() -> None:
     """Images are limited in size, because one of 4096 by 4096 would take minutes and gigabytes."""
     picture = _value("x", "n", 3, "h", "w")
-    found = list(list_alternative_settings([picture], {}))
+    actual = list(list_alternative_settings([picture], {}))
 
-    assert max(each["h"] for each in found) == 256
-    assert max(count_elements(resolve_shape(picture, each)) for each in found) <= MAX_PROBE_ELEMENTS
+    assert max(each["h"] for each in actual) == 256
+    assert max(count_elements(resolve_shape(picture, each)) for each in actual) <= MAX_PROBE_ELEMENTS
 
 
 def test_only_the_leading_axis_changes() -> None:
@@ -45,7 +45,7 @@ def test_only_the_leading_axis_changes() -> None:
     assert vary_setting([WAVE], {}, {"batch": 2, "samples": 8})[1] == {"batch": 4, "samples": 8}
 
 
-def test_what_may_be_the_batch_under_another_name_changes_with_it() -> None:
+def test_renamed_batch_axis_varies_with_the_batch() -> None:
     """An axis that may be the batch under another name varies with it, such as that of an LSTM state."""
     base = {"batch": 1, "samples": 8, "h_batch": 1}
 

@@ -34,7 +34,7 @@ def _paths(folder: Path, arrays: Sequence[Any]) -> list[str]:
     return [str(path) for path in paths]
 
 
-def test_names_decide_where_they_are_shared(tmp_path: Path) -> None:
+def test_shared_names_match_inputs(tmp_path: Path) -> None:
     """Inputs are matched by name, even if the fresh export has another order."""
     paths = _paths(tmp_path, [X, IDS])
     case = make_example_case(FACTS, ["x", "ids"], paths)
@@ -44,7 +44,7 @@ def test_names_decide_where_they_are_shared(tmp_path: Path) -> None:
     assert (case.origin, case.sizes) == ("source", {"batch": 2, "x[1]": 7})
 
 
-def test_order_decides_where_names_differ(tmp_path: Path) -> None:
+def test_order_matches_inputs_with_other_names(tmp_path: Path) -> None:
     """If the names differ, inputs are matched by order."""
     paths = _paths(tmp_path, [IDS, X])
     case = make_example_case(FACTS, ["arg0", "arg1"], paths)

@@ -21,7 +21,7 @@ def _case(folder: Path, **arrays: object) -> InputCase:
     return InputCase(name="sizes batch=1", origin="generated", inputs=paths)
 
 
-def test_file_is_what_inputs_takes(tmp_path: Path) -> None:
+def test_stored_file_works_as_inputs(tmp_path: Path) -> None:
     """An input may have a name that is also a parameter of `numpy.savez`."""
     name = store_case_inputs(
         _case(tmp_path, file=np.arange(3), words=np.array(["a", "bc"])), "models/m.onnx", tmp_path / "kept"
@@ -53,7 +53,7 @@ def test_oldest_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert {names[2], newest} == {file.name for file in (tmp_path / "kept").iterdir()}
 
 
-def test_unwritable_cache_is_no_fault(tmp_path: Path) -> None:
+def test_unwritable_cache_is_not_an_error(tmp_path: Path) -> None:
     """Nothing is stored in an unwritable cache, without an error."""
     (tmp_path / "kept").write_text("a file")
 

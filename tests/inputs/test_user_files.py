@@ -57,7 +57,7 @@ def test_one_file_is_one_case(tmp_path: Path) -> None:
     assert np.array_equal(np.ones((4, 3), np.float32), np.load(cases[1].inputs["x"], allow_pickle=False))
 
 
-def test_all_that_is_wrong_is_said(tmp_path: Path) -> None:
+def test_all_mistakes_are_reported(tmp_path: Path) -> None:
     """Missing and unknown names, types and shapes are reported for every file."""
     _save(tmp_path, "a.npz", x=None, mask=np.zeros(2), ids=np.zeros((2, 5), np.int32))
     _save(tmp_path, "b.npz", x=np.ones((2, 4), np.float32))
@@ -79,7 +79,7 @@ def test_pickled_arrays_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04 cut"])
-def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
+def test_invalid_archive_is_reported(tmp_path: Path, content: bytes) -> None:
     """An invalid archive is reported with its file name."""
     (tmp_path / "a.npz").write_bytes(content)
 
@@ -87,7 +87,7 @@ def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
     assert problem.startswith("`a.npz`: cannot be read")
 
 
-def test_single_array_is_no_case(tmp_path: Path) -> None:
+def test_single_array_is_rejected(tmp_path: Path) -> None:
     """A `.npy` file with the extension `.npz` is rejected."""
     with (tmp_path / "a.npz").open("wb") as file:
         np.save(file, np.zeros(2))

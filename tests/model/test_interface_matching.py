@@ -47,11 +47,11 @@ def value(spelled: str) -> ValueInfo:
 )
 def test_renamed(before: str, after: str, renamed: str, added: str, removed: str) -> None:
     """Values are renamed if position, type and shape match unambiguously."""
-    found = match_values([value(each) for each in before.split()], [value(each) for each in after.split()])
+    values = match_values([value(each) for each in before.split()], [value(each) for each in after.split()])
 
-    assert renamed.split() == [f"{pair.before.name}={pair.after.name}" for pair in found.pairs if pair.renamed]
+    assert renamed.split() == [f"{pair.before.name}={pair.after.name}" for pair in values.pairs if pair.renamed]
     assert (added.split(), removed.split()) == tuple(
-        [single.value.name for single in side] for side in (found.added, found.removed)
+        [single.value.name for single in side] for side in (values.added, values.removed)
     )
 
 

@@ -106,7 +106,7 @@ def test_random_operators_concern_the_outputs_that_they_reach(
     tmp_path: Path, text: str, random: tuple[str, ...], outputs: set[str]
 ) -> None:
     """Only outputs whose values depend on a random operator are listed, through branches and functions."""
-    found = _of(tmp_path, text)
+    actual = _of(tmp_path, text)
 
-    assert (found.random, found.random_outputs) == (random, outputs)
-    assert all(found.is_random(f"{name} (layout)") for name in outputs)
+    assert (actual.random, actual.random_outputs) == (random, outputs)
+    assert all(actual.is_random(f"{name} (layout)") for name in outputs)

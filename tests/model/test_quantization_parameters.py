@@ -21,35 +21,35 @@ WEIGHT = (
 )
 
 
-def found(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str]:
+def describe_faults(tmp_path: Path, body: str, opset: int = 17, **values: str) -> list[str]:
     """Return the descriptions of the faults."""
     text = Q.format(opset=opset) + body.format(**values).replace("[d] ", "")
     path = tmp_path / "m.onnx"
     model = onnx.parser.parse_model(text)
     path.write_bytes(model.SerializeToString())
-    return [each.what for each in find_quantization_faults(ModelView(model), path)]
+    return [quantization_fault.what for quantization_fault in find_quantization_faults(ModelView(model), path)]
 
 
 @pytest.mark.parametrize("scale", ["0.5", "1e-30", "-0.5"])
 def test_scales_that_divide(tmp_path: Path, scale: str) -> None:
     """Small and negative scales are valid."""
-    assert found(tmp_path, ACTIVATION, scale=scale) == []
+    assert describe_faults(tmp_path, ACTIVATION, scale=scale) == []
 
 
 @pytest.mark.parametrize(
-    ("scale", "said"),
+    ("scale", "message"),
     [
         ("0.0", "contains 0, which is too small"),
         ("1e-40", "contains 1e-40, which is too small"),
         ("-inf", "contains -inf"),
     ],
 )
-def test_scales_that_do_not(tmp_path: Path, scale: str, said: str) -> None:
+def test_scales_that_do_not(tmp_path: Path, scale: str, message: str) -> None:
     """Zero, subnormal and non-finite scales are invalid."""
-    what = found(tmp_path, ACTIVATION, scale=scale)
+    what = describe_faults(tmp_path, ACTIVATION, scale=scale)
 
     assert len(what) == 1
-    assert said in what[0]
+    assert message in what[0]
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,11 @@ def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, ops
     """Valid scales are per tensor, per index of the axis, or per block; single channels may have scale 0."""
     body = WEIGHT.replace("{weights}", weights.replace("{", "{{").replace("}", "}}")).replace("{axis}", axis)
 
-    assert found(tmp_path, body, opset) == []
+    assert describe_faults(tmp_path, body, opset) == []
 
 
 @pytest.mark.parametrize(
-    ("weights", "axis", "opset", "said"),
+    ("weights", "axis", "opset", "message"),
     [
         ("float[3] s = {1,1,1}, int8[3] z = {0,0,0}", "<axis=0>", 17, "has 3 values for axis 0 of size 4"),
         ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "<axis=2>", 17, "for axis 2 of a value with 2 axes"),
@@ -82,13 +82,13 @@ def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, ops
         ("float[4] s = {1,1,1,1}", "<axis=0, block_size=2>", 21, "for blocks of a value with 2 axes"),
     ],
 )
-def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: str, opset: int, said: str) -> None:
+def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: str, opset: int, message: str) -> None:
     """Wrong counts, axes, types and blocks are reported as one fault each."""
     body = WEIGHT.replace("{weights}", weights.replace("{", "{{").replace("}", "}}")).replace("{axis}", axis)
-    what = found(tmp_path, body if " z = " in weights else body.replace("(w, s, z)", "(w, s)"), opset)
+    what = describe_faults(tmp_path, body if " z = " in weights else body.replace("(w, s, z)", "(w, s)"), opset)
 
     assert len(what) == 1
-    assert said in what[0]
+    assert message in what[0]
 
 
 def test_operators_of_their_own(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_operators_of_their_own(tmp_path: Path) -> None:
     call = "{{ y = com.microsoft.QGemm <transB={turned}> (a, s, z, b, t, u) }}"
     body = head.replace("[N, 4]", "[1, 4]") + scales + call
 
-    assert found(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="1") == []
-    assert found(tmp_path, body, n="4", ones="1,1,1,1", zeros="0,0,0,0", turned="0") == []
-    assert "of size 4" in found(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
+    assert describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="1") == []
+    assert describe_faults(tmp_path, body, n="4", ones="1,1,1,1", zeros="0,0,0,0", turned="0") == []
+    assert "of size 4" in describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(4, []), (3, ["its `s` has"])])
@@ -114,12 +114,12 @@ def test_blocks_of_a_few_bits(tmp_path: Path, count: int, expected: list[str]) -
         "{{ y = com.microsoft.MatMulNBits <K=16, N=4, bits=4, block_size=16> (x, w, s) }}"
     )
 
-    assert len(found(tmp_path, body)) == len(expected)
+    assert len(describe_faults(tmp_path, body)) == len(expected)
 
 
-def test_float_models_have_none(tmp_path: Path) -> None:
+def test_float_models_have_no_faults(tmp_path: Path) -> None:
     """A float model has no quantization faults."""
-    assert found(tmp_path, "{{ y = Relu(x) }}") == []
+    assert describe_faults(tmp_path, "{{ y = Relu(x) }}") == []
 
 
 def test_steps_of_outputs(tmp_path: Path) -> None:

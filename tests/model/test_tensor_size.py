@@ -28,15 +28,15 @@ ELEMENTS = 60
 LARGE = pytest.mark.parametrize("large_bytes", [0, 10**9], ids=["left in the file", "read"])
 
 
-def said(path: Path, tensor: TensorProto, large_bytes: int) -> str:
+def fault_message(path: Path, tensor: TensorProto, large_bytes: int) -> str:
     """Return the fault message of a model with this tensor as a constant, or an empty string."""
     node = helper.make_node("Constant", [], ["y"], value=tensor)
     output = helper.make_tensor_value_info("y", tensor.data_type, list(tensor.dims))
     graph = helper.make_graph([node], "g", [], [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     write(path, model)
-    found = find_fault(read_view(path, large_bytes=large_bytes, small_bytes=4), path)
-    return found.message if found else ""
+    fault = find_fault(read_view(path, large_bytes=large_bytes, small_bytes=4), path)
+    return fault.message if fault else ""
 
 
 def tensor_of(kind: int, entries: int, number: int = 1) -> TensorProto:
@@ -52,18 +52,20 @@ def test_typed(tmp_path: Path, kind: int, large_bytes: int) -> None:
     """The required number of entries is valid; one more and half of them are not."""
     needed = {TensorProto.COMPLEX64: 2 * ELEMENTS, TensorProto.INT4: ELEMENTS // 2}.get(kind, ELEMENTS)
 
-    assert said(tmp_path / "m.onnx", tensor_of(kind, needed), large_bytes) == ""
+    assert fault_message(tmp_path / "m.onnx", tensor_of(kind, needed), large_bytes) == ""
     for entries in (needed + 1, needed // 2):
         expected = f"tensor `w` has {entries} values, but its shape and type require {needed}"
-        assert said(tmp_path / "m.onnx", tensor_of(kind, entries), large_bytes) == expected
+        assert fault_message(tmp_path / "m.onnx", tensor_of(kind, entries), large_bytes) == expected
 
 
 @LARGE
 @pytest.mark.parametrize("number", [0, 127, 128, -1, 2**40])
 def test_numbers_of_any_length(tmp_path: Path, number: int, large_bytes: int) -> None:
     """Entries are counted correctly for varints of 1 to 10 bytes."""
-    assert said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS, number), large_bytes) == ""
-    assert "has 59 values" in said(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS - 1, number), large_bytes)
+    assert fault_message(tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS, number), large_bytes) == ""
+    assert "has 59 values" in fault_message(
+        tmp_path / "m.onnx", tensor_of(TensorProto.INT64, ELEMENTS - 1, number), large_bytes
+    )
 
 
 @LARGE
@@ -71,9 +73,12 @@ def test_strings(tmp_path: Path, large_bytes: int) -> None:
     """Strings are counted as well."""
     tensor = TensorProto(data_type=TensorProto.STRING, dims=[3], name="w", string_data=[b"a" * 99] * 4)
 
-    assert said(tmp_path / "m.onnx", tensor, large_bytes) == "tensor `w` has 4 values, but its shape and type require 3"
+    assert (
+        fault_message(tmp_path / "m.onnx", tensor, large_bytes)
+        == "tensor `w` has 4 values, but its shape and type require 3"
+    )
     tensor.string_data.pop()
-    assert said(tmp_path / "m.onnx", tensor, large_bytes) == ""
+    assert fault_message(tmp_path / "m.onnx", tensor, large_bytes) == ""
 
 
 @LARGE
@@ -81,7 +86,7 @@ def test_another_field(tmp_path: Path, large_bytes: int) -> None:
     """Data in the field of another type is reported by onnx.checker."""
     tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", double_data=[1.0] * ELEMENTS)
 
-    assert "double_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
+    assert "double_data" in fault_message(tmp_path / "m.onnx", tensor, large_bytes)
 
 
 @LARGE
@@ -89,7 +94,7 @@ def test_strings_are_never_raw(tmp_path: Path, large_bytes: int) -> None:
     """Raw data of strings is invalid, because ONNX Runtime refuses it."""
     tensor = TensorProto(data_type=TensorProto.STRING, dims=[99], name="w", raw_data=b"a" * 99)
 
-    assert "raw_data" in said(tmp_path / "m.onnx", tensor, large_bytes)
+    assert "raw_data" in fault_message(tmp_path / "m.onnx", tensor, large_bytes)
 
 
 @pytest.mark.parametrize("field", [4, 7])
@@ -115,4 +120,4 @@ def test_two_fields(tmp_path: Path, large_bytes: int) -> None:
         tensor = TensorProto(data_type=TensorProto.FLOAT, dims=[6, 10], name="w", raw_data=bytes(4 * ELEMENTS))
         tensor.float_data.extend([1.0] * floats)
 
-        assert "field" in said(tmp_path / "m.onnx", tensor, large_bytes)
+        assert "field" in fault_message(tmp_path / "m.onnx", tensor, large_bytes)

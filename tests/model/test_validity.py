@@ -55,9 +55,9 @@ VALID = {
 @pytest.mark.parametrize("large_bytes", [0, 10**9])
 def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.CaptureFixture[str]) -> None:
     """Valid models have no fault, and nothing is printed."""
-    said = judged(tmp_path, VALID[name], large_bytes)
+    actual = judged(tmp_path, VALID[name], large_bytes)
 
-    assert (said, capfd.readouterr()) == (None, ("", ""))
+    assert (actual, capfd.readouterr()) == (None, ("", ""))
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> 
     """A weight and an input of the same name but another type, as after a faulty float16 conversion, are a fault."""
     model = weighty(bytes(160))
     model.graph.input.add(name="w", type=onnx.helper.make_tensor_type_proto(TensorProto.FLOAT16, [40]))
-    found = judged(tmp_path, model, 0 if away else 10**9)
+    findings = judged(tmp_path, model, 0 if away else 10**9)
 
-    assert found is not None
-    assert not found.harmless
-    assert ("of the same name is tensor(float16)" in found.message) == away
+    assert findings is not None
+    assert not findings.harmless
+    assert ("of the same name is tensor(float16)" in findings.message) == away
 
 
 @pytest.mark.parametrize(
@@ -220,12 +220,14 @@ def test_external_shapes_are_used(tmp_path: Path) -> None:
     model = parse("g (float[2, 3] x) => (float[6] y) <int64[1] shape = {5}> { [n] y = Reshape (x, shape) }")
     (tmp_path / "w.bin").write_bytes(make_external(model, "w.bin"))
 
-    said = judged(tmp_path, model)
+    actual = judged(tmp_path, model)
 
-    assert said == ModelFault("Inferred shape and existing shape differ in dimension 0: (5) vs (6)", "n", harmless=True)
+    assert actual == ModelFault(
+        "Inferred shape and existing shape differ in dimension 0: (5) vs (6)", "n", harmless=True
+    )
 
 
-def test_judging_changes_nothing(tmp_path: Path) -> None:
+def test_validation_does_not_modify_the_structure(tmp_path: Path) -> None:
     """The check does not modify the structure."""
     path = write(tmp_path / "model.onnx", weighty(bytes(160)))
     proto = read_structure(path, large_bytes=0, small_bytes=64)
@@ -251,9 +253,9 @@ def test_large_sparse_weight(tmp_path: Path, large_bytes: int) -> None:
     text = "g (float[99] x) => (float[99] y) { y = Add (x, w) }"
     wrong = text.replace("y = Add (x, w)", "a = Add (x, w) [n] y = Nope (a)")
 
-    said = [judged(tmp_path, with_sparse_weight(each), large_bytes) for each in (text, wrong)]
+    actual = [judged(tmp_path, with_sparse_weight(each), large_bytes) for each in (text, wrong)]
 
-    assert said == [None, ModelFault("No Op registered for Nope with domain_version of 18", "n", about="operator")]
+    assert actual == [None, ModelFault("No Op registered for Nope with domain_version of 18", "n", about="operator")]
 
 
 def with_sparse_weight(text: str) -> onnx.ModelProto:

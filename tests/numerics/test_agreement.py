@@ -30,11 +30,16 @@ def test_formula_is_relative_to_the_reference() -> None:
 
 def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
     """The worst element is the one with the largest share of its tolerance; its index and both values are reported."""
-    found = compare_arrays(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
+    comparison = compare_arrays(_f32(1010.0, 0.5), _f32(1000.0, 0.25), 0.1, 0.0)
 
-    assert (found.agrees, found.metric, found.value, pytest.approx(found.bound)) == (False, "worst_abs", 0.25, 0.025)
-    assert (found.mismatched, found.max_abs) == (1, 10.0)
-    assert found.detail == "at [1]: 0.5 instead of 0.25; 1 of 2 elements differ"
+    assert (comparison.agrees, comparison.metric, comparison.value, pytest.approx(comparison.bound)) == (
+        False,
+        "worst_abs",
+        0.25,
+        0.025,
+    )
+    assert (comparison.mismatched, comparison.max_abs) == (1, 10.0)
+    assert comparison.detail == "at [1]: 0.5 instead of 0.25; 1 of 2 elements differ"
 
 
 @pytest.mark.parametrize(
@@ -52,10 +57,10 @@ def test_figure_is_that_of_the_element_that_uses_most_of_its_bound() -> None:
 )
 def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
     """NaN equals NaN and an infinity equals itself; other non-finite values differ at any tolerance."""
-    found = compare_arrays(_f32(candidate, 1.0), _f32(reference, 1.0), 1e30, 1e30)
+    comparison = compare_arrays(_f32(candidate, 1.0), _f32(reference, 1.0), 1e30, 1e30)
 
-    assert (agrees, "worst_abs" if agrees else "not finite") == (found.agrees, found.metric)
-    assert (0.0 if agrees else 1.0) == found.value
+    assert (agrees, "worst_abs" if agrees else "not finite") == (comparison.agrees, comparison.metric)
+    assert (0.0 if agrees else 1.0) == comparison.value
 
 
 @pytest.mark.parametrize(
@@ -71,12 +76,12 @@ def test_not_finite(candidate: float, reference: float, agrees: bool) -> None:
 )
 def test_unlike_arrays_never_agree(candidate: Any, reference: Any, metric: str) -> None:
     """Arrays of different shapes or kinds differ at any tolerance."""
-    found = compare_arrays(candidate, reference, 1e30, 1e30)
+    comparison = compare_arrays(candidate, reference, 1e30, 1e30)
 
-    assert (False, metric) == (found.agrees, found.metric)
+    assert (False, metric) == (comparison.agrees, comparison.metric)
 
 
-def test_unlike_arrays_say_what_they_are() -> None:
+def test_detail_contains_both_shapes() -> None:
     """Both shapes are in the detail, the candidate's first."""
     assert compare_arrays(np.zeros((2, 10)), np.zeros((1, 10)), 0.0, 0.0).detail == "shape (2, 10) instead of (1, 10)"
 
@@ -139,18 +144,18 @@ def test_complex_numbers_are_compared_in_both_parts() -> None:
 def test_neighbouring_large_integers_differ() -> None:
     """Integers are not rounded to float64, and their difference does not overflow."""
     large = np.array([2**63 - 1, -(2**63)], np.int64)
-    found = compare_arrays(large, np.array([2**63 - 2, 2**63 - 1], np.int64), 0.0, 0.0)
+    comparison = compare_arrays(large, np.array([2**63 - 2, 2**63 - 1], np.int64), 0.0, 0.0)
 
-    assert (found.value, found.metric) == (2.0, "mismatched elements")
-    assert float(2**64 - 1) == found.max_abs
+    assert (comparison.value, comparison.metric) == (2.0, "mismatched elements")
+    assert float(2**64 - 1) == comparison.max_abs
 
 
 def test_worst_integer_is_one_beyond_its_bound() -> None:
     """The worst integer is beyond its bound, even if float64 cannot distinguish it from one at its bound."""
-    found = compare_arrays(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
+    comparison = compare_arrays(np.array([2**60, 2**60 + 1], np.int64), np.zeros(2, np.int64), 0.0, float(2**60))
 
-    assert not found.agrees
-    assert found.detail.startswith(f"at [1]: {2**60 + 1} instead of 0; 1 of 2")
+    assert not comparison.agrees
+    assert comparison.detail.startswith(f"at [1]: {2**60 + 1} instead of 0; 1 of 2")
 
 
 def test_signed_and_unsigned_integers_are_compared_by_value() -> None:
@@ -171,9 +176,9 @@ def test_integers_follow_the_formula_exactly(pairs: list[tuple[int, int]], atol:
 @given(FLOATS)
 def test_an_array_agrees_with_itself(array: np.ndarray[Any, Any]) -> None:
     """An array equals itself without a tolerance, even with NaN and infinities."""
-    found = compare_arrays(array, array.copy(), 0.0, 0.0)
+    comparison = compare_arrays(array, array.copy(), 0.0, 0.0)
 
-    assert (found.agrees, found.mismatched, found.detail) == (True, 0, "")
+    assert (comparison.agrees, comparison.mismatched, comparison.detail) == (True, 0, "")
 
 
 @given(st.data(), st.floats(0, 10), st.floats(0, 10))
@@ -182,15 +187,15 @@ def test_floats_follow_the_formula(data: st.DataObject, rtol: float, atol: float
     element = st.floats(-1e6, 1e6, width=32)
     pairs = data.draw(st.lists(st.tuples(element, element), min_size=1, max_size=6))
     a, b = (np.array(side, np.float32) for side in zip(*pairs, strict=True))
-    found = compare_arrays(a, b, rtol, atol)
+    comparison = compare_arrays(a, b, rtol, atol)
     over = [Fraction(x) - Fraction(y) for x, y in pairs]
     allowed = [Fraction(atol) + Fraction(rtol) * abs(Fraction(y)) for _, y in pairs]
     margin = [abs(d) - limit for d, limit in zip(over, allowed, strict=True)]
     if all(abs(m) > Fraction(1, 10**9) * (1 + limit) for m, limit in zip(margin, allowed, strict=True)):
-        assert all(m < 0 for m in margin) == found.agrees
+        assert all(m < 0 for m in margin) == comparison.agrees
 
-    assert found.agrees == (found.value <= found.bound)
-    assert found.mismatched == 0 or found.detail != ""
+    assert comparison.agrees == (comparison.value <= comparison.bound)
+    assert comparison.mismatched == 0 or comparison.detail != ""
 
 
 @given(FLOATS, st.data())

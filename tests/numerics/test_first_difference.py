@@ -29,17 +29,17 @@ CHAIN = (SearchNode(0, ("x",), ("a",)), SearchNode(1, ("a",), ("b",)), SearchNod
 
 def test_distance_is_relative_to_the_largest_value() -> None:
     """The distance is relative to the largest value."""
-    found = measure_distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
+    distance = measure_distance(np.array([4, 1], np.float32), np.array([4, 2], np.float32))
 
-    assert (found.largest, found.relative) == (1.0, 0.25)
+    assert (distance.largest, distance.relative) == (1.0, 0.25)
 
 
-def test_filled_masks_are_no_magnitude() -> None:
+def test_mask_fills_are_not_a_magnitude() -> None:
     """The lowest float32, which fills masks, does not reduce the relative distance of other elements."""
     lowest = np.finfo(np.float32).min
-    found = measure_distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
+    distance = measure_distance(np.array([lowest, 1], np.float32), np.array([lowest, 2], np.float32))
 
-    assert found.relative == 0.5
+    assert distance.relative == 0.5
 
 
 @pytest.mark.parametrize(
@@ -52,45 +52,45 @@ def test_filled_masks_are_no_magnitude() -> None:
         (np.array(["a"]), np.array(["b"])),
     ],
 )
-def test_what_cannot_be_subtracted_is_infinitely_far(candidate: np.ndarray, reference: np.ndarray) -> None:
+def test_incomparable_values_are_infinitely_far(candidate: np.ndarray, reference: np.ndarray) -> None:
     """Different shapes, kinds or strings, and values that are finite on one side only, are infinitely far apart."""
     assert measure_distance(candidate, reference).relative == math.inf
 
 
-def test_equal_values_are_not_apart() -> None:
+def test_equal_values_have_no_distance() -> None:
     """Equal NaN values, infinities, strings and integers have no distance."""
     values = [np.array([np.nan, np.inf, 1.0]), np.array(["a"]), np.array([2**62], np.int64), np.zeros(0, np.float32)]
 
-    assert [measure_distance(each, each.copy()) for each in values] == [NO_DISTANCE] * 4
+    assert [measure_distance(value, value.copy()) for value in values] == [NO_DISTANCE] * 4
 
 
 def test_distance_of_more_than_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """The worst element and the largest value may be in different chunks."""
     monkeypatch.setattr("onnxgate.numerics.streams.CHUNK_ELEMENTS", 2)
     reference = np.array([[1, 2], [3, 8]], np.float32)
-    found = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
+    distance = measure_distance(reference + np.array([[0, 2], [0, 0]], np.float32), reference)
 
-    assert (found.largest, found.relative) == (2.0, 0.25)
+    assert (distance.largest, distance.relative) == (2.0, 0.25)
 
 
 def test_suspects_are_where_the_distance_grows() -> None:
     """A node is suspected if the distance grows much more than by rounding."""
-    found = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
+    suspects = find_suspects(CHAIN, {"a": far(1e-7), "b": far(1e-2), "c": far(1.5e-2)})
 
-    assert [each.output for each in found] == ["a", "b"]
+    assert [suspect.output for suspect in suspects] == ["a", "b"]
 
 
-def test_what_is_not_known_is_as_bad_as_what_went_into_it() -> None:
+def test_missing_value_does_not_create_a_suspect() -> None:
     """A value that is missing on the other side does not make the following node a suspect."""
-    found = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
+    suspects = find_suspects(CHAIN, {"a": far(1e-2), "c": far(1.5e-2)})
 
-    assert [each.output for each in found] == ["a"]
+    assert [suspect.output for suspect in suspects] == ["a"]
 
 
 def blamed(own: dict[str, Distance], *, exact: bool = False) -> str | None:
     """Return the output of the node that is found, with all nodes as suspects."""
-    found = [Suspect(step, step.outputs[0], NO_DISTANCE, far(1.0)) for step in CHAIN]
-    first = find_first_difference(found, own, exact=exact)
+    actual = [Suspect(step, step.outputs[0], NO_DISTANCE, far(1.0)) for step in CHAIN]
+    first = find_first_difference(actual, own, exact=exact)
     return first.output if first else None
 
 
@@ -104,14 +104,14 @@ def test_the_first_of_those_that_are_as_bad() -> None:
     assert blamed({"a": far(1e-5), "b": far(3e-3), "c": far(9e-3)}) == "b"
 
 
-def test_rounding_is_nobody_s_fault() -> None:
+def test_rounding_is_not_reported() -> None:
     """Differences within rounding are not reported, except on the same engine, where nothing may differ."""
     own = {"a": far(1e-6), "b": far(2e-6), "c": far(1e-6)}
 
     assert (blamed(own), blamed(own, exact=True)) == (None, "a")
 
 
-def test_the_way_to_an_output_is_the_longest_one() -> None:
+def test_path_to_an_output_is_the_longest() -> None:
     """The path to an output is the longest one."""
     steps = (*CHAIN, SearchNode(3, ("x",), ("short",)), SearchNode(4, ("short", "c"), ("y",)))
 

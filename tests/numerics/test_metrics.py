@@ -45,13 +45,13 @@ def test_distances_do_not_depend_on_the_side(pair: tuple[Array, Array]) -> None:
 
 
 @given(pairs())
-def test_what_is_equal_is_at_no_distance(pair: tuple[Array, Array]) -> None:
+def test_equal_arrays_have_the_best_metrics(pair: tuple[Array, Array]) -> None:
     """All metrics of equal arrays have their best value."""
-    found = compute_metrics(pair[0], pair[0].copy())
+    metrics = compute_metrics(pair[0], pair[0].copy())
 
-    assert (found.max_abs, found.p99_abs, found.max_rel, found.max_ulp, found.p99_ulp) == (0, 0, 0, 0, 0)
-    assert (found.cosine, found.sqnr_db) == (pytest.approx(1.0), MAX_DB)
-    assert (found.top1, found.top5) == (found.rows, found.rows)
+    assert (metrics.max_abs, metrics.p99_abs, metrics.max_rel, metrics.max_ulp, metrics.p99_ulp) == (0, 0, 0, 0, 0)
+    assert (metrics.cosine, metrics.sqnr_db) == (pytest.approx(1.0), MAX_DB)
+    assert (metrics.top1, metrics.top5) == (metrics.rows, metrics.rows)
 
 
 @given(pairs(), st.integers(-6, 6))
@@ -90,10 +90,10 @@ def test_ulp_counts_the_steps_from_one_number_to_the_next(data: st.DataObject, d
     steps, towards = data.draw(st.integers(0, 6)), kind(data.draw(st.sampled_from([-math.inf, math.inf])))
     for _ in range(steps):
         value = np.nextafter(value, towards)
-    found = compute_ulp_distance(np.array([start]), np.array([value]))
+    ulp_distance = compute_ulp_distance(np.array([start]), np.array([value]))
 
-    assert found is not None
-    assert found.tolist() == [steps]
+    assert ulp_distance is not None
+    assert ulp_distance.tolist() == [steps]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -101,10 +101,10 @@ def test_ulp_from_end_to_end(dtype: str) -> None:
     """The largest ULP distance of each type does not overflow."""
     most = np.finfo(dtype).max
     top = int(np.array(most).view(f"i{np.dtype(dtype).itemsize}"))
-    found = compute_ulp_distance(np.array([-most]), np.array([most]))
+    ulp_distance = compute_ulp_distance(np.array([-most]), np.array([most]))
 
-    assert found is not None
-    assert found.tolist() == [float(2 * top)]
+    assert ulp_distance is not None
+    assert ulp_distance.tolist() == [float(2 * top)]
 
 
 def test_ulp_needs_one_type() -> None:
@@ -116,7 +116,7 @@ def test_ulp_needs_one_type() -> None:
     assert compute_metrics(ones, ones.astype(np.float64)).max_ulp is None
 
 
-def test_nothing_against_something() -> None:
+def test_zeros_have_defined_ratios() -> None:
     """Arrays of zeros have defined ratios."""
     zeros, ones = np.zeros(3), np.ones(3)
 
@@ -131,30 +131,30 @@ def test_nothing_against_something() -> None:
 def test_figures_of_huge_numbers_stay_finite() -> None:
     """The metrics of the largest floats are finite, although their squares overflow."""
     most = np.full(4, np.finfo(np.float64).max / 4)
-    found = compute_metrics(most, most / 2)
+    metrics = compute_metrics(most, most / 2)
 
-    assert (found.cosine, found.sqnr_db) == (pytest.approx(1.0), pytest.approx(20 * math.log10(1)))
-    assert math.isfinite(found.max_abs)
+    assert (metrics.cosine, metrics.sqnr_db) == (pytest.approx(1.0), pytest.approx(20 * math.log10(1)))
+    assert math.isfinite(metrics.max_abs)
 
 
-def test_elements_that_are_not_finite_are_left_out() -> None:
+def test_non_finite_elements_are_ignored() -> None:
     """Non-finite elements are ignored."""
-    found = compute_metrics(np.array([1.0, np.nan, 3.0]), np.array([1.0, 2.0, np.inf]))
+    metrics = compute_metrics(np.array([1.0, np.nan, 3.0]), np.array([1.0, 2.0, np.inf]))
 
-    assert (found.elements, found.max_abs, found.rows) == (1, 0.0, 0)
+    assert (metrics.elements, metrics.max_abs, metrics.rows) == (1, 0.0, 0)
 
 
 def test_largest_element_of_each_row() -> None:
     """Top-1 and top-5 are computed per row of the last axis; rows of NaN are ignored."""
     reference = np.array([[1.0, 9.0, 2.0, 3.0, 4.0, 5.0], [1.0, 9.0, 2.0, 3.0, 4.0, 5.0], [np.nan] * 6])
     candidate = np.array([[1.0, 9.5, 2.0, 3.0, 4.0, 5.0], [9.0, 2.5, 8.0, 7.0, 6.0, 5.0], [1.0] * 6])
-    found = compute_metrics(candidate, reference)
+    metrics = compute_metrics(candidate, reference)
 
-    assert (found.rows, found.top1, found.top5) == (2, 1, 1)
-    assert found.top1_share == 0.5
+    assert (metrics.rows, metrics.top1, metrics.top5) == (2, 1, 1)
+    assert metrics.top1_share == 0.5
 
 
-def test_near_ties_are_no_disagreement() -> None:
+def test_near_ties_agree() -> None:
     """The largest of two nearly equal elements may differ; `tie` is the allowed distance."""
     reference, candidate = np.array([[1.0, 1.0, 0.0], [1.0, 0.9, 0.0]]), np.array([[0.0, 1.0, 0.0], [0.9, 1.0, 0.0]])
 
@@ -166,6 +166,6 @@ def test_near_ties_are_no_disagreement() -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (4, 1)])
 def test_rows_of_one_element_have_no_rank(shape: tuple[int, ...]) -> None:
     """Scalars, empty arrays and rows of one element have no ranking, but all other metrics."""
-    found = compute_metrics(np.ones(shape), np.ones(shape))
+    metrics = compute_metrics(np.ones(shape), np.ones(shape))
 
-    assert (found.rows, found.top1_share, found.max_abs, found.sqnr_db) == (0, 1.0, 0.0, MAX_DB)
+    assert (metrics.rows, metrics.top1_share, metrics.max_abs, metrics.sqnr_db) == (0, 1.0, 0.0, MAX_DB)

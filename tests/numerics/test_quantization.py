@@ -58,7 +58,7 @@ def test_ratio_decides(db: float) -> None:
         assert held.agreement.agrees == (db > FLOAT_BOUNDS.sqnr_db)
 
 
-def test_one_wrong_element_is_no_matter() -> None:
+def test_one_wrong_element_is_accepted() -> None:
     """A step of one element in a thousand is accepted; a change of a fifth in all elements is not."""
     reference = signal(10, 100)
     stepped = reference.copy()
@@ -98,7 +98,7 @@ def test_steps_of_the_output_are_right_between_two_runs() -> None:
     assert not compare_quantized(candidate, reference, SAME_FILE_BOUNDS, NOTHING).agreement.agrees
 
 
-def test_output_near_zero_is_held_to_what_is_usual() -> None:
+def test_output_near_zero_uses_the_usual_scale() -> None:
     """An output near zero is compared relative to its usual scale, if other cases provide one."""
     reference, usual = np.array([[0.001]], np.float32), OutputScale(power=1.0, spread=1.0)
     candidate = np.array([[-0.009]], np.float32)
@@ -109,9 +109,9 @@ def test_output_near_zero_is_held_to_what_is_usual() -> None:
 
 def test_scale_is_taken_over_all_cases() -> None:
     """The scale has the power and spread of the finite elements; integers have none."""
-    found = measure_scale([np.array([3.0, np.inf]), np.array([5.0])])
+    scale = measure_scale([np.array([3.0, np.inf]), np.array([5.0])])
 
-    assert (found.power, found.spread) == (17.0, 1.0)
+    assert (scale.power, scale.spread) == (17.0, 1.0)
     assert measure_scale([np.array([3], np.int64)]) == NOTHING
 
 
@@ -123,7 +123,7 @@ def test_output_of_zeros() -> None:
     assert not compare_quantized(zeros + np.float32(1e-1), zeros, FLOAT_BOUNDS, NOTHING).agreement.agrees
 
 
-def test_what_is_not_finite() -> None:
+def test_non_finite_values() -> None:
     """A non-finite value in place of a number is a mismatch; non-finite reference values are ignored."""
     reference = signal(2, 20)
     lost, unknown = reference.copy(), reference.copy()
@@ -166,27 +166,31 @@ def locked(**quantization: MeasuredQuantization) -> LockedModel:
 
 def test_recorded_figures_are_the_bound() -> None:
     """The bound is the recorded value minus a margin, up to a maximum; without a record the default is used."""
-    found = choose_float_bounds(locked(y=RECORDED), "y")
+    float_bounds = choose_float_bounds(locked(y=RECORDED), "y")
     perfect = choose_float_bounds(
         locked(y=MeasuredQuantization(sqnr_db=200, cosine=1, top1=1, source="", runtime="")), "y"
     )
 
-    assert (found.sqnr_db, found.cosine, found.bound_from) == (36.0 - MARGIN_DB, pytest.approx(0.998), "lock")
+    assert (float_bounds.sqnr_db, float_bounds.cosine, float_bounds.bound_from) == (
+        36.0 - MARGIN_DB,
+        pytest.approx(0.998),
+        "lock",
+    )
     assert (perfect.sqnr_db, perfect.cosine < 1) == (MAX_REQUIRED_DB, True)
     assert choose_float_bounds(locked(), "y") == choose_float_bounds(None, "y") == FLOAT_BOUNDS
 
 
-def test_record_holds_for_what_was_recorded() -> None:
+def test_measured_outputs_pass_their_own_record() -> None:
     """The measured outputs pass with their own record, and a loss of twice the margin fails."""
     reference = signal(8, 64)
     cases = [
         ({"y": noisy(reference, db, seed), "n": np.ones(1, int)}, {"y": reference}) for seed, db in ((1, 33), (2, 30))
     ]
-    found = measure_quantization(cases, "f.onnx", "onnxruntime 1.31.1")
-    bounds = choose_float_bounds(locked(**found), "y")
+    quantization = measure_quantization(cases, "f.onnx", "onnxruntime 1.31.1")
+    bounds = choose_float_bounds(locked(**quantization), "y")
 
-    assert list(found) == ["y"]
-    assert found["y"].sqnr_db == pytest.approx(30.0, abs=0.11)
+    assert list(quantization) == ["y"]
+    assert quantization["y"].sqnr_db == pytest.approx(30.0, abs=0.11)
     assert all(
         compare_quantized(quantized["y"], real["y"], bounds, NOTHING).agreement.agrees for quantized, real in cases
     )

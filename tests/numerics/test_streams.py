@@ -85,22 +85,22 @@ def test_chunks_of_other_types(dtype: str) -> None:
     candidate = reference.copy()
     candidate[1, 1:] = candidate[1, :3]
 
-    found = compare_arrays(candidate, reference, 0.0, 0.0)
+    comparison = compare_arrays(candidate, reference, 0.0, 0.0)
 
-    assert (found.agrees, found.mismatched) == (False, 3)
-    assert found.detail.startswith("at [1, 1")
+    assert (comparison.agrees, comparison.mismatched) == (False, 3)
+    assert comparison.detail.startswith("at [1, 1")
 
 
 @pytest.mark.usefixtures("small_chunks")
 def test_quantiles_of_equal_values() -> None:
     """Quantiles are exact for values that differ only in their last digits."""
     values = np.array([0.0] * 5 + [1.0] * 5 + [np.nextafter(1.0, 2.0)] * 5 + [np.inf])
-    found = [
+    actual = [
         quantization._quantile(lambda: iter([values[:7], values[7:]]), values.size, share)
         for share in (0.3, 0.6, 0.9, 1)
     ]
 
-    assert found == [0.0, 1.0, np.nextafter(1.0, 2.0), np.inf]
+    assert actual == [0.0, 1.0, np.nextafter(1.0, 2.0), np.inf]
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -31,7 +31,7 @@ def test_measured_bound_is_absolute() -> None:
     assert ElementBound(0.0, 3e-6, "lock") == choose_bound(None, LOCKED, "y", F32, half=False)
 
 
-def test_by_type_where_nothing_else_is_known() -> None:
+def test_default_depends_on_the_type() -> None:
     """The default depends on the type: a 16-bit type anywhere in the model gives the wider bound."""
     single = ElementBound(1e-4, 1e-5, "type", of_largest=1e-6)
     half = ElementBound(1e-2, 5e-3, "type", of_largest=5e-3)
@@ -52,7 +52,7 @@ def test_default_grows_with_the_numbers_that_are_rounded() -> None:
     assert given == given.at(candidate, reference)
 
 
-def test_what_a_mask_is_filled_with_widens_nothing() -> None:
+def test_mask_fills_do_not_increase_the_tolerance() -> None:
     """Values that are equal on both sides, such as mask fills, do not increase the tolerance."""
     reference = np.array([-1e9, 0.5], np.float32)
     candidate = np.array([-1e9, 0.6], np.float32)
@@ -105,7 +105,7 @@ def test_bound_has_a_floor_that_grows_with_the_reference() -> None:
     assert pytest.approx(2e-3) == measure_tolerance([_case(2000.0, 2000.0)])["y"].bound
 
 
-def test_what_cannot_be_measured_has_no_tolerance() -> None:
+def test_incomparable_output_has_no_tolerance() -> None:
     """An output with an infinity on one side, different shapes or integers has no tolerance."""
     infinite = ({"y": np.array([np.inf], np.float32)}, {"y": np.array([1e300])})
     reshaped = ({"y": np.zeros(2, np.float32)}, {"y": np.zeros(3)})
@@ -115,14 +115,14 @@ def test_what_cannot_be_measured_has_no_tolerance() -> None:
         assert measure_tolerance([_case(1.0, 1.0), case]) == {}
 
 
-def test_what_is_not_finite_on_both_sides_is_no_noise() -> None:
+def test_infinity_on_both_sides_is_not_noise() -> None:
     """Values that are infinite on both sides, such as masked scores, are not noise."""
     both = ({"y": np.array([-np.inf, 1.5], np.float32)}, {"y": np.array([-np.inf, 1.4375])})
 
     assert measure_tolerance([both])["y"].noise == 0.0625
 
 
-def test_a_bound_that_lets_zeros_pass_is_none() -> None:
+def test_bound_that_accepts_zeros_is_rejected() -> None:
     """An output whose bound would accept zeros has no tolerance, as when masked with the type's smallest number."""
     masked = ({"y": np.array([np.finfo(np.float32).min])}, {"y": np.array([np.finfo(np.float64).min])})
 

@@ -25,7 +25,7 @@ def test_no_number_on_either_side() -> None:
         np.array(["nan"]),
     ],
 )
-def test_anything_else_tells_something(other: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
+def test_other_outputs_are_not_blank(other: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
     """A number, an infinity or an empty array on either side is not blank."""
     assert (are_both_nan(BLANK, other), are_both_nan(other, BLANK)) == (False, False)
 
@@ -43,7 +43,7 @@ FAINT = np.array([[3e-8, -1e-8]], np.float32)
         (FAINT * np.float32(1.01), 1e-9, False),
     ],
 )
-def test_what_zeros_would_pass_for_is_faint(
+def test_output_within_tolerance_of_zero_is_negligible(
     candidate: np.ndarray[tuple[int, ...], np.dtype[np.float32]], allowed: float, faint: bool
 ) -> None:
     """An output within the tolerance of zero is negligible, unless both sides are equal or relatively close."""

@@ -77,33 +77,35 @@ def test_one_release_is_several_runtimes(tmp_path: Path) -> None:
     """Runtimes with extensions and in user environments are separate; targets with identical requirements share one."""
     runtimes = planned(tmp_path)
 
-    assert {each.name: each.targets for each in runtimes} == {
+    assert {runtime.name: runtime.targets for runtime in runtimes} == {
         "onnxruntime 1.19.2": ("also", "plain"),
         "onnxruntime+foo>1+libs/foo.so 1.19.2": ("extended",),
         "onnxruntime@.venv 1.19.2": ("own",),
     }
-    assert len({WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in runtimes}) == 3
+    assert len({WorkerSpec.of_runtime(runtime.runtime, (), tmp_path) for runtime in runtimes}) == 3
 
 
 def test_extensions(tmp_path: Path) -> None:
     """Extension packages are passed by name, libraries by absolute path."""
-    extensions = {each.targets: each.extensions for each in planned(tmp_path)}
+    extensions = {planned_model.targets: planned_model.extensions for planned_model in planned(tmp_path)}
 
     assert extensions["extended",] == ("foo", str(tmp_path / "libs" / "foo.so"))
     assert extensions["also", "plain"] == extensions["own",] == ()
 
 
-def test_seat_of_ones_own(tmp_path: Path) -> None:
+def test_user_environment_spec(tmp_path: Path) -> None:
     """A user environment is relative to the config's folder and has no pinned packages."""
-    seat = next(
-        WorkerSpec.of_runtime(each.runtime, (), tmp_path) for each in planned(tmp_path) if each.targets == ("own",)
+    worker_spec = next(
+        WorkerSpec.of_runtime(planned_model.runtime, (), tmp_path)
+        for planned_model in planned(tmp_path)
+        if planned_model.targets == ("own",)
     )
 
-    assert (seat.name, seat.interpreter) == ("onnxruntime@.venv 1.19.2", tmp_path / ".venv")
-    assert seat.packages == ()
+    assert (worker_spec.name, worker_spec.interpreter) == ("onnxruntime@.venv 1.19.2", tmp_path / ".venv")
+    assert worker_spec.packages == ()
 
 
-def test_what_was_not_there(tmp_path: Path) -> None:
+def test_missing_optional_build_is_reported_if_used(tmp_path: Path) -> None:
     """An optional target without a build is reported only if a selected model uses it."""
     of = project(tmp_path)
     lock = lock_of(of.config.targets)

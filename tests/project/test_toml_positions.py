@@ -84,36 +84,36 @@ tables: st.SearchStrategy[dict[str, Any]] = st.recursive(
 
 
 @given(tables, st.booleans())
-def test_found_where_the_parser_finds_it(table: dict[str, Any], multiline: bool) -> None:
+def test_key_is_found_like_the_parser(table: dict[str, Any], multiline: bool) -> None:
     """The parser finds a top-level key only in text that includes the reported line."""
     text = tomli_w.dumps(table, multiline_strings=multiline)
-    found = find_key_lines(text)
+    key_lines = find_key_lines(text)
     lines = text.split("\n")
-    starts = [*sorted({line for keys, line in found.items() if len(keys) == 1}), len(lines) + 1]
+    starts = [*sorted({line for keys, line in key_lines.items() if len(keys) == 1}), len(lines) + 1]
 
     for key in table:
-        if (key,) in found:
-            line = found[(key,)]
+        if (key,) in key_lines:
+            line = key_lines[(key,)]
             end = next(each for each in starts if each > line)
             assert key not in loads("\n".join(lines[: line - 1]))
             assert key in loads("\n".join(lines[: end - 1]))
         else:
-            assert any(keys[0] == key for keys in found) or table[key] in ({}, [])
+            assert any(keys[0] == key for keys in key_lines) or table[key] in ({}, [])
 
 
 @given(st.text())
 def test_any_text(text: str) -> None:
     """Invalid TOML never raises an error; the lines of the keys before the problem are returned."""
-    found = find_key_lines(text)
+    key_lines = find_key_lines(text)
 
-    assert all(1 <= line <= text.count("\n") + 1 for line in found.values())
+    assert all(1 <= line <= text.count("\n") + 1 for line in key_lines.values())
 
 
 def test_keys_before_an_invalid_one() -> None:
     """The search stops at a quoted key that is not a valid TOML string, so that the syntax error can be reported."""
-    found = find_key_lines('[a]\nb = 1\n"\\q" = 1\nc = 2\n')
+    key_lines = find_key_lines('[a]\nb = 1\n"\\q" = 1\nc = 2\n')
 
-    assert dict(found) == {("a",): 1, ("a", "b"): 2}
+    assert dict(key_lines) == {("a",): 1, ("a", "b"): 2}
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ CASES_OF_CHANGE = [case for case in every_case() if (case / "before.onnxtxt").ex
 
 
 @pytest.mark.parametrize("case", CASES_OF_CHANGE, ids=lambda case: f"{case.parent.name}/{case.name}")
-def test_no_change_has_no_finding(case: Path, tmp_path: Path) -> None:
+def test_unchanged_model_has_no_finding(case: Path, tmp_path: Path) -> None:
     """Rules about changes are silent if a model equals its baseline."""
     unfold(case, tmp_path)
     change = change_of(tmp_path)

@@ -41,7 +41,7 @@ def _lock(release: str, python: str = "3.11", numpy: str = "", extension: str = 
     command = [find_uv_bin(), "pip", "compile", "--no-deps", "--format", "pylock.toml", "--universal", "--no-header"]
     command += ["--quiet", "--only-binary", ":all:", "--python-version", python, "-"]
     compiled = subprocess.run(command, input="\n".join(pins), capture_output=True, text=True, check=True).stdout
-    packages = tuple(_package(each, python) for each in tomllib.loads(compiled)["packages"])
+    packages = tuple(_package(package, python) for package in tomllib.loads(compiled)["packages"])
     names = tuple(pin.partition("==")[0] for pin in pins[2:])
     runtime = LockedRuntime(
         engine="onnxruntime", release=release, python=python, packages=tuple(sorted(pins)), extensions=names

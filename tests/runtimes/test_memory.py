@@ -86,7 +86,7 @@ def test_estimate_of_weights(tmp_path: Path) -> None:
         for name in ("small", "large", "absent")
     )
     weights = WEIGHT_FACTOR * (model.stat().st_size + 8 * MIB)
-    benchmark = Benchmark(model=str(model), baseline=str(model), cases=cases, rounds=1, weighings=0, time_s=1)
+    benchmark = Benchmark(model=str(model), baseline=str(model), cases=cases, rounds=1, memory_runs=0, time_s=1)
 
     assert estimate_job_bytes(Load(model=str(model))) == WORKER_BYTES + weights
     assert estimate_job_bytes(Run(model=str(model), cases=cases, output="")) == WORKER_BYTES + weights + 3000

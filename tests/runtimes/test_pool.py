@@ -50,29 +50,29 @@ class Recorder:
     def __init__(self) -> None:
         self.events: list[tuple[str, ...]] = []
 
-    def started(self, seat: str, what: str) -> None:
+    def started(self, worker_spec: str, what: str) -> None:
         """Record the start of a job."""
-        self.events.append(("started", seat, what))
+        self.events.append(("started", worker_spec, what))
 
-    def finished(self, seat: str, what: str, outcome: str) -> None:
+    def finished(self, worker_spec: str, what: str, outcome: str) -> None:
         """Record the end of a job."""
-        self.events.append(("finished", seat, what, outcome))
+        self.events.append(("finished", worker_spec, what, outcome))
 
 
-def ask(host: WorkerPool, seat: WorkerSpec, model: str) -> Observation:
+def load_model(host: WorkerPool, worker_spec: WorkerSpec, model: str) -> Observation:
     """Return the observation of loading a model."""
-    return host.submit(seat, Load(model=model)).result(60)
+    return host.submit(worker_spec, Load(model=model)).result(60)
 
 
-def pid_of(host: WorkerPool, seat: WorkerSpec) -> int:
+def pid_of(host: WorkerPool, worker_spec: WorkerSpec) -> int:
     """Return the id of the process that serves a worker specification."""
-    observation = host.submit(seat, Probe()).result(60)
+    observation = host.submit(worker_spec, Probe()).result(60)
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
     return int(observation.result.python)
 
 
-def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
+def has_ended(is_alive: Callable[[int], bool], pid: int) -> bool:
     """Return whether a process ends within ten seconds."""
     until = time.monotonic() + 10
     while is_alive(pid) and time.monotonic() < until:
@@ -80,7 +80,7 @@ def gone(is_alive: Callable[[int], bool], pid: int) -> bool:
     return not is_alive(pid)
 
 
-def test_one_process_serves_all_jobs_of_a_seat(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_one_process_runs_all_jobs_of_a_worker_spec(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """All jobs of a worker specification run in one process."""
     pids = {pid_of(fake_host, fake) for _ in range(3)}
 
@@ -97,25 +97,23 @@ def test_a_segfault_costs_one_job(fake_host: WorkerPool, fake: WorkerSpec) -> No
 @pytest.mark.parametrize(
     ("model", "expected"), [("extension_falls", "SIGSEGV"), ("extension_hangs", "timed out after 2 s")]
 )
-def test_extensions_that_fall_are_no_fault_of_the_model(
-    fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str
-) -> None:
+def test_crash_of_an_extension_is_undecided(fake_host: WorkerPool, fake: WorkerSpec, model: str, expected: str) -> None:
     """A crash or hang while extensions are registered leaves the model undecided; the next job gets a new worker."""
-    observation = ask(fake_host, fake, model)
+    observation = load_model(fake_host, fake, model)
 
     assert Unavailable(reason=f"the extensions cannot be registered: {expected}") == observation
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 def test_a_worker_that_ends_by_itself_has_crashed(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """A worker that calls `os._exit` has crashed."""
-    assert Crashed(signal="exit status 3", during="load", log="") == ask(fake_host, fake, "exit_3")
+    assert Crashed(signal="exit status 3", during="load", log="") == load_model(fake_host, fake, "exit_3")
 
 
 def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """`sys.exit` is reported as a failure and does not end the worker."""
     before = pid_of(fake_host, fake)
-    observation = ask(fake_host, fake, "system_exit")
+    observation = load_model(fake_host, fake, "system_exit")
 
     assert isinstance(observation, Refused)
     assert (observation.failure.type, observation.failure.text) == ("SystemExit", "3")
@@ -123,15 +121,15 @@ def test_a_source_that_ends_the_program_is_refused(fake_host: WorkerPool, fake: 
 
 
 @pytest.mark.parametrize("model", ["hang", "hang_with_the_lock"])
-def test_what_does_not_end_is_ended(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
+def test_hanging_job_times_out(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
     """A hanging job times out, even in native code that keeps the GIL; the next job works."""
     during = {"hang": "case one", "hang_with_the_lock": "load"}[model]
 
-    assert TimedOut(limit_s=2, during=during, log="") == ask(fake_host, fake, str(tmp_path / model))
-    assert ask(fake_host, fake, "good") == GOOD
+    assert TimedOut(limit_s=2, during=during, log="") == load_model(fake_host, fake, str(tmp_path / model))
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
-def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_excessive_output_is_discarded(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """200 MB on both streams are read and discarded."""
     limits = JobLimits(time_s=60)
 
@@ -140,15 +138,15 @@ def test_a_flood_of_output_neither_blocks_nor_is_kept(fake_host: WorkerPool, fak
 
 def test_a_flood_of_phases_is_ended(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The time limit applies regardless of how many messages a worker sends."""
-    assert isinstance(ask(fake_host, fake, "flood_of_phases"), TimedOut)
-    assert ask(fake_host, fake, "good") == GOOD
+    assert isinstance(load_model(fake_host, fake, "flood_of_phases"), TimedOut)
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
 def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The same worker refuses 2 GiB under a limit of 1 GiB and allocates it under a limit of 4 GiB."""
     before = pid_of(fake_host, fake)
-    refused = ask(fake_host, fake, "allocate")
+    refused = load_model(fake_host, fake, "allocate")
     given = fake_host.submit(fake, Load(model="allocate"), limits=JobLimits(60, 4096)).result(60)
 
     assert isinstance(refused, Refused)
@@ -157,7 +155,7 @@ def test_memory_is_limited_per_job(fake_host: WorkerPool, fake: WorkerSpec) -> N
     assert before == pid_of(fake_host, fake)
 
 
-def test_jobs_cannot_be_read_by_what_is_run(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_job_code_cannot_read_queued_jobs(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """Code that reads its standard input finds it empty and does not consume queued jobs."""
     jobs = [fake_host.submit(fake, Load(model=name)) for name in ("read_stdin", "good")]
 
@@ -167,7 +165,7 @@ def test_jobs_cannot_be_read_by_what_is_run(fake_host: WorkerPool, fake: WorkerS
 
 def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """Escape sequences and surrogates are removed, and the length is limited."""
-    observation = ask(fake_host, fake, "raise_hostile")
+    observation = load_model(fake_host, fake, "raise_hostile")
 
     assert isinstance(observation, Refused)
     assert observation.failure.text.startswith("::error::\n?xxx")
@@ -177,22 +175,20 @@ def test_a_hostile_text_arrives_harmless(fake_host: WorkerPool, fake: WorkerSpec
 @pytest.mark.parametrize(
     "model", ["wrong_kind", "wrong_type", "overlong", "no_json", "no_utf8", "deep", "not_to_us", "twice"]
 )
-def test_nonsense_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
+def test_invalid_response_is_a_crash(fake_host: WorkerPool, fake: WorkerSpec, model: str) -> None:
     """An invalid response is a crash of its own or of the next job, and never a pass."""
-    first = ask(fake_host, fake, model)
+    first = load_model(fake_host, fake, model)
     if model == "twice":
         assert first == GOOD
-        first = ask(fake_host, fake, "hang")
+        first = load_model(fake_host, fake, "hang")
 
     assert isinstance(first, Crashed)
     assert first.signal == "an invalid response"
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 @pytest.mark.parametrize("model", ["too_few_cases", "foreign_file", "no_file", "too_few_outputs"])
-def test_outputs_that_are_not_there_are_no_answer(
-    fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str
-) -> None:
+def test_missing_outputs_are_a_crash(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path, model: str) -> None:
     """A run is accepted only with every case and every output, each in its expected place."""
     output = tmp_path / "output"
     output.mkdir()
@@ -208,55 +204,55 @@ def test_a_worker_that_died_at_rest_is_replaced(fake_host: WorkerPool, fake: Wor
     os.kill(pid_of(fake_host, fake), signal.SIGKILL)
     time.sleep(0.5)
 
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
 def test_children_of_a_worker_end_with_it(
     fake_host: WorkerPool, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
     """Child processes of a job are killed when the worker crashes."""
-    observation = ask(fake_host, fake, "with_a_child")
+    observation = load_model(fake_host, fake, "with_a_child")
 
     assert isinstance(observation, Crashed)
-    assert gone(is_alive, json.loads(observation.log)["child"])
+    assert has_ended(is_alive, json.loads(observation.log)["child"])
 
 
 def test_seats_work_side_by_side(fake_host: WorkerPool, tmp_path: Path) -> None:
     """Two jobs that wait for each other complete on different workers."""
-    seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
-    jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+    worker_specs = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
+    jobs = [fake_host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in worker_specs]
 
     assert [job.result(60) for job in jobs] == [GOOD, GOOD]
 
 
-def test_no_more_seats_are_busy_than_asked_for(fake_worker: Path, tmp_path: Path) -> None:
+def test_slots_limit_concurrent_workers(fake_worker: Path, tmp_path: Path) -> None:
     """With one slot, two jobs that wait for each other do not run at the same time."""
     recorder = Recorder()
     limits = JobLimits(time_s=1)
     with WorkerPool(
         Environments(tmp_path, offline=True), 1, limits, recorder, worker=fake_worker, limited=False
     ) as host:
-        seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
-        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+        worker_specs = [WorkerSpec(name, "fake", interpreter=Path(sys.executable)) for name in ("a", "b")]
+        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in worker_specs]
         first, second = (job.result(60) for job in jobs)
 
     assert {TimedOut, Completed} == {type(first), type(second)}
     assert [event[0] for event in recorder.events] == ["started", "finished"] * 2
 
 
-def test_seats_of_one_turn_work_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
+def test_workers_with_one_turn_run_one_at_a_time(fake_worker: Path, tmp_path: Path) -> None:
     """Workers with the same `turn` never run at the same time, regardless of the number of slots."""
     with WorkerPool(
         Environments(tmp_path, offline=True), 4, JobLimits(time_s=1), worker=fake_worker, limited=False
     ) as host:
-        seats = [WorkerSpec(name, "fake", interpreter=Path(sys.executable), turn="one") for name in ("a", "b")]
-        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in seats]
+        worker_specs = [WorkerSpec(name, "fake", interpreter=Path(sys.executable), turn="one") for name in ("a", "b")]
+        jobs = [host.submit(seat, Load(model=str(tmp_path / "meet"))) for seat in worker_specs]
         first, second = (job.result(60) for job in jobs)
 
     assert {TimedOut, Completed} == {type(first), type(second)}
 
 
-def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fake: WorkerSpec) -> None:
+def test_jobs_of_a_worker_run_in_order(fake_worker: Path, tmp_path: Path, fake: WorkerSpec) -> None:
     """Jobs run in the order of submission, and the display is notified of each."""
     recorder = Recorder()
     with WorkerPool(Environments(tmp_path, offline=True), 2, None, recorder, worker=fake_worker) as host:
@@ -272,7 +268,7 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
 
 
 @pytest.mark.parametrize(
-    ("seat", "reason"),
+    ("worker_spec", "reason"),
     [
         (
             WorkerSpec("x", "fake", interpreter=Path("/nowhere/python")),
@@ -290,20 +286,20 @@ def test_jobs_of_a_seat_are_done_in_order(fake_worker: Path, tmp_path: Path, fak
         (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "the worker failed to start: SIGILL"),
     ],
 )
-def test_a_seat_that_cannot_start_is_unavailable(fake_host: WorkerPool, seat: WorkerSpec, reason: str) -> None:
+def test_worker_that_cannot_start_is_unavailable(fake_host: WorkerPool, worker_spec: WorkerSpec, reason: str) -> None:
     """Every job is unavailable with the same reason, and the start is not retried."""
-    observations = [ask(fake_host, seat, "good") for _ in range(2)]
+    observations = [load_model(fake_host, worker_spec, "good") for _ in range(2)]
 
     assert isinstance(observations[0], Unavailable)
     assert observations[0].reason.startswith(reason)
     assert observations[0] == observations[1]
 
 
-def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_gets_its_environment_variables(fake_host: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The specification's variables are added, and variables that change a runtime's behavior are removed."""
     monkeypatch.setenv("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")
-    seat = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
-    observation = fake_host.submit(seat, Probe()).result(60)
+    worker_spec = WorkerSpec("x", "fake", interpreter=Path(sys.executable), environment=(("GREETING", "grüezi"),))
+    observation = fake_host.submit(worker_spec, Probe()).result(60)
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
@@ -314,8 +310,10 @@ def test_the_environment_of_a_seat_reaches_its_worker(fake_host: WorkerPool, mon
 def test_a_source_sees_what_its_user_set(fake_worker: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers with the same hash seed agree; `sys.path` contains the user's folders, but not the worker's."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "theirs"))
-    seat = WorkerSpec("toolchain", interpreter=Path(sys.executable), environment=(("PYTHONHASHSEED", "7"),))
-    seen = [_export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), seat) for _ in range(2)]
+    worker_spec = WorkerSpec("toolchain", interpreter=Path(sys.executable), environment=(("PYTHONHASHSEED", "7"),))
+    seen = [
+        _export(WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker), worker_spec) for _ in range(2)
+    ]
 
     assert seen[0] == seen[1]
     assert seen[0]["path"].count(str(tmp_path / "theirs")) == 1
@@ -330,13 +328,13 @@ def test_an_engine_sees_only_its_environment(
     (tmp_path / "json.py").write_text("raise SystemExit('not for you')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
-    assert ask(fake_host, fake, "good") == GOOD
+    assert load_model(fake_host, fake, "good") == GOOD
 
 
-def _export(host: WorkerPool, seat: WorkerSpec) -> dict[str, Any]:
+def _export(host: WorkerPool, worker_spec: WorkerSpec) -> dict[str, Any]:
     with host:
         job = Export(source="x.py:build", output="/nowhere", folder="/nowhere", opset=None, ir_version_max=None)
-        observation = host.submit(seat, job).result(60)
+        observation = host.submit(worker_spec, job).result(60)
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ExportResult)
     return dict(json.loads(observation.result.log))
@@ -344,13 +342,13 @@ def _export(host: WorkerPool, seat: WorkerSpec) -> dict[str, Any]:
 
 def test_a_crash_comes_with_its_own_log(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The log does not contain output of earlier jobs."""
-    ask(fake_host, fake, "flood")
+    load_model(fake_host, fake, "flood")
     time.sleep(0.3)
 
-    assert ask(fake_host, fake, "exit_3") == Crashed(signal="exit status 3", during="load", log="")
+    assert load_model(fake_host, fake, "exit_3") == Crashed(signal="exit status 3", during="load", log="")
 
 
-def test_of_a_log_the_end_is_kept() -> None:
+def test_end_of_the_log_is_kept() -> None:
     """The log keeps the end of the output, regardless of its length."""
     script = "import os; os.write(2, b'x' * 10**7 + b'the end')"
     child = subprocesses.WorkerProcess(subprocesses.start_program([sys.executable, "-c", script], bound="group"))
@@ -362,7 +360,7 @@ def test_of_a_log_the_end_is_kept() -> None:
     assert child.log().endswith("xthe end")
 
 
-def test_closing_ends_what_runs_and_cancels_what_waits(
+def test_closing_ends_running_and_cancels_waiting_jobs(
     fake_worker: Path, tmp_path: Path, fake: WorkerSpec, is_alive: Callable[[int], bool]
 ) -> None:
     """Closing the pool ends running jobs and cancels waiting ones, without reporting a timeout."""
@@ -374,13 +372,13 @@ def test_closing_ends_what_runs_and_cancels_what_waits(
     for job in jobs:
         with pytest.raises(CancelledError):
             job.result(0)
-    assert gone(is_alive, pid)
+    assert has_ended(is_alive, pid)
 
 
 @pytest.mark.parametrize(
     ("end", "limited"), [(signal.SIGKILL, False), (signal.SIGKILL, True), (signal.SIGINT, True), (signal.SIGTERM, True)]
 )
-def test_no_worker_outlives_its_host(
+def test_worker_ends_with_its_pool(
     fake_worker: Path, tmp_path: Path, is_alive: Callable[[int], bool], end: signal.Signals, *, limited: bool
 ) -> None:
     """The worker ends with its pool's process, even in native code that keeps the GIL."""
@@ -414,7 +412,7 @@ def test_no_worker_outlives_its_host(
         gate.kill()
         gate.wait()
 
-    assert gone(is_alive, worker)
+    assert has_ended(is_alive, worker)
 
 
 def _wait_for(path: Path) -> Path:
@@ -432,12 +430,12 @@ def test_a_worker_is_ended_after_a_large_job(fake_worker: Path, fake: WorkerSpec
     with WorkerPool(environments, 2, limits, worker=fake_worker, limited=False, measure_memory=lambda: 2**31) as host:
         before = pid_of(host, fake)
 
-        assert ask(host, fake, str(tmp_path / "good")) == GOOD
+        assert load_model(host, fake, str(tmp_path / "good")) == GOOD
         assert before == pid_of(host, fake)
 
         os.truncate(tmp_path / "good", LARGE_JOB_BYTES // 2)  # weights count twice
 
-        assert ask(host, fake, str(tmp_path / "good")) == GOOD
+        assert load_model(host, fake, str(tmp_path / "good")) == GOOD
         assert before != pid_of(host, fake)
 
 
@@ -477,9 +475,9 @@ def test_a_large_model_is_loaded_again_by_the_same_process(
     assert len(starts) == 2
 
 
-def test_jobs_that_need_more_than_there_is_run_one_by_one(tmp_path: Path) -> None:
+def test_jobs_beyond_available_memory_run_one_at_a_time(tmp_path: Path) -> None:
     """Jobs that need more than the available memory run one at a time and complete."""
-    toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "toolchain again")]
+    toolchains = [create_toolchain_spec(Path(sys.executable), name) for name in ("toolchain", "second export")]
     command = Command(argv=(sys.executable, "-c", "pass"), folder=str(tmp_path))
     jobs = [command, Probe(exporters=("json",)), Probe(), command]
     with WorkerPool(Environments(tmp_path, offline=True), 4, measure_memory=lambda: 2**20) as host:

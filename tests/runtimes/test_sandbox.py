@@ -61,7 +61,7 @@ NEEDS = {
 class Den:
     """A hostile engine with its models, and files outside that it must not touch."""
 
-    def __init__(self, folder: Path, seat: WorkerSpec, worker: Path, cache: Path) -> None:
+    def __init__(self, folder: Path, worker_spec: WorkerSpec, worker: Path, cache: Path) -> None:
         self.folder = folder
         self.outside = folder / "outside"
         self.models = folder / "models"
@@ -70,16 +70,16 @@ class Den:
         self.outside.mkdir()
         self._worker = worker
         self._cache = cache
-        self._seat = seat
+        self._worker_spec = worker_spec
 
     def host(self, *, limited: bool) -> WorkerPool:
         """Return a worker pool that runs the engine."""
         environments = Environments(self._cache, offline=False)
         return WorkerPool(environments, 1, JobLimits(time_s=30), worker=self._worker, limited=limited)
 
-    def seat(self, port: int) -> WorkerSpec:
+    def hostile_spec(self, port: int) -> WorkerSpec:
         """Return a locked runtime whose engine is hostile."""
-        return replace(self._seat, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
+        return replace(self._worker_spec, environment=(("OUTSIDE", str(self.outside)), ("PORT", str(port))))
 
     def model(self, name: str) -> str:
         """Write a model that requests an attempt, and restore the outside files."""
@@ -107,11 +107,11 @@ def attempts(den: Den, port: int, names: tuple[str, ...], *, limited: bool) -> d
     """Return the observation of each attempt."""
     with den.host(limited=limited) as host:
         host.show(den.models)
-        return {name: host.submit(den.seat(port), Load(model=den.model(name))).result(60) for name in names}
+        return {name: host.submit(den.hostile_spec(port), Load(model=den.model(name))).result(60) for name in names}
 
 
 @held
-def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
+def test_sandbox_refuses_unneeded_actions(den: Den, port: int) -> None:
     """The system refuses each attempt, the worker stays usable, and nothing outside has changed."""
     seen = attempts(den, port, (*FILES, *OTHERS, "tell_a_secret"), limited=True)
 
@@ -120,7 +120,7 @@ def test_nothing_that_is_not_needed_can_be_done(den: Den, port: int) -> None:
 
 
 @held
-def test_each_attempt_succeeds_where_nothing_is_limited(
+def test_attempts_succeed_without_the_sandbox(
     den: Den, port: int, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each attempt succeeds without the sandbox, so it is the sandbox that refuses it."""
@@ -135,20 +135,20 @@ def test_each_attempt_succeeds_where_nothing_is_limited(
 
 def impossible() -> set[str]:
     """Return the attempts that this system forbids for every process."""
-    found = set()
+    actual = set()
     if resource.getrlimit(resource.RLIMIT_CORE)[1] != resource.RLIM_INFINITY:
-        found.add("dump_core")
+        actual.add("dump_core")
     restricted = Path("/proc/sys/kernel/yama/ptrace_scope")
     if restricted.exists() and restricted.read_text().strip() != "0":
-        found.add("read_the_gate_s_memory")
+        actual.add("read_the_gate_s_memory")
     for setting in ("apparmor_restrict_unprivileged_userns", "unprivileged_userns_clone"):
         if Path("/proc/sys/kernel", setting).exists():
-            found.add("enter_a_namespace")
-    return found
+            actual.add("enter_a_namespace")
+    return actual
 
 
 @held
-def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
+def test_sandbox_allows_what_engines_need(den: Den, port: int) -> None:
     """The engine can read its model, write to its own folder and start threads; its abort costs one job."""
     seen = attempts(den, port, (*NEEDS, "end_itself", "read_the_model"), limited=True)
 
@@ -162,9 +162,9 @@ def test_what_an_engine_needs_can_be_done(den: Den, port: int) -> None:
 @held
 def test_only_a_race_starts_programs(den: Den, port: int) -> None:
     """A benchmark may start processes, because it measures memory in fresh ones, but has no network access."""
-    job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, weighings=1, time_s=1)
+    job = Benchmark(model=den.model("x"), baseline=den.model("y"), cases=(), rounds=0, memory_runs=1, time_s=1)
     with den.host(limited=True) as host:
-        raced = host.submit(den.seat(port), job).result(60)
+        raced = host.submit(den.hostile_spec(port), job).result(60)
 
     assert raced == Completed(result=BenchmarkResult(reason="children, and no network"))
 
@@ -174,7 +174,9 @@ def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Pa
     (tmp_path / "out").mkdir()
     case = InputCase(name="one", origin="generated", inputs={})
     with den.host(limited=True) as host:
-        ran = host.submit(den.seat(port), Run(model=den.model("x"), cases=(case,), output=str(tmp_path / "out")))
+        ran = host.submit(
+            den.hostile_spec(port), Run(model=den.model("x"), cases=(case,), output=str(tmp_path / "out"))
+        )
         observation = ran.result(60)
 
     assert isinstance(observation, Crashed)
@@ -182,13 +184,13 @@ def test_an_output_that_is_a_link_is_no_answer(den: Den, port: int, tmp_path: Pa
     assert [path for path in tmp_path.rglob("*") if path.name in ("0.npy", "other")] == []
 
 
-def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_contains_no_secrets(den: Den, port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only required variables are passed on, and all scratch folders are the worker's own."""
     for name in ("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "PIP_INDEX_URL", "SSH_AUTH_SOCK", "HF_TOKEN", "CUDA_PATH"):
         monkeypatch.setenv(name, "secret")
     monkeypatch.setenv("OMP_NUM_THREADS", "2")
     with den.host(limited=True) as host:
-        observation = host.submit(den.seat(port), Probe()).result(60)
+        observation = host.submit(den.hostile_spec(port), Probe()).result(60)
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
@@ -199,7 +201,7 @@ def test_the_environment_has_no_keys(den: Den, port: int, monkeypatch: pytest.Mo
     assert not Path(seen["HOME"]).exists()  # removed with the pool
 
 
-def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
+def test_custom_build_gets_device_paths() -> None:
     """A user's own build also gets device paths, but no secrets."""
     variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
     own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
@@ -209,7 +211,7 @@ def test_a_build_of_one_s_own_is_told_where_its_devices_are() -> None:
     assert locked.keys() - set(sandbox.HOME_VARIABLES) == {"LD_LIBRARY_PATH"}
 
 
-def test_a_source_loses_what_is_the_runner_s_alone() -> None:
+def test_source_does_not_get_runner_tokens() -> None:
     """A source keeps credentials for its weights, but loses the runner's tokens and command files."""
     variables = dict.fromkeys(("HF_TOKEN", "SSH_AUTH_SOCK", "GITHUB_WORKSPACE", "GITHUB_ACTIONS", "HOME"), "x")
     taken = ("ACTIONS_RUNTIME_TOKEN", "ACTIONS_ID_TOKEN_REQUEST_URL", "GITHUB_ENV", "GITHUB_PATH", "INPUT_TOKEN")
@@ -217,7 +219,7 @@ def test_a_source_loses_what_is_the_runner_s_alone() -> None:
     assert variables == sandbox.source_variables({**variables, **dict.fromkeys(taken, "x")})
 
 
-def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_path: Path) -> None:
+def test_job_with_another_folder_gets_a_new_worker(den: Den, port: int, tmp_path: Path) -> None:
     """One worker serves all visible folders; a model in another folder needs a new worker."""
     elsewhere = tmp_path / "elsewhere" / "read_the_model"
     elsewhere.parent.mkdir()
@@ -225,11 +227,11 @@ def test_a_job_that_needs_more_has_a_worker_of_its_own(den: Den, port: int, tmp_
     with den.host(limited=True) as host:
         den.model("read_the_model")
         host.show(den.models)
-        first, second = (str(host.submit(den.seat(port), Probe()).result(60)) for _ in range(2))
-        there = host.submit(den.seat(port), Load(model=den.model("read_the_model"))).result(60)
-        third = str(host.submit(den.seat(port), Probe()).result(60))
-        moved = host.submit(den.seat(port), Load(model=str(elsewhere))).result(60)
-        fourth = str(host.submit(den.seat(port), Probe()).result(60))
+        first, second = (str(host.submit(den.hostile_spec(port), Probe()).result(60)) for _ in range(2))
+        there = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
+        third = str(host.submit(den.hostile_spec(port), Probe()).result(60))
+        moved = host.submit(den.hostile_spec(port), Load(model=str(elsewhere))).result(60)
+        fourth = str(host.submit(den.hostile_spec(port), Probe()).result(60))
 
     assert first == second == third != fourth
     assert [there, moved] == [Completed(result=LoadResult(providers=(said,))) for said in ("the model", "another")]
@@ -240,9 +242,9 @@ def test_a_model_that_came_later_is_read(den: Den, port: int) -> None:
     """A model added after the start is readable, even in a folder that is exposed entry by entry to hide secrets."""
     with den.host(limited=True) as host:
         host.show(den.models)
-        first = host.submit(den.seat(port), Load(model=den.model("start_a_thread"))).result(60)
-        second = host.submit(den.seat(port), Load(model=den.model("read_the_model"))).result(60)
-        third = host.submit(den.seat(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
+        first = host.submit(den.hostile_spec(port), Load(model=den.model("start_a_thread"))).result(60)
+        second = host.submit(den.hostile_spec(port), Load(model=den.model("read_the_model"))).result(60)
+        third = host.submit(den.hostile_spec(port), Load(model=den.model("read_what_git_signs_in_with"))).result(60)
 
     assert (type(first), type(second), type(third)) == (Completed, Completed, Refused)
 
@@ -254,13 +256,13 @@ def test_a_link_to_a_model_shows_its_folder_too(den: Den, port: int, tmp_path: P
     (tmp_path / "blobs" / "1").write_text("by a link")
     (den.models / "read_the_model").symlink_to(tmp_path / "blobs" / "1")
     with den.host(limited=True) as host:
-        seen = host.submit(den.seat(port), Load(model=str(den.models / "read_the_model"))).result(60)
+        seen = host.submit(den.hostile_spec(port), Load(model=str(den.models / "read_the_model"))).result(60)
 
     assert seen == Completed(result=LoadResult(providers=("by a link",)))
 
 
 @pytest.mark.skipif(not LINUX, reason="says something else elsewhere")
-def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
+def test_missing_restrictions_are_noted(den: Den, port: int, tmp_path: Path, fake_worker: Path) -> None:
     """The missing restrictions are noted, and the job runs."""
     old = tmp_path / "worker"
     shutil.copytree(fake_worker, old)
@@ -268,8 +270,8 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
         module.write("\ndef landlock_version():\n    return 0\n")
         module.write("def restrict_system_calls(**_):\n    raise OSError(38, 'Function not implemented')\n")
     with WorkerPool(Environments(den.folder / "c", offline=True), 1, worker=old) as host:
-        seat = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
-        assert isinstance(host.submit(seat, Load(model=den.model("read_the_model"))).result(60), Completed)
+        worker_spec = WorkerSpec("x", "hostile", interpreter=Path(sys.executable))
+        assert isinstance(host.submit(worker_spec, Load(model=den.model("read_the_model"))).result(60), Completed)
 
         assert host.notes == (
             "x: files could not be restricted: Landlock is not available",
@@ -281,8 +283,8 @@ def test_what_the_system_cannot_take_away_is_said(den: Den, port: int, tmp_path:
 def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Path, tmp_path: Path) -> None:
     """The engine runs without the sandbox, and a note reports it."""
     with WorkerPool(Environments(tmp_path, offline=True), 1, worker=fake_worker) as host:
-        seat = WorkerSpec("shy 1.0", "shy", interpreter=Path(sys.executable))
-        observation = host.submit(seat, Load(model=str(tmp_path / "x.onnx"))).result(60)
+        worker_spec = WorkerSpec("shy 1.0", "shy", interpreter=Path(sys.executable))
+        observation = host.submit(worker_spec, Load(model=str(tmp_path / "x.onnx"))).result(60)
 
         assert observation == Completed(result=LoadResult(providers=("Shy",)))
         assert host.notes == (f"shy 1.0: {UNSANDBOXED_NOTE}",)
@@ -301,7 +303,7 @@ def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Pat
         (Permissions(file_mib=1), Permissions(file_mib=2), False),
     ],
 )
-def test_what_rights_cover(has: Permissions, wants: Permissions, *, covered: bool) -> None:
+def test_scope_of_permissions(has: Permissions, wants: Permissions, *, covered: bool) -> None:
     """Permission for a folder covers everything below it, and combined permissions cover both."""
     assert covered is has.covers(wants)
     assert (has | wants).covers(wants)

@@ -125,15 +125,15 @@ def repository(tmp_path: Path) -> Repository:
     return made
 
 
-def said(found: DetectedChanges) -> list[tuple[str, str, str]]:
+def summarize(actual: DetectedChanges) -> list[tuple[str, str, str]]:
     """Return the changes in short form."""
-    return [(each.kind, each.model, each.before) for each in found.changes]
+    return [(change.kind, change.model, change.before) for change in actual.changes]
 
 
-def only(found: DetectedChanges) -> ModelChange:
+def only_change(actual: DetectedChanges) -> ModelChange:
     """Return the only changed model, if there are no incomplete checks and no remarks."""
-    assert (found.undone, found.remarks) == ([], [])
-    (change,) = found.subjects
+    assert (actual.undone, actual.remarks) == ([], [])
+    (change,) = actual.subjects
     return change
 
 
@@ -153,20 +153,20 @@ def test_nothing_changed(repository: Repository) -> None:
     assert repository.since() == DetectedChanges()
 
 
-def test_what_it_was(repository: Repository) -> None:
+def test_change_has_facts_of_both_versions(repository: Repository) -> None:
     """The change has the facts of both versions, the weight changes, the minimum release and the lost releases."""
     repository.write("a.onnx", TWO.replace("4}", "5}"), OPSET_21)
-    found = repository.since()
-    change = only(found)
+    actual = repository.since()
+    change = only_change(actual)
 
     assert (change.baseline, change.from_lock, change.before.path) == ("at `HEAD`", False, "models/a.onnx")
-    assert ([each.name for each in change.before.inputs], [each.name for each in change.after.inputs]) == (
+    assert ([value.name for value in change.before.inputs], [value.name for value in change.after.inputs]) == (
         ["x"],
         ["x", "z"],
     )
     assert change.weights == WeightChanges(changed=1, of=1, largest=1.0, name="w")
     assert change.minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=("1.17.0", "1.17.1", "1.17.3"))
-    assert found.changes == [
+    assert actual.changes == [
         Change(
             model="models/a.onnx",
             kind="changed",
@@ -189,33 +189,33 @@ def test_what_it_was(repository: Repository) -> None:
         ('runtime = "onnxruntime-gpu>=1.17.3"\nproviders = ["CUDAExecutionProvider"]\npython = ".venv"', ()),
     ],
 )
-def test_what_targets_promise(repository: Repository, target: str, lost: tuple[str, ...]) -> None:
+def test_supported_range_of_targets(repository: Repository, target: str, lost: tuple[str, ...]) -> None:
     """All releases in the supported range count, locked or not, except those of user-provided builds."""
     repository.config = f'models = ["models/*.onnx"]\n[targets.server]\n{target}\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
+    assert only_change(repository.since()).minimum == MinimumRelease(before="1.16.0", after="1.18.0", lost=lost)
 
 
-def test_no_promise_of_onnxruntime(repository: Repository) -> None:
+def test_targets_without_onnxruntime(repository: Repository) -> None:
     """Without a target that requires ONNX Runtime, its releases are not compared."""
     repository.config = 'models = ["models/*.onnx"]\n[targets.edge]\nruntime = "openvino>=2026"\n'
     repository.write("a.onnx", NET, OPSET_21)
 
-    assert only(repository.since()).minimum is None
+    assert only_change(repository.since()).minimum is None
 
 
-def test_releases_that_nobody_can_predict(repository: Repository) -> None:
+def test_releases_without_prediction(repository: Repository) -> None:
     """Releases without a prediction, because of an extension, are named in a remark."""
     own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
     repository.config = CONFIG + 'extensions = ["onnxruntime-extensions"]\n'
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
     repository.commit()
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 21, "my.domain" : 1]>\n')
-    found = repository.since()
+    actual = repository.since()
 
-    assert [change.minimum for change in found.subjects] == [None]
-    assert (found.undone, found.remarks) == (
+    assert [change.minimum for change in actual.subjects] == [None]
+    assert (actual.undone, actual.remarks) == (
         [],
         ["models/a.onnx: does not load on onnxruntime 1.17.0–1.17.3; there is no prediction for the version at `HEAD`"],
     )
@@ -239,10 +239,10 @@ def test_each_target_has_its_own_providers(repository: Repository) -> None:
     """A target with a GPU provider does not affect the predictions for a CPU target."""
     repository.config = CONFIG.replace("<1.32", "<1.19") + GPU_TOO
     repository.write("a.onnx", INT8)
-    found = repository.since()
+    actual = repository.since()
 
     lost = ("1.17.0", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
-    assert only(found).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
+    assert only_change(actual).minimum == MinimumRelease(before="1.16.0", after="1.21.0", lost=lost)
 
 
 def test_each_target_has_its_own_extensions(repository: Repository) -> None:
@@ -253,34 +253,36 @@ def test_each_target_has_its_own_extensions(repository: Repository) -> None:
     )
     own = NET.replace("Add(x, w)", "my.domain.Op(x, w)")
     repository.write("a.onnx", own, '<ir_version: 8, opset_import: ["" : 18, "my.domain" : 1]>\n')
-    found = repository.since()
-    (change,) = found.subjects
+    actual = repository.since()
+    (change,) = actual.subjects
 
     assert change.minimum == MinimumRelease(before="1.16.0", after="", lost=("1.17.0", "1.17.1"))
-    (remark,) = found.remarks
+    (remark,) = actual.remarks
     assert remark.startswith("models/a.onnx: the version at `HEAD` loads on onnxruntime 1.17.3–1.")
     assert remark.endswith("; there is no prediction for the current version")
 
 
-def test_lost_where_others_are_open(repository: Repository) -> None:
+def test_dropped_release_next_to_unknown_ones(repository: Repository) -> None:
     """A release without a prediction does not prevent others from being lost."""
     then = {"1.17.0": "loads", "1.18.0": "loads", "1.19.0": "loads"}
     now = {"1.17.0": "refused", "1.18.0": "unknown", "1.19.0": "loads"}
-    found = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
+    minimum_release = find_minimum_release((GroupVerdicts((Target(runtime="onnxruntime>=1.17"),), then, now),))
 
-    assert found == MinimumRelease(before="", after="", lost=("1.17.0",))
+    assert minimum_release == MinimumRelease(before="", after="", lost=("1.17.0",))
 
 
 @pytest.mark.parametrize("pointed", [False, True], ids=["in git", "in Git LFS"])
-def test_git_is_asked_once_for_all(repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool) -> None:
+def test_git_calls_do_not_grow_with_models(
+    repository: Repository, monkeypatch: pytest.MonkeyPatch, pointed: bool
+) -> None:
     """The number of git calls does not depend on the number of unchanged models."""
     asked: list[object] = []
     monkeypatch.setattr(git_asked, "run_git", lambda *each, **named: asked.append(each) or run_git(*each, **named))
     counts = []
     for number in range(2):
-        for each in range(4):
-            repository.write_external(f"m{number}{each}.onnx", location=f"w{number}{each}.bin")
-        contents = {each: each.read_bytes() for each in repository.folder.glob("models/*")}
+        for index in range(4):
+            repository.write_external(f"m{number}{index}.onnx", location=f"w{number}{index}.bin")
+        contents = {path: path.read_bytes() for path in repository.folder.glob("models/*")}
         if pointed:
             repository.lock()
             for each in contents:
@@ -300,35 +302,35 @@ def test_only_the_data_changed(repository: Repository) -> None:
     repository.write_external("a.onnx")
     repository.commit()
     repository.write_external("a.onnx", NET.replace("4}", "6}"))
-    change = only(repository.since())
+    change = only_change(repository.since())
 
     assert change.before.sha256 == change.after.sha256
     assert change.before.external != change.after.external
     assert change.weights == WeightChanges(changed=1, of=1, largest=2.0, name="w")
 
 
-def test_new_and_gone(repository: Repository) -> None:
+def test_added_and_removed_models(repository: Repository) -> None:
     """Added and removed models are listed; a model that is now excluded counts as removed."""
     repository.write("c.onnx", TWO)
     (repository.folder / "models" / "b.onnx").unlink()
     repository.config = CONFIG.replace("[targets", 'exclude = ["models/a.onnx"]\n[targets', 1)
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [
+    assert summarize(actual) == [
         ("removed", "models/a.onnx", ""),
         ("removed", "models/b.onnx", ""),
         ("added", "models/c.onnx", ""),
     ]
-    assert (found.subjects, found.undone, found.remarks) == ([], [], [])
+    assert (actual.subjects, actual.undone, actual.remarks) == ([], [], [])
 
 
 def test_moved(repository: Repository) -> None:
     """A model with equal content under another name is renamed."""
     repository.move("a.onnx", "deep/er/name.onnx")
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
-    assert found.subjects == []
+    assert summarize(actual) == [("renamed", "models/deep/er/name.onnx", "models/a.onnx")]
+    assert actual.subjects == []
 
 
 def test_behind_a_link_to_a_folder(repository: Repository) -> None:
@@ -341,27 +343,27 @@ def test_behind_a_link_to_a_folder(repository: Repository) -> None:
     repository.commit(locked=False)
     link.unlink()
     link.symlink_to("../all/v2")
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("changed", "models/current/c.onnx", "")]
-    assert [each.name for each in only(found).after.inputs] == ["x", "z"]
+    assert summarize(actual) == [("changed", "models/current/c.onnx", "")]
+    assert [value.name for value in only_change(actual).after.inputs] == ["x", "z"]
 
 
 def test_copied(repository: Repository) -> None:
     """A copy of an existing model is a new model."""
     shutil.copy(repository.folder / "models" / "a.onnx", repository.folder / "models" / "copy.onnx")
 
-    assert said(repository.since()) == [("added", "models/copy.onnx", "")]
+    assert summarize(repository.since()) == [("added", "models/copy.onnx", "")]
 
 
 def test_moved_and_changed(repository: Repository) -> None:
     """A changed model with the same file name and interface in another folder is renamed."""
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", NET.replace("4}", "5}"))
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
-    assert only(found).before.path == "models/a.onnx"
+    assert summarize(actual) == [("renamed", "models/deep/a.onnx", "models/a.onnx")]
+    assert only_change(actual).before.path == "models/a.onnx"
 
 
 @pytest.mark.parametrize(
@@ -374,10 +376,10 @@ def test_namesake_of_another_kind(repository: Repository, text: str) -> None:
     repository.move("a.onnx", "deep/a.onnx")
     repository.write("deep/a.onnx", text)
 
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
-    assert found.remarks == [
+    assert summarize(actual) == [("removed", "models/a.onnx", ""), ("added", "models/deep/a.onnx", "")]
+    assert actual.remarks == [
         "models/deep/a.onnx: not compared with `models/a.onnx` at `HEAD`, which may be its earlier version: their "
         "inputs or outputs differ too much"
     ]
@@ -394,12 +396,12 @@ def test_two_namesakes(repository: Repository) -> None:
         ("added", "models/two/a.onnx", ""),
     )
 
-    assert said(repository.since()) == [gone, one, two]
-    assert said(repository.since(paths=["models/one"])) == [gone, one]
+    assert summarize(repository.since()) == [gone, one, two]
+    assert summarize(repository.since(paths=["models/one"])) == [gone, one]
 
 
 def _large(last: float) -> str:
-    weights = ", ".join(str(each) for each in range(400))
+    weights = ", ".join(str(index) for index in range(400))
     return f"g (float[N, 401] x) => (float[N, 401] y) <float[401] w = {{{weights}, {last}}}> {{ y = Add(x, w) }}"
 
 
@@ -410,10 +412,10 @@ def test_like_another(repository: Repository) -> None:
     repository.move("large.onnx", "renamed.onnx")
     repository.write("renamed.onnx", _large(2).replace("x) =>", "x, float[N] more) =>"))
     git(repository.root, "add", "--all")
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
-    assert [each.name for each in only(found).after.inputs] == ["x", "more"]
+    assert summarize(actual) == [("renamed", "models/renamed.onnx", "models/large.onnx")]
+    assert [value.name for value in only_change(actual).after.inputs] == ["x", "more"]
 
 
 def test_all_pointers_are_alike(repository: Repository) -> None:
@@ -427,10 +429,10 @@ def test_all_pointers_are_alike(repository: Repository) -> None:
     repository.lock()
     point(repository.folder / "models" / "renamed.onnx")
     git(repository.root, "add", "--all")
-    found = repository.since()
+    actual = repository.since()
 
     assert "models/large.onnx" in lock.models
-    assert said(found) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
+    assert summarize(actual) == [("removed", "models/large.onnx", ""), ("added", "models/renamed.onnx", "")]
 
 
 def test_broken_then(repository: Repository) -> None:
@@ -438,13 +440,13 @@ def test_broken_then(repository: Repository) -> None:
     (repository.folder / "models" / "a.onnx").write_bytes(b"<html>not found</html>")
     repository.commit(locked=False)
     repository.write("a.onnx")
-    found = repository.since()
+    actual = repository.since()
 
-    assert (found.subjects, found.undone) == ([], [])
-    assert found.remarks == [
+    assert (actual.subjects, actual.undone) == ([], [])
+    assert actual.remarks == [
         "models/a.onnx: not compared with the baseline: the file at `HEAD` is not a readable model: an HTML page"
     ]
-    assert said(found) == [("changed", "models/a.onnx", "")]
+    assert summarize(actual) == [("changed", "models/a.onnx", "")]
 
 
 def test_data_that_were_not_there(repository: Repository) -> None:
@@ -453,29 +455,29 @@ def test_data_that_were_not_there(repository: Repository) -> None:
     (repository.folder / "models" / "w.bin").unlink()
     repository.commit(locked=False)
     repository.write_external("a.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
-    assert [change.weights for change in found.subjects] == [None]
-    assert found.remarks == [
+    assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert [change.weights for change in actual.subjects] == [None]
+    assert actual.remarks == [
         "models/a.onnx: weights and supported releases were not fully compared with the version at `HEAD`: "
         "`models/w.bin` does not exist at `HEAD`"
     ]
 
 
-def test_pointer_that_the_lock_tells_of(repository: Repository) -> None:
+def test_pointer_described_by_the_lock(repository: Repository) -> None:
     """The old lock describes the content of a pointer that was not fetched."""
     repository.lock()
     point(repository.folder / "models" / "a.onnx")
     commit(repository.root)
     repository.write("a.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
-    assert (found.undone, len(found.remarks)) == ([], 1)
+    assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert (actual.undone, len(actual.remarks)) == ([], 1)
 
 
-def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
+def test_pointer_not_described_by_the_lock(repository: Repository) -> None:
     """If the lock does not describe the pointer's content, the comparison is incomplete."""
     repository.write("a.onnx", NET.replace("4}", "5}"))
     point(repository.folder / "models" / "a.onnx")
@@ -492,7 +494,7 @@ def test_pointer_that_nothing_tells_of(repository: Repository) -> None:
     assert undone.hint == f'git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"'
 
 
-def test_lock_that_lies(repository: Repository) -> None:
+def test_lock_that_contradicts_the_content(repository: Repository) -> None:
     """Available content is read even if the old lock contradicts it."""
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
@@ -501,10 +503,10 @@ def test_lock_that_lies(repository: Repository) -> None:
     commit(repository.root)
     repository.write("a.onnx", TWO)
 
-    assert only(repository.since()).before.operators == {"Add": 1}
+    assert only_change(repository.since()).before.operators == {"Add": 1}
 
 
-def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
+def test_lock_that_contradicts_a_pointer(repository: Repository) -> None:
     """Content in the local Git LFS storage is read even if the old lock contradicts it."""
     lock = repository.lock()
     entry = msgspec.structs.replace(lock.models["models/a.onnx"], operators={"Lie": 1})
@@ -518,7 +520,7 @@ def test_lock_that_lies_of_a_pointer(repository: Repository) -> None:
     stored.write_bytes(content)
     repository.write("a.onnx", TWO)
 
-    assert only(repository.since()).before.operators == {"Add": 1}
+    assert only_change(repository.since()).before.operators == {"Add": 1}
 
 
 @pytest.mark.parametrize("text", ["version = 99\n", "<<<<<<< ours\n", "\udcff"], ids=["newer", "conflict", "bytes"])
@@ -529,7 +531,7 @@ def test_lock_that_cannot_be_read(repository: Repository, text: str) -> None:
     (repository.folder / "onnxgate.lock").unlink()
     repository.write("a.onnx", TWO)
 
-    assert [each.name for each in only(repository.since()).before.inputs] == ["x"]
+    assert [value.name for value in only_change(repository.since()).before.inputs] == ["x"]
 
 
 def test_pointers_to_the_same(repository: Repository) -> None:
@@ -550,10 +552,10 @@ def test_config_in_a_folder(tmp_path: Path) -> None:
     repository.write_external("a.onnx")
     repository.commit()
     repository.write_external("a.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("changed", "models/a.onnx", "")]
-    assert only(found).before.path == "models/a.onnx"
+    assert summarize(actual) == [("changed", "models/a.onnx", "")]
+    assert only_change(actual).before.path == "models/a.onnx"
 
 
 def test_config_that_moved(tmp_path: Path) -> None:
@@ -569,13 +571,13 @@ def test_config_that_moved(tmp_path: Path) -> None:
         (repository.folder / each).rename(moved.folder / each)
     shutil.rmtree(repository.folder)
     moved.write("b.onnx", NET.replace("Add", "Div"))
-    found = moved.since()
+    actual = moved.since()
 
-    assert said(found) == [
+    assert summarize(actual) == [
         ("renamed", "models/a.onnx", "../../old/models/a.onnx"),
         ("renamed", "models/b.onnx", "../../old/models/b.onnx"),
     ]
-    assert [change.before.operators for change in found.subjects] == [{"Mul": 1}]
+    assert [change.before.operators for change in actual.subjects] == [{"Mul": 1}]
 
 
 def test_models_that_git_does_not_have(repository: Repository) -> None:
@@ -585,11 +587,11 @@ def test_models_that_git_does_not_have(repository: Repository) -> None:
     repository.commit()
     repository.write("a.onnx", TWO)
     repository.write("c.onnx", TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert said(found) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
-    assert [[each.name for each in change.before.inputs] for change in found.subjects] == [["x"]]
-    assert found.remarks == [
+    assert summarize(actual) == [("changed", "models/a.onnx", ""), ("added", "models/c.onnx", "")]
+    assert [[value.name for value in change.before.inputs] for change in actual.subjects] == [["x"]]
+    assert actual.remarks == [
         "models/a.onnx: weights, inputs with a default value and supported releases were not fully compared with the "
         "version at `HEAD`: the file is not tracked by git; only its lock entry is available"
     ]
@@ -601,9 +603,9 @@ def test_entry_without_a_file(repository: Repository) -> None:
     repository.commit(locked=False)
     repository.write("a.onnx", TWO)
     git(repository.root, "add", "--all")
-    found = repository.since()
+    actual = repository.since()
 
-    assert (said(found), found.subjects) == ([("added", "models/a.onnx", "")], [])
+    assert (summarize(actual), actual.subjects) == ([("added", "models/a.onnx", "")], [])
 
 
 def test_links(repository: Repository) -> None:
@@ -614,10 +616,10 @@ def test_links(repository: Repository) -> None:
     for name in ("link.onnx", "out.onnx"):
         (repository.folder / "models" / name).unlink()
         repository.write(name, TWO)
-    found = repository.since()
+    actual = repository.since()
 
-    assert [change.after.path for change in found.subjects] == ["models/link.onnx"]
-    assert [(each.model, each.reason) for each in found.undone] == [
+    assert [change.after.path for change in actual.subjects] == ["models/link.onnx"]
+    assert [(entry.model, entry.reason) for entry in actual.undone] == [
         (
             "models/out.onnx",
             "the model could not be compared with its version at `HEAD`: `models/out.onnx` is a symbolic link to a "
@@ -636,11 +638,11 @@ def test_submodule(repository: Repository, tmp_path: Path) -> None:
     repository.commit()
     same = repository.since()
     write(repository.folder / "models" / "sub" / "s.onnx", parse(TWO))
-    found = repository.since()
+    actual = repository.since()
 
     assert same == DetectedChanges()
-    assert said(found) == [("changed", "models/sub/s.onnx", "")]
-    assert [each.name for each in only(found).before.inputs] == ["x"]
+    assert summarize(actual) == [("changed", "models/sub/s.onnx", "")]
+    assert [value.name for value in only_change(actual).before.inputs] == ["x"]
 
 
 def test_worktree(repository: Repository, tmp_path: Path) -> None:
@@ -651,8 +653,8 @@ def test_worktree(repository: Repository, tmp_path: Path) -> None:
     other.config = CONFIG
     other.write("a.onnx", TWO)
 
-    assert said(other.since("main")) == [("changed", "models/a.onnx", "")]
-    assert only(other.since("main")).weights is None
+    assert summarize(other.since("main")) == [("changed", "models/a.onnx", "")]
+    assert only_change(other.since("main")).weights is None
 
 
 def test_selected_models(repository: Repository) -> None:
@@ -660,8 +662,8 @@ def test_selected_models(repository: Repository) -> None:
     repository.write("a.onnx", TWO)
     repository.move("b.onnx", "deep/b.onnx")
 
-    assert said(repository.since(paths=["models/a.onnx"])) == [("changed", "models/a.onnx", "")]
-    assert said(repository.since(paths=["models/deep"])) == [("renamed", "models/deep/b.onnx", "models/b.onnx")]
+    assert summarize(repository.since(paths=["models/a.onnx"])) == [("changed", "models/a.onnx", "")]
+    assert summarize(repository.since(paths=["models/deep"])) == [("renamed", "models/deep/b.onnx", "models/b.onnx")]
 
 
 def test_new_model_that_cannot_be_read(repository: Repository) -> None:
@@ -691,4 +693,4 @@ def test_since_the_lock(repository: Repository) -> None:
     (change,) = find_changes_since_lock(against)
 
     assert (change.from_lock, change.baseline, change.weights, change.minimum) == (True, "in the lock", None, None)
-    assert ([each.name for each in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")
+    assert ([value.name for value in change.before.inputs], change.after.path) == (["x"], "models/a.onnx")

@@ -43,7 +43,7 @@ def locked(sha256: str = "", external: tuple[ExternalFile, ...] = ()) -> Lock:
     return Lock(models={"models/a.onnx": entry})
 
 
-def test_sound_model(project: Path) -> None:
+def test_valid_model(project: Path) -> None:
     """A valid model has facts and no problems."""
     write(project / "models/a.onnx")
 
@@ -127,7 +127,7 @@ def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Lev
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", parse().SerializeToString()[:40], b"\x08\x08\x3a\x02\x0a\x7f"])
-def test_no_model_has_no_facts(project: Path, content: bytes) -> None:
+def test_invalid_model_has_no_facts(project: Path, content: bytes) -> None:
     """A file that is not a model has no facts and no other finding."""
     (project / "a.onnx").write_bytes(content)
 

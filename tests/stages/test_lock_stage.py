@@ -170,7 +170,7 @@ def test_edited_entry(project: Project, key: str, value: object) -> None:
 
 
 @pytest.mark.parametrize("pointed", [False, True])
-def test_data_beside_a_pointer(project: Project, pointed: bool) -> None:
+def test_external_data_of_a_pointer(project: Project, pointed: bool) -> None:
     """If the model is a pointer, its external data is compared separately, as content or as a pointer."""
     lock = lock_of(project)
     point(project.folder / "b.onnx")

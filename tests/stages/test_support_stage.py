@@ -50,44 +50,46 @@ def gather(folder: Path, *runtimes: PlannedRuntime, kept: dict[str, BuildSupport
     return collect_model_evidence(model, read_facts(path, "m.onnx"), read_checked_model(path), runtimes, kept or {})
 
 
-def said(predicted: ModelPrediction, kind: type) -> list[object]:
+def select_subjects(predicted: ModelPrediction, kind: type) -> list[object]:
     """Return the subjects of one type."""
-    return [each for each in predicted.subjects if type(each) is kind]
+    return [subject for subject in predicted.subjects if type(subject) is kind]
 
 
 def unpredicted(*runtimes: PlannedRuntime) -> list[tuple[str, str]]:
     """Return the runtimes and what is not predicted for them."""
-    return [(each.runtime, each.what) for each in collect_prediction_gaps(runtimes, PLACE)]
+    return [
+        (prediction_gap.runtime, prediction_gap.what) for prediction_gap in collect_prediction_gaps(runtimes, PLACE)
+    ]
 
 
 def test_predictions_are_handed_on(tmp_path: Path) -> None:
     """Each runtime with known kernels has a prediction, even if it loads the model."""
     write(tmp_path / "m.onnx")
-    found = gather(tmp_path, planned("1.16.3"), planned("1.31.1"), planned("1.15.1"))
+    evidence = gather(tmp_path, planned("1.16.3"), planned("1.31.1"), planned("1.15.1"))
 
-    assert {name: each.verdict for name, each in found.predictions.items()} == {
+    assert {name: each.verdict for name, each in evidence.predictions.items()} == {
         "onnxruntime 1.16.3": "loads",
         "onnxruntime 1.31.1": "loads",
     }
 
 
-def test_what_is_refused_alike_is_told_alike(tmp_path: Path) -> None:
+def test_equal_refusals_have_equal_suggestions(tmp_path: Path) -> None:
     """Suggestions and spans are the same for all runtimes, so that their findings can be merged."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
-    first, second = said(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
+    first, second = select_subjects(gather(tmp_path, planned("1.16.3"), planned("1.31.1")), RefusedOperation)
 
     assert isinstance(first, RefusedOperation)
     assert isinstance(second, RefusedOperation)
     assert replace(first, runtime="") == replace(second, runtime="")
 
 
-def test_equal_misses_are_one(tmp_path: Path) -> None:
+def test_equal_gaps_are_merged(tmp_path: Path) -> None:
     """The first node is named, and the others are counted."""
     text = (
         "g (double[N, 3, 3] x) => (double[N] a, double[N] b, double[N] c) { [n] a = Det (x) b = Det (x) c = Det (x) }"
     )
     write(tmp_path / "m.onnx", text)
-    (found,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (found,) = select_subjects(gather(tmp_path, planned("1.31.1")), RefusedOperation)
 
     assert isinstance(found, RefusedOperation)
     assert found.nodes.words == "node `n`, and 2 more"
@@ -100,7 +102,7 @@ def test_a_function_that_is_called_twice_counts_once(tmp_path: Path) -> None:
     g (double[N, 3, 3] x, double[N, 3, 3] z) => (double[N] a, double[N] b) { a = my.Volume (x) b = my.Volume (z) }
     <domain: "my", opset_import: ["" : 18]> Volume (s) => (t) { [det] d = Det (s) t = Abs (d) }"""
     write(tmp_path / "m.onnx", parse(text, head))
-    (found,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (found,) = select_subjects(gather(tmp_path, planned("1.31.1")), RefusedOperation)
 
     assert isinstance(found, RefusedOperation)
     assert found.nodes.words == "node `det` in the local function `my.Volume`"
@@ -110,11 +112,11 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     """An extension may register the operator, so nothing is refused and the gap is reported."""
     write(tmp_path / "m.onnx", parse("g (float[N] x) => (float[N] y) { [n] y = acme.Do (x) }", CUSTOM))
     plain, extended = gather(tmp_path, planned("1.31.1")), gather(tmp_path, planned("1.31.1", extended=True))
-    (open_one,) = said(extended, PredictionGap)
+    (open_one,) = select_subjects(extended, PredictionGap)
 
-    assert [type(each) for each in plain.subjects] == [ModelOnRuntime, RefusedOperation]
-    assert said(extended, RefusedOperation) == []
-    assert [each.verdict for each in extended.predictions.values()] == ["unknown"]
+    assert [type(subject) for subject in plain.subjects] == [ModelOnRuntime, RefusedOperation]
+    assert select_subjects(extended, RefusedOperation) == []
+    assert [prediction.verdict for prediction in extended.predictions.values()] == ["unknown"]
     assert isinstance(open_one, PredictionGap)
     assert open_one.what.endswith("but an extension may register it; the runtime stage checks this: node `n`")
 
@@ -122,18 +124,18 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
     """A kernel that is missing on CPU is not a refusal if another provider with unknown kernels is configured."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
-    found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
+    evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
-    assert said(found, RefusedOperation) == []
-    assert [each.verdict for each in found.predictions.values()] == ["unknown"]
+    assert select_subjects(evidence, RefusedOperation) == []
+    assert [prediction.verdict for prediction in evidence.predictions.values()] == ["unknown"]
 
 
 def test_another_provider_changes_no_schema(tmp_path: Path) -> None:
     """An invalid attribute is refused regardless of the provider."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Relu <alpha = 1.0> (x) }")
-    found = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
+    evidence = gather(tmp_path, planned("1.31.1", providers=(CUDA, CPU)))
 
-    assert [each.verdict for each in found.predictions.values()] == ["refused"]
+    assert [prediction.verdict for prediction in evidence.predictions.values()] == ["refused"]
 
 
 def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
@@ -144,8 +146,8 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = NoSuch (x) }")
     schema = gather(tmp_path, gpu)
 
-    assert ([type(each) for each in kernel.subjects], kernel.predictions) == ([ModelOnRuntime], {})
-    assert [each.verdict for each in schema.predictions.values()] == ["refused"]
+    assert ([type(subject) for subject in kernel.subjects], kernel.predictions) == ([ModelOnRuntime], {})
+    assert [prediction.verdict for prediction in schema.predictions.values()] == ["refused"]
     assert unpredicted(gpu) == [("onnxruntime-gpu 1.31.1", "kernels are not predicted")]
 
 
@@ -159,21 +161,21 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
         (planned("2026.1.0", engine="openvino"), "nothing can be predicted"),
     ],
 )
-def test_what_is_not_known_is_said(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
+def test_missing_support_data_is_noted(tmp_path: Path, runtime: PlannedRuntime, what: str | None) -> None:
     """A runtime without data has a note instead of a prediction."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
-    found = gather(tmp_path, runtime)
+    evidence = gather(tmp_path, runtime)
 
     assert unpredicted(runtime) == ([(runtime.name, what)] if what else [])
-    assert bool(found.predictions) == (what is None)
+    assert bool(evidence.predictions) == (what is None)
 
 
-def test_stamps_alone_are_a_prediction_where_they_are_refused(tmp_path: Path) -> None:
+def test_version_fields_can_predict_a_refusal(tmp_path: Path) -> None:
     """If kernels are unknown, version fields can predict a refusal, but never a load."""
     write(tmp_path / "m.onnx", parse(head='<ir_version: 8, opset_import: ["" : 20]>\n'))
-    found = gather(tmp_path, planned("1.15.1"))
+    evidence = gather(tmp_path, planned("1.15.1"))
 
-    assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.15.1": "refused"}
+    assert {name: each.verdict for name, each in evidence.predictions.items()} == {"onnxruntime 1.15.1": "refused"}
 
 
 def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
@@ -182,10 +184,12 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     facts = read_facts(path, "m.onnx")
     path.unlink()
     model = LocatedModel(SelectedModel("m.onnx", path, MergedSettings(), PLACE), PLACE, tmp_path, tmp_path)
-    found = collect_model_evidence(model, facts, None, [planned("1.16.3"), planned("1.31.1")])
-    (unread,) = said(found, PredictionGap)
+    model_evidence = collect_model_evidence(model, facts, None, [planned("1.16.3"), planned("1.31.1")])
+    (unread,) = select_subjects(model_evidence, PredictionGap)
 
-    assert {name: each.verdict for name, each in found.predictions.items()} == {"onnxruntime 1.16.3": "refused"}
+    assert {name: each.verdict for name, each in model_evidence.predictions.items()} == {
+        "onnxruntime 1.16.3": "refused"
+    }
     assert isinstance(unread, PredictionGap)
     assert (unread.what, unread.follows_from) == (
         "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)",
@@ -193,15 +197,15 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     )
 
 
-def test_external_data_by_where_they_lie(tmp_path: Path) -> None:
+def test_external_data_locations(tmp_path: Path) -> None:
     """Each runtime that cannot read external data in its place is reported, with the number of tensors."""
     text = """g (float[2] x) => (float[2] y)
         <float[2] w = ["location": "../w.bin", "offset": "0", "length": "8"]> { y = Add (x, w) }"""
     (tmp_path / "w.bin").write_bytes(bytes(8))
     write(tmp_path / "models" / "m.onnx", text)
-    found = said(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
+    actual = select_subjects(gather(tmp_path / "models", planned("1.23.2"), planned("1.24.1")), ExternalDataOnRuntime)
 
-    assert found == [
+    assert actual == [
         ExternalDataOnRuntime("m.onnx", PLACE, "onnxruntime 1.24.1", "../w.bin", "outside", 1, "", "1.23.2")
     ]
 
@@ -221,36 +225,36 @@ def harvested(operators: tuple[str, ...]) -> BuildSupport:
     return BuildSupport(known, tables_operators.build_implementations(made, {release: known.opsets})[release])
 
 
-def test_fallbacks_are_told_of_a_build_that_was_asked(tmp_path: Path) -> None:
+def test_cpu_fallbacks_are_counted(tmp_path: Path) -> None:
     """Nodes that fall back to the CPU are counted by operator, unless the provider runs all nodes."""
     write(tmp_path / "m.onnx", "g (float[N, 3, 3] x) => (float[N] y) { [a] a = Relu (x) [d] d = Det (a) y = Neg (d) }")
     gpu = planned("1.31.1", engine="onnxruntime-gpu", providers=(CUDA, CPU))
     some = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu",))})
     every = gather(tmp_path, gpu, kept={gpu.name: harvested(("Relu", "Det", "Neg"))})
-    (fallback,) = said(some, ProviderFallback)
+    (fallback,) = select_subjects(some, ProviderFallback)
 
     assert isinstance(fallback, ProviderFallback)
     assert (fallback.operators, fallback.nodes.words) == ({"Det": 1, "Neg": 1}, "node `d`, and 1 more")
-    assert said(every, ProviderFallback) == []
-    assert [each.verdict for each in every.predictions.values()] == ["loads"]
+    assert select_subjects(every, ProviderFallback) == []
+    assert [prediction.verdict for prediction in every.predictions.values()] == ["loads"]
 
 
-def test_what_was_harvested_counts(tmp_path: Path) -> None:
+def test_harvested_kernels_are_used(tmp_path: Path) -> None:
     """Harvested kernels are used for a release that the shipped table does not contain."""
     write(tmp_path / "m.onnx", DOUBLE_CONV)
     unknown = planned("1.99.0")
     kept = {unknown.name: harvested(())}
-    found = gather(tmp_path, unknown, kept=kept)
+    evidence = gather(tmp_path, unknown, kept=kept)
 
-    assert [each.verdict for each in found.predictions.values()] == ["refused"]
+    assert [prediction.verdict for prediction in evidence.predictions.values()] == ["refused"]
     assert list(collect_prediction_gaps([unknown], PLACE, kept)) == []
 
 
-def test_ways_out_keep_what_is_known_of_others(tmp_path: Path) -> None:
+def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
     """An opset that another runtime does not support is not suggested, even if that runtime's kernels are unknown."""
     write(tmp_path / "m.onnx", "g (float[N] x) => (float[N] y) { [n] y = Gelu (x) }")
-    (alone,) = said(gather(tmp_path, planned("1.31.1")), RefusedOperation)
-    (limited,) = said(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)
+    (alone,) = select_subjects(gather(tmp_path, planned("1.31.1")), RefusedOperation)
+    (limited,) = select_subjects(gather(tmp_path, planned("1.15.1"), planned("1.31.1")), RefusedOperation)
 
     assert isinstance(alone, RefusedOperation)
     assert isinstance(limited, RefusedOperation)

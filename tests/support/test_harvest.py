@@ -98,24 +98,24 @@ def tables(said: dict[str, BuildDump]) -> list[Table]:
     return [harvest.build_table(dump, source(release)) for release, dump in said.items()]
 
 
-def as_said(dump: BuildDump) -> tuple[set[object], set[object]]:
+def as_decoded_table(dump: BuildDump) -> tuple[set[object], set[object]]:
     """Return the content of a dump in the form of a decoded table."""
-    return {_schema_said(each) for each in dump.schemas}, {_kernel_said(each) for each in dump.kernels}
+    return {_decode_schema(schema) for schema in dump.schemas}, {_decode_kernel(kernel) for kernel in dump.kernels}
 
 
-def _schema_said(each: DumpedSchema) -> object:
+def _decode_schema(each: DumpedSchema) -> object:
     facts = (each.deprecated, each.experimental, *each.inputs_range, *each.outputs_range)
-    inputs, outputs = (tuple(map(_formal_said, formals)) for formals in (each.inputs, each.outputs))
+    inputs, outputs = (tuple(map(_decode_formal, formals)) for formals in (each.inputs, each.outputs))
     attributes = frozenset((name, *about) for name, about in each.attributes.items())
     return each.domain or "ai.onnx", each.name, each.since, facts, inputs, outputs, _sets(each.constraints), attributes
 
 
-def _formal_said(each: DumpedParameter) -> object:
+def _decode_formal(each: DumpedParameter) -> object:
     mixed = each.option == "Variadic" and not each.homogeneous
     return each.name, each.type, MIXED if mixed else OPTIONS[each.option]
 
 
-def _kernel_said(each: DumpedKernel) -> object:
+def _decode_kernel(each: DumpedKernel) -> object:
     start, end = each.versions
     end = 0 if end == 2**31 - 1 else end
     return each.domain or "ai.onnx", each.name, start, end, each.provider, _sets(each.constraints)
@@ -123,9 +123,9 @@ def _kernel_said(each: DumpedKernel) -> object:
 
 def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
     """Return the content of an implementation in the same form."""
-    found = build_implementations(table, {})[release]
+    actual = build_implementations(table, {})[release]
     pairs = [(domain, name) for domain, each in table.operators.items() for name in each]
-    operators = [operator for pair in pairs if (operator := found.operator(*pair))]
+    operators = [operator for pair in pairs if (operator := actual.operator(*pair))]
     return (
         {row for each in operators for row in _schemas_read(each)},
         {row for each in operators for row in _kernels_read(each)},
@@ -135,24 +135,24 @@ def as_read(table: Table, release: str) -> tuple[set[object], set[object]]:
 def _schemas_read(operator: Operator) -> list[object]:
     return [
         (
-            *(operator.domain, operator.name, each.since),
+            *(operator.domain, operator.name, schema.since),
             (
-                *(each.deprecated, each.experimental),
-                *(each.inputs_min, each.inputs_max, each.outputs_min, each.outputs_max),
+                *(schema.deprecated, schema.experimental),
+                *(schema.inputs_min, schema.inputs_max, schema.outputs_min, schema.outputs_max),
             ),
-            tuple((formal.name, formal.type, formal.option) for formal in each.inputs),
-            tuple((formal.name, formal.type, formal.option) for formal in each.outputs),
-            _sets(each.constraints),
-            frozenset((name, *about) for name, about in each.attributes.items()),
+            tuple((formal.name, formal.type, formal.option) for formal in schema.inputs),
+            tuple((formal.name, formal.type, formal.option) for formal in schema.outputs),
+            _sets(schema.constraints),
+            frozenset((name, *about) for name, about in schema.attributes.items()),
         )
-        for each in operator.schemas
+        for schema in operator.schemas
     ]
 
 
 def _kernels_read(operator: Operator) -> list[object]:
     return [
-        (operator.domain, operator.name, each.start, each.end, each.provider, _sets(each.constraints))
-        for each in operator.kernels
+        (operator.domain, operator.name, kernel.start, kernel.end, kernel.provider, _sets(kernel.constraints))
+        for kernel in operator.kernels
     ]
 
 
@@ -162,11 +162,11 @@ def _sets(constraints: object) -> object:
 
 
 @given(releases)
-def test_a_joined_table_says_what_each_build_said(said: dict[str, BuildDump]) -> None:
+def test_joined_table_round_trip(said: dict[str, BuildDump]) -> None:
     """Each release is equal after encoding and decoding."""
     table = msgspec.json.decode(msgspec.json.encode(harvest.join_tables(tables(said))), type=Table)
 
-    assert {release: as_said(dump) for release, dump in said.items()} == {
+    assert {release: as_decoded_table(dump) for release, dump in said.items()} == {
         release: as_read(table, release) for release in said
     }
 
@@ -195,7 +195,7 @@ def _with_shuffled_types(row: Row, random: Random) -> Row:
 
 
 @given(releases)
-def test_joining_and_taking_apart_are_opposites(said: dict[str, BuildDump]) -> None:
+def test_joining_and_splitting_are_inverse(said: dict[str, BuildDump]) -> None:
     """A release selected from a joined table equals its own table; joining it again changes nothing."""
     each = tables(said)
     joined = harvest.join_tables(each)
@@ -213,11 +213,11 @@ def test_releases_ascend_by_number() -> None:
     empty = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     joined = harvest.join_tables(tables(dict.fromkeys(["1.16.10", "1.9.2", "1.16.9"], empty)))
 
-    assert ["1.9.2", "1.16.9", "1.16.10"] == [each.release for each in joined.sources]
+    assert ["1.9.2", "1.16.9", "1.16.10"] == [source.release for source in joined.sources]
 
 
-@pytest.mark.parametrize("wrong", ["the same release", "another platform", "nothing"])
-def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
+@pytest.mark.parametrize("problem", ["the same release", "another platform", "nothing"])
+def test_invalid_joins_are_rejected(problem: str) -> None:
     """A table has each release once, for one platform."""
     dump = BuildDump(registry=True, release="", commit="", platform=LINUX, schemas=(), kernels=())
     other = msgspec.structs.replace(dump, platform="linux aarch64")
@@ -231,31 +231,31 @@ def test_what_cannot_be_joined_is_refused(wrong: str) -> None:
     }
 
     with pytest.raises(ValueError, match="can be joined"):
-        harvest.join_tables(pairs[wrong])
+        harvest.join_tables(pairs[problem])
 
 
 @given(dumps)
-def test_a_kept_harvest_is_read_as_it_was_written(dump: BuildDump) -> None:
+def test_stored_harvest_round_trip(dump: BuildDump) -> None:
     """Limits and rows are encoded reproducibly."""
     kept = harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.31.1")))
-    found = harvest.decode_harvest(kept)
+    actual = harvest.decode_harvest(kept)
 
-    assert found is not None
-    assert found.table is not None
-    assert (LIMITS, as_said(dump)) == (found.limits, as_read(found.table, "1.31.1"))
-    assert kept == harvest.encode_harvest(found)
+    assert actual is not None
+    assert actual.table is not None
+    assert (LIMITS, as_decoded_table(dump)) == (actual.limits, as_read(actual.table, "1.31.1"))
+    assert kept == harvest.encode_harvest(actual)
 
 
-def test_a_build_without_a_registry_has_limits_alone() -> None:
+def test_build_without_a_registry_has_only_limits() -> None:
     """A build without a registry is not treated as one without operators."""
     dump = BuildDump(registry=False, release="1.15.1", commit="", platform=LINUX, schemas=(), kernels=())
-    found = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
+    actual = harvest.decode_harvest(harvest.encode_harvest(harvest.make_harvest_record(dump, LIMITS, source("1.15.1"))))
 
-    assert found == harvest.HarvestRecord(limits=LIMITS, table=None)
+    assert actual == harvest.HarvestRecord(limits=LIMITS, table=None)
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "noise", "newer"])
-def test_a_damaged_harvest_is_none(damage: str) -> None:
+def test_damaged_harvest_is_ignored(damage: str) -> None:
     """A harvest of another version is ignored, so that the build is harvested again."""
     whole = harvest.HarvestRecord(limits=LIMITS, table=None)
     kept = harvest.encode_harvest(whole)
@@ -266,7 +266,7 @@ def test_a_damaged_harvest_is_none(damage: str) -> None:
     assert harvest.decode_harvest(kept) == whole
 
 
-def test_the_name_of_a_kept_harvest_is_a_file_s() -> None:
+def test_stored_harvest_has_a_valid_file_name() -> None:
     """File names are valid for any name of a custom build."""
     names = [
         harvest.make_harvest_key("onnxruntime", "1.31.1", "5752bd508126ae7c4989"),

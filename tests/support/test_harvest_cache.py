@@ -33,7 +33,7 @@ def harvested() -> harvest.HarvestRecord:
     )
 
 
-def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
+def test_stored_harvest_predicts_like_the_shipped_table(tmp_path: Path) -> None:
     """A stored harvest can be read by another process."""
     HarvestCache(tmp_path / "a folder").put(KEY, harvested())
     kept = HarvestCache(tmp_path / "a folder").get(KEY)
@@ -47,7 +47,7 @@ def test_a_kept_harvest_predicts_as_the_shipped_table(tmp_path: Path) -> None:
     assert found.miss.rule == "missing-kernel"
 
 
-def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
+def test_new_harvest_replaces_the_old_one(tmp_path: Path) -> None:
     """A new harvest replaces the old one, and is decoded once."""
     harvests = HarvestCache(tmp_path)
     older = harvest.HarvestRecord(limits=limits.Limits(ir=1, opsets={}), table=None)
@@ -59,7 +59,7 @@ def test_what_is_put_is_there_at_once(tmp_path: Path) -> None:
     assert [f"{KEY}.json.z"] == [path.name for path in tmp_path.iterdir()]
 
 
-def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
+def test_truncated_harvest_is_ignored(tmp_path: Path) -> None:
     """A truncated or missing harvest is ignored, so that the build is harvested again."""
     harvests = HarvestCache(tmp_path)
     (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(harvested())[:100])
@@ -68,7 +68,7 @@ def test_what_is_not_whole_is_not_there(tmp_path: Path) -> None:
     assert harvests.get("onnxruntime-1.0.0-abc") is None
 
 
-def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) -> None:
+def test_harvest_of_another_build_is_ignored(tmp_path: Path) -> None:
     """A harvest whose build does not match the file name is ignored."""
     other = harvest.make_harvest_key("onnxruntime", RELEASE, "0" * 64)
     HarvestCache(tmp_path).put(other, harvested())
@@ -86,17 +86,17 @@ def test_the_harvest_of_another_build_is_not_taken_for_this_one(tmp_path: Path) 
         pytest.param(lambda said: said["operators"]["ai.onnx"].update(Conv=[1, 2]), id="rows"),
     ],
 )
-def test_what_makes_no_sense_is_not_there(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
+def test_inconsistent_harvest_is_ignored(change: Callable[[dict[str, Any]], None], tmp_path: Path) -> None:
     """An inconsistent harvest is ignored; otherwise every check would fail until the cache is cleared."""
-    said = msgspec.json.decode(msgspec.json.encode(harvested()))
-    change(said["table"])
-    wrong = msgspec.json.decode(msgspec.json.encode(said), type=harvest.HarvestRecord)
+    decoded = msgspec.json.decode(msgspec.json.encode(harvested()))
+    change(decoded["table"])
+    wrong = msgspec.json.decode(msgspec.json.encode(decoded), type=harvest.HarvestRecord)
     (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(wrong))
 
     assert HarvestCache(tmp_path).get(KEY) is None
 
 
-def test_what_cannot_be_written_is_known_in_this_process(tmp_path: Path) -> None:
+def test_unwritable_harvest_is_kept_in_memory(tmp_path: Path) -> None:
     """If the cache folder cannot be written, the harvest is still available in the same process."""
     (tmp_path / "a file").touch()
     harvests = HarvestCache(tmp_path / "a file")

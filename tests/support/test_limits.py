@@ -33,7 +33,7 @@ def test_patches_share_the_limits_of_their_minor() -> None:
     assert moved == []
 
 
-def test_where_external_data_may_be() -> None:
+def test_external_data_limits() -> None:
     """External data locations are refused since the releases that were measured with real files.
 
     Source: 1.19.0 began to accept absolute paths, 1.24.1 to refuse files outside the folder, 1.24.2 to follow a linked
@@ -78,7 +78,7 @@ def test_limits_never_fall() -> None:
 
 def test_works_since() -> None:
     """The first release that supports an IR version or opset; "" if none does."""
-    said = (
+    actual = (
         limits.find_first_release_for_ir(10),
         limits.find_first_release_for_ir(99),
         limits.find_first_release_for_opset("ai.onnx", 21),
@@ -87,7 +87,7 @@ def test_works_since() -> None:
         limits.find_first_release_for_opset("my.domain", 7),
     )
 
-    assert said == ("1.18.0", "", "1.18.0", "1.17.0", "", "1.8.0")
+    assert actual == ("1.18.0", "", "1.18.0", "1.17.0", "", "1.8.0")
 
 
 def test_known_domain_that_came_late() -> None:

@@ -49,7 +49,7 @@ def test_missing_probes_are_not_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "problem",
     [
         {"ir_7": False},
         {"opset_ai.onnx_7": False},
@@ -59,20 +59,20 @@ def test_missing_probes_are_not_measured() -> None:
         {"external_missing": True},
         {f"ir_{version}": False for version in probes.IR_VERSIONS},
     ],
-    ids=lambda wrong: next(iter(wrong)),
+    ids=lambda problem: next(iter(problem)),
 )
-def test_what_is_no_limit_is_no_answer(wrong: dict[str, bool]) -> None:
+def test_implausible_limits_are_rejected(problem: dict[str, bool]) -> None:
     """A gap in a range, and external data that never or always loads, are reported as wrong measurements."""
     with pytest.raises(probes.ProbeError):
-        probes.derive_limits(loads(**wrong))
+        probes.derive_limits(loads(**problem))
 
 
-def test_probes_are_stamped_as_they_are_called() -> None:
+def test_probes_have_the_versions_in_their_names() -> None:
     """Each is a valid model, and an `unreleased` one has a node of its domain."""
     for name, data in probes.make_limit_probes().items():
         kind, *domain, version = name.split("/")
         model = onnx.load_model_from_string(data)
-        opsets = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+        opsets = {opset.domain or "ai.onnx": opset.version for opset in model.opset_import}
         stamped = model.ir_version if kind == "ir" else opsets[domain[0]]
 
         assert int(version) == stamped
@@ -81,10 +81,10 @@ def test_probes_are_stamped_as_they_are_called() -> None:
 
 
 @LINKS
-def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
+def test_layouts_match_their_names(tmp_path: Path) -> None:
     """Each layout leads to two ones, except the one without data."""
     paths = probes.write_probes(tmp_path)
-    found = {}
+    actual = {}
     for layout in probes.DATA_LAYOUTS:
         model = paths[f"external/{layout}"]
         (tensor,) = onnx.load(model, load_external_data=False).graph.initializer
@@ -92,7 +92,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
         data = model.parent / location
         content = data.read_bytes() if data.exists() else b""
         outside = not data.resolve().is_relative_to(model.parent)
-        found[layout] = (
+        actual[layout] = (
             content == probes.PROBE_WEIGHTS,
             location.is_absolute(),
             outside,
@@ -107,7 +107,7 @@ def test_layouts_are_what_they_are_called(tmp_path: Path) -> None:
         "link": (True, False, True, False, True),
         "linked-model": (True, False, True, True, True),
         "absolute": (True, True, False, False, False),
-    } == found
+    } == actual
 
 
 def test_a_system_without_links_leaves_them_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ def kernels(release: str, domain: str, name: str) -> int:
     return len(operator.kernels) if operator else 0
 
 
-def test_every_measured_release_since_1_16_says_its_kernels() -> None:
+def test_every_measured_release_since_1_16_has_kernels() -> None:
     """No other release has kernels."""
     measured = [release for release in limits.load_limit_table().releases if Version(release) >= Version("1.16")]
 
@@ -40,7 +40,7 @@ def test_every_release_is_from_a_wheel_of_its_own() -> None:
     assert len(SHIPPED.sources) == len({source.sha256 for source in SHIPPED.sources})
 
 
-def test_the_table_is_the_one_that_its_releases_make() -> None:
+def test_table_is_reproducible() -> None:
     """The files were not edited by hand: splitting and joining them gives the same bytes."""
     single = [harvest.select_releases(SHIPPED, [source.release]) for source in SHIPPED.sources]
 
@@ -60,7 +60,7 @@ def test_the_table_is_the_one_that_its_releases_make() -> None:
         ("com.microsoft.nchwc", "MaxPool", "1.16.0", True),
     ],
 )
-def test_patch_releases_are_told_apart(domain: str, name: str, release: str, there: bool) -> None:
+def test_patch_releases_differ(domain: str, name: str, release: str, there: bool) -> None:
     """Source: the real wheel loaded or rejected each; CastLike has a function body and no kernel."""
     assert there is (kernels(release, domain, name) > 0)
 

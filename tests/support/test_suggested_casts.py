@@ -32,7 +32,7 @@ from onnxgate.support.suggestions import is_lossless_cast, list_casts
         ("float8e5m2", "float16", True),
     ],
 )
-def test_keeps(source: str, to: str, kept: bool) -> None:
+def test_lossless_casts(source: str, to: str, kept: bool) -> None:
     """A cast is lossless if the target type represents every value."""
     assert is_lossless_cast(f"tensor({source})", f"tensor({to})") == kept
 
@@ -43,7 +43,7 @@ def test_inputs_are_cast_and_outputs_back() -> None:
     given = Operation("ai.onnx", "Mul", 14, 14, ("tensor(uint16)",) * 2, ("tensor(uint16)",), (), static=False)
 
     assert schema is not None
-    assert [(each.inputs, each.outputs) for each in list_casts(given, schema, "T", "tensor(int32)")] == [
+    assert [(cast.inputs, cast.outputs) for cast in list_casts(given, schema, "T", "tensor(int32)")] == [
         (("tensor(uint16)",), ("tensor(int32)",)),
         (("tensor(uint16)",), ("tensor(int32)",)),
         (("tensor(int32)",), ("tensor(uint16)",)),

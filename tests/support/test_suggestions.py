@@ -44,27 +44,29 @@ def parse(opsets: str, body: str) -> ModelProto:
     return onnx.parser.parse_model(f"<ir_version: 7, opset_import: [{opsets}]> {body}")
 
 
-def asked(names: tuple[str, ...]) -> list[RequiredRelease]:
+def required(names: tuple[str, ...]) -> list[RequiredRelease]:
     """Return releases as required ones."""
     return [RequiredRelease(_implementation(name), _limits(name)) for name in names]
 
 
 def _implementation(name: str) -> operators.Implementation:
-    found = operators.get_implementation(name)
-    assert found is not None
-    return found
+    implementation = operators.get_implementation(name)
+    assert implementation is not None
+    return implementation
 
 
 def _limits(name: str) -> limits.Limits:
-    found = limits.get_limits(name)
-    assert found is not None
-    return found
+    actual = limits.get_limits(name)
+    assert actual is not None
+    return actual
 
 
 def predictions(model: ModelProto, names: tuple[str, ...]) -> dict[str, Prediction]:
     """Return the prediction of each release."""
     prepared = infer_model_types(ModelView(model))
-    return {each.implementation.release: predict(prepared, each.implementation, each.limits) for each in asked(names)}
+    return {
+        each.implementation.release: predict(prepared, each.implementation, each.limits) for each in required(names)
+    }
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ def _refused(model: ModelProto, group: list[NodeProblem], names: tuple[str, ...]
     assert miss is not None
     operations = tuple(dict.fromkeys(found.node.operation for found in group))
     since, _ = find_implemented_span(operations, [_implementation(name) for name in operators.list_known_releases()])
-    ways = find_suggestions(SupportGapGroup(miss, operations, since), infer_model_types(ModelView(model)), asked(names))
+    ways = find_suggestions(
+        SupportGapGroup(miss, operations, since), infer_model_types(ModelView(model)), required(names)
+    )
     return Refused(miss, operations, tuple(dict.fromkeys(found.node.name for found in group)), ways)
 
 
@@ -103,7 +107,7 @@ def changed(model: ModelProto, refused: Refused, way: Suggestion, names: tuple[s
     return applied(model, way, refused.nodes, refused.operations[0], schema)
 
 
-def kept(way: Suggestion, names: tuple[str, ...]) -> tuple[str, ...]:
+def still_required(way: Suggestion, names: tuple[str, ...]) -> tuple[str, ...]:
     """Return the releases that remain required after a suggestion."""
     if not isinstance(way, MinimumReleaseRaise):
         return names
@@ -174,7 +178,7 @@ CASES = (
         (OperatorReplacement("ai.onnx", "ScatterElements"),),
     ),
     Case(
-        "two types where one is asked for",
+        "two types in place of one",
         parse('"" : 14', "g (float[N] f, int64[N] i) => (float[N] y) { [n] y = Add (f, i) }"),
         (TypeCast("T", "tensor(float)", exact=False, back=False, inputs=("B",)),),
     ),
@@ -301,7 +305,7 @@ def test_every_way_leads_out(case: Case) -> None:
         (type(way).__name__, name): prediction.verdict
         for way in refused.ways
         for name, prediction in predictions(
-            changed(case.model, refused, way, case.names), kept(way, case.names)
+            changed(case.model, refused, way, case.names), still_required(way, case.names)
         ).items()
     }
 

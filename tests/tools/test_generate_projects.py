@@ -64,12 +64,12 @@ def test_fixtures_are_small() -> None:
     assert size_bytes < 3_000_000
 
 
-def test_no_file_names_the_machine_that_made_it() -> None:
+def test_projects_contain_no_absolute_path() -> None:
     """The projects' files contain no absolute path."""
     files = [path for path in PROJECTS.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
-    found = {path.name: FOREIGN_PATH.findall(path.read_bytes()) for path in files}
+    actual = {path.name: FOREIGN_PATH.findall(path.read_bytes()) for path in files}
 
-    assert {name: paths for name, paths in found.items() if paths} == {}
+    assert {name: paths for name, paths in actual.items() if paths} == {}
 
 
 @pytest.mark.parametrize("path", exported(), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
@@ -99,8 +99,8 @@ def test_each_fault_is_one_model(project: str) -> None:
     What crashes a runtime that has no kernel for it is both.
     """
     crashing = {finding["model"] for finding in findings(project) if finding["rule"] == "runtime-crashed"}
-    found = [each for each in findings(project) if each["rule"] != "missing-kernel" or each["model"] not in crashing]
-    names = [finding["model"] for finding in found if finding["model"]]
+    actual = [each for each in findings(project) if each["rule"] != "missing-kernel" or each["model"] not in crashing]
+    names = [finding["model"] for finding in actual if finding["model"]]
     models = {f"models/{path.name}" for path in (PROJECTS / project / "models").glob("*.onnx")}
     pages = (PROJECTS / project / "FAULTS.md").read_text(encoding="utf-8")
 
@@ -126,7 +126,7 @@ def test_broken_covers_many_rules() -> None:
 
 
 @pytest.mark.torch
-def test_state_that_was_locked_is_sound(toolchain: Path, tmp_path: Path) -> None:
+def test_locked_state_is_valid(toolchain: Path, tmp_path: Path) -> None:
     """When it was locked, `broken` had only valid, locked models with all their data."""
     folder = tmp_path / "locked"
     result = generate(toolchain, "--as-locked", os.fspath(folder))

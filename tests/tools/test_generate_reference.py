@@ -29,7 +29,7 @@ def test_the_reference_is_current() -> None:
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
-def test_what_is_stale_is_named(tmp_path: Path) -> None:
+def test_outdated_files_are_named(tmp_path: Path) -> None:
     """A missing or modified file is outdated, and writing makes all files current."""
     folder = f"tool.Path({str(tmp_path)!r})"
     run(f"tool.write({folder})")
@@ -37,9 +37,9 @@ def test_what_is_stale_is_named(tmp_path: Path) -> None:
     (tmp_path / "rules" / "model-changed.md").unlink()
     (tmp_path / "rules" / "no-more.md").touch()
 
-    said = run(f"print(tool.stale({folder})); tool.write({folder}); print(tool.stale({folder}))")
+    result = run(f"print(tool.stale({folder})); tool.write({folder}); print(tool.stale({folder}))")
 
-    assert said.stdout == "['reference/report.schema.json', 'rules/model-changed.md', 'rules/no-more.md']\n[]\n"
+    assert result.stdout == "['reference/report.schema.json', 'rules/model-changed.md', 'rules/no-more.md']\n[]\n"
 
 
 @pytest.mark.parametrize("project", ["quickstart", "broken"])

@@ -138,7 +138,7 @@ def test_every_release_and_change_is_on_the_page() -> None:
     assert known.limits.keys() == known.sources.keys()
 
 
-def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None:
+def test_record_is_reused_only_for_its_wheel_and_recipe(tmp_path: Path) -> None:
     """Records of other code, another wheel or an interrupted run are not reused."""
     from harvest import measuring
     from harvest.releases import Installable
@@ -156,14 +156,14 @@ def test_a_record_is_good_for_its_wheel_and_recipe_alone(tmp_path: Path) -> None
         "another tool": msgspec.structs.replace(record, recipe=""),
         "another wheel": msgspec.structs.replace(record, source=msgspec.structs.replace(source, sha256="1" * 64)),
     }
-    found = {}
+    actual = {}
     for name, each in {**others, "the same": record}.items():
         (tmp_path / "1.0.0.json").write_bytes(msgspec.json.encode(each))
-        found[name] = measuring.recorded(tmp_path, installable) is not None
+        actual[name] = measuring.recorded(tmp_path, installable) is not None
     (tmp_path / "1.0.0.json").write_bytes(msgspec.json.encode(record)[:-1])
-    found["killed"] = measuring.recorded(tmp_path, installable) is not None
+    actual["killed"] = measuring.recorded(tmp_path, installable) is not None
 
-    assert {"another tool": False, "another wheel": False, "the same": True, "killed": False} == found
+    assert {"another tool": False, "another wheel": False, "the same": True, "killed": False} == actual
 
 
 def run_tool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -185,7 +185,7 @@ def test_a_release_that_is_taken_out_is_harvested_as_it_was(tmp_path: Path) -> N
 
     assert (1, "1.25.1 is being measured") == (missed.returncode, missed.stdout.splitlines()[0]), missed.stderr
     assert (0, "1.25.1 is already measured") == (written.returncode, written.stdout.splitlines()[0]), written.stderr
-    assert [] == [each.name for each in sorted(DATA.iterdir()) if not data.is_same(copy / each.name, each.read_bytes())]
+    assert [] == [path.name for path in sorted(DATA.iterdir()) if not data.is_same(copy / path.name, path.read_bytes())]
 
 
 def _forget(folder: Path, release: str) -> None:

@@ -63,7 +63,7 @@ def _attributes(schema: Schema) -> list[str]:
 
 
 def _formals(formals: Iterable[FormalParameter]) -> list[str]:
-    return [f"{each.name}: {_short(each.type)}{('', '?', '…', '…')[each.option]}" for each in formals]
+    return [f"{formal.name}: {_short(formal.type)}{('', '?', '…', '…')[formal.option]}" for formal in formals]
 
 
 def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
@@ -90,12 +90,12 @@ def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Vers
 
 def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
     """Return the union of the types of all kernels, by range of versions."""
-    found: dict[Versions, Types] = {}
+    actual: dict[Versions, Types] = {}
     for kernel in kernels:
-        types = found.setdefault((kernel.start, kernel.end), {})
+        types = actual.setdefault((kernel.start, kernel.end), {})
         for name, each in kernel.constraints.items():
             types[name] = types.get(name, frozenset()) | each
-    return found
+    return actual
 
 
 def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]]) -> Iterator[str]:

@@ -44,9 +44,9 @@ class LimitsFile(msgspec.Struct, frozen=True, kw_only=True):
 def read(folder: Path) -> Data:
     """Return the shipped data; empty if there are no files yet."""
     kernels, limits = folder / KERNELS, folder / LIMITS
-    found = msgspec.json.decode(limits.read_bytes(), type=LimitsFile) if limits.exists() else LimitsFile()
-    sources = {source.release: source for source in found.sources}
-    return Data(decode_table(kernels.read_bytes()) if kernels.exists() else None, found.releases, sources)
+    actual = msgspec.json.decode(limits.read_bytes(), type=LimitsFile) if limits.exists() else LimitsFile()
+    sources = {source.release: source for source in actual.sources}
+    return Data(decode_table(kernels.read_bytes()) if kernels.exists() else None, actual.releases, sources)
 
 
 def merged(old: Data, records: Iterable[Record]) -> Data:
@@ -82,8 +82,8 @@ def is_same(path: Path, content: bytes) -> bool:
     """Return whether a file has this content; zlib builds may compress the same rows differently."""
     if not path.is_file():
         return False
-    found = path.read_bytes()
-    return zlib.decompress(found) == zlib.decompress(content) if path.suffix == ".z" else found == content
+    actual = path.read_bytes()
+    return zlib.decompress(actual) == zlib.decompress(content) if path.suffix == ".z" else actual == content
 
 
 def _limits(data: Data) -> str:

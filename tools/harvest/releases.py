@@ -40,8 +40,10 @@ def find(named: Sequence[str]) -> tuple[Installable, ...]:
     index = UvIndex()
     companions = NumpyResolver(index)
     requirements = [f"{ENGINE}=={release}" for release in named] or [f"{ENGINE}>={OLDEST}"]
-    found = [release for each in requirements for release in find_releases(Requirement(each), "all", index)]
-    return tuple(_with(companions.numpy(release.version, release.python), release) for release in found)
+    actual = [
+        release for requirement in requirements for release in find_releases(Requirement(requirement), "all", index)
+    ]
+    return tuple(_with(companions.numpy(release.version, release.python), release) for release in actual)
 
 
 def _with(numpy: Release, release: Release) -> Installable:

@@ -53,7 +53,9 @@ def _refused(policy: ExternalData | None) -> str:
 
 def _sources(sources: Mapping[str, TableSource], table: Table | None, known: Mapping[str, Implementation]) -> str:
     head = ["release", "kernels", "schemas", "commit", "wheel", "sha256"]
-    return "## Sources\n\n" + _table(head, (_source(each, table, known) for each in reversed(list(sources.values()))))
+    return "## Sources\n\n" + _table(
+        head, (_source(source, table, known) for source in reversed(list(sources.values())))
+    )
 
 
 def _source(source: TableSource, table: Table | None, known: Mapping[str, Implementation]) -> list[str]:

@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=corpus.FOLDER)
     given = parser.parse_args()
     if given.emitter == "score":
-        files = [Path(each) for each in given.arguments] or sorted(corpus.FOLDER.glob("*/*.json"))
+        files = [Path(argument) for argument in given.arguments] or sorted(corpus.FOLDER.glob("*/*.json"))
         return score.report(files)
     module = importlib.import_module(f"tools.harvest_texts.{given.emitter}")
     for release in given.arguments:

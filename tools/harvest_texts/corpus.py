@@ -26,10 +26,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 def normal(text: str, folder: Path) -> str:
     """Return the text without machine-specific parts, and a long one without its middle."""
-    said = _ADDRESS.sub("0x7f0000000000", text.replace(str(folder.resolve()), "/models").strip("\n"))
-    said = re.sub(r"/\S*?/(?=lib/python3\.\d+/|bin/python|python3\.\d+/)", "/usr/", said)
-    said = re.sub(r"/tmp/[\w.-]+", "/scratch", _FRAME.sub("", said))
-    return said if len(said) <= 2 * LIMIT else _shortened(said)
+    actual = _ADDRESS.sub("0x7f0000000000", text.replace(str(folder.resolve()), "/models").strip("\n"))
+    actual = re.sub(r"/\S*?/(?=lib/python3\.\d+/|bin/python|python3\.\d+/)", "/usr/", actual)
+    actual = re.sub(r"/tmp/[\w.-]+", "/scratch", _FRAME.sub("", actual))
+    return actual if len(actual) <= 2 * LIMIT else _shortened(actual)
 
 
 def _shortened(text: str) -> str:

@@ -163,7 +163,7 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
     minor = int(release.split(".")[1])
     cases = ONNX if minor < 13 else (*ONNX, *REFERENCE)
     if minor < 16:  # Source: only `KeyError: 'x'`, which cannot be identified
-        cases = tuple(each for each in cases if each[0] != "reference-input")
+        cases = tuple(case for case in cases if case[0] != "reference-input")
     return snippets.run(python, cases, folder, OPENING)
 
 

@@ -244,23 +244,23 @@ def expected(release: str) -> dict[str, str]:
     """Return the entry that must explain each case; older releases reject some cases for their version fields."""
     limits = get_limits(release)
     minor = int(release.split(".")[1])
-    found = {case: entry for case, entry, _, _ in made()} | {"ort-format": "ort-format-version"}
+    actual = {case: entry for case, entry, _, _ in made()} | {"ort-format": "ort-format-version"}
     for case, _, proto, _ in made() if limits else ():
         if isinstance(proto, ModelProto) and proto.ir_version > limits.ir:
-            found[case] = "ir-version-refused" if minor < 9 else "ir-version-too-new"
+            actual[case] = "ir-version-refused" if minor < 9 else "ir-version-too-new"
         elif isinstance(proto, ModelProto) and not accepts_versions(
-            limits, 0, {each.domain or "ai.onnx": each.version for each in proto.opset_import}
+            limits, 0, {opset.domain or "ai.onnx": opset.version for opset in proto.opset_import}
         ):
-            found[case] = "opset-too-new"
+            actual[case] = "opset-too-new"
     if minor < 9:
-        found["ir-missing"] = "ir-version-refused"
+        actual["ir-missing"] = "ir-version-refused"
     if minor > 13:
-        found["ort-format"] = "ort-format-invalid"
+        actual["ort-format"] = "ort-format-invalid"
     if minor < 24:  # Source: these releases report an absolute path as missing
-        found["external-absolute"] = "external-data-missing"
+        actual["external-absolute"] = "external-data-missing"
     if minor in (25, 26):
-        found["external-bytes"] = "external-data-missing"
-    return found
+        actual["external-bytes"] = "external-data-missing"
+    return actual
 
 
 def _without(proto: Any, field: str) -> Any:
@@ -291,8 +291,8 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
     found: dict[str, str] = {}
     while jobs:
         answers, crashed = _performed(python, jobs, folder)
-        found |= {each["case"]: each["text"] for each in answers if each["text"]}
-        done = {each["case"] for each in answers} | {crashed}
+        found |= {answer["case"]: answer["text"] for answer in answers if answer["text"]}
+        done = {answer["case"] for answer in answers} | {crashed}
         jobs = [job for job in jobs if job["case"] not in done] if crashed else []
     return found
 

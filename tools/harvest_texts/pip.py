@@ -65,13 +65,13 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
         "--no-color",
         "--progress-bar=off",
     ]
-    found = {}
+    actual = {}
     for case, (_, arguments) in CASES.items():
         extra = ["--no-build-isolation"] if case == "build-failed" else []
         text = said([python, "-m", "pip", *flags, *extra, *arguments], folder, **index)
         if "error" in text.lower():
-            found[case] = anonymous(text)
-    return found
+            actual[case] = anonymous(text)
+    return actual
 
 
 def anonymous(text: str) -> str:
@@ -82,7 +82,7 @@ def anonymous(text: str) -> str:
 
 def expected(release: str) -> dict[str, str]:
     """Return the entry that must explain each case."""
-    found = {case: entry for case, (entry, _) in CASES.items()}
+    actual = {case: entry for case, (entry, _) in CASES.items()}
     if Version(release) < Version("24.1"):
-        found["invalid"] = "pip-no-distribution"  # this release queries the index anyway
-    return found
+        actual["invalid"] = "pip-no-distribution"  # this release queries the index anyway
+    return actual

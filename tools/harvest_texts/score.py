@@ -40,8 +40,9 @@ def report(files: Iterable[Path]) -> int:
     """Print wrong matches and the score of each release; return 1 if a match is wrong."""
     every = list(scored(files))
     wrong = [each for each in every if not each.is_right]
-    for each in wrong:
-        print(f"{each.where} {each.case}: expected {each.expected}, got {each.got}\n    {each.text[-600:]!r}")
+    for problem in wrong:
+        place = f"{problem.where} {problem.case}"
+        print(f"{place}: expected {problem.expected}, got {problem.got}\n    {problem.text[-600:]!r}")
     by_release: dict[str, list[bool]] = {}
     for each in every:
         by_release.setdefault(each.where, []).append(each.is_right)

@@ -16,13 +16,13 @@ def run(
 ) -> dict[str, str]:
     """Return the output of each snippet that fails."""
     script = folder / "provoke.py"
-    found = {}
+    actual = {}
     for case, _, code in snippets:
         script.write_text(f"{opening}\n{code}\n", encoding="utf-8")
         text = said([python, str(script)], folder, **environment)
         if "Error" in text or "error" in text or "Warning" in text:
-            found[case] = text
-    return found
+            actual[case] = text
+    return actual
 
 
 def expected(snippets: Sequence[Snippet]) -> dict[str, str]:

@@ -34,7 +34,7 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
     index = {
         key: value for key, value in os.environ.items() if key in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "SSL_CERT_FILE")
     }
-    found = {}
+    actual = {}
     for case, (_, arguments) in CASES.items():
         command = [tool.with_name("uv"), "pip", "install", "--dry-run", "--no-config", "--python", python, *arguments]
         if case in ("hash-mismatch", "build-failed", "wrong-platform"):
@@ -42,8 +42,8 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
             command[3:3] = ["--target", "out"]
         text = said(command, folder, UV_HTTP_RETRIES="0", **index)
         if "×" in text or "error" in text:
-            found[case] = anonymous(text)
-    return found
+            actual[case] = anonymous(text)
+    return actual
 
 
 def expected(_: str) -> dict[str, str]:

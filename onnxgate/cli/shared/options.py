@@ -98,7 +98,11 @@ _FOLDER_TYPE = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE_TYPE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _OPTIONS: dict[str, Callable[..., Any]] = {
     "directory": click.option(
-        "--directory", type=_FOLDER_TYPE, metavar="DIR", help="Run as if onnxgate was started in DIR."
+        "--directory",
+        type=_FOLDER_TYPE,
+        metavar="DIR",
+        help="Folder to which PATHS are relative and in which the search for a config starts (default: the current "
+        "one).",
     ),
     "config": click.option(
         "--config",
@@ -123,7 +127,11 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
     "no_ignores": click.option("--no-ignores", is_flag=True, help="Also report findings that the config ignores."),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line."),
     "verbosity": click.option(
-        "-v", "--verbose", "verbosity", count=True, help="Print more details; `-vv` prints everything."
+        "-v",
+        "--verbose",
+        "verbosity",
+        count=True,
+        help="Print more details; `-vv` adds the duration of each job and the figures of comparisons.",
     ),
 }
 

@@ -13,6 +13,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
+from onnxgate.cli.shared.hint_commands import localize_commands
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
@@ -82,8 +83,9 @@ def write_outputs(
         if sink.format != "text":
             return RENDERERS[sink.format].render(report)
         local = sink.file is None and bool(report.replays)
+        shown = _with_relative_replays(report, config) if local and config is not None else report
         return render_text(
-            _with_relative_replays(report, config) if local and config is not None else report,
+            _with_local_commands(shown) if sink.file is None else shown,
             color=color,
             width=width,
             quiet=options.quiet,
@@ -137,6 +139,16 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
     return replace(report, replays=tuple(replays))
 
 
+def _with_local_commands(report: Report) -> Report:
+    """Return the report with fixes and hints for the working directory instead of the config's folder."""
+    return replace(
+        report,
+        findings=tuple(replace(it, fix=localize_commands(it.fix)) for it in report.findings),
+        undecided=tuple(replace(it, hint=localize_commands(it.hint)) for it in report.undecided),
+        skipped=tuple(replace(it, hint=localize_commands(it.hint)) for it in report.skipped),
+    )
+
+
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
     """Write the result of `render` to each sink; files come first, as a closed pipe ends the process.
 
@@ -175,7 +187,7 @@ def _unwritable_message(file: Path, error: OSError) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     """Print each line with its control characters escaped."""
     for line in lines:
-        click.echo(escape_log_line(line))
+        click.echo(escape_log_line(localize_commands(line)))
 
 
 def uses_color() -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 import click
 import msgspec
 
-from onnxgate import __version__, rules
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
-from onnxgate.cli.shared.project_request import current_date, make_project_request
+from onnxgate.cli.shared.project_request import current_date, load_project_config, make_project_request
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
@@ -26,7 +26,7 @@ from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches,
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.ignore_entries import check_writable, write_config
-from onnxgate.project.config.loader import find_config, load_config
+from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
@@ -116,10 +116,10 @@ def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path |
     here = find_config(options.start)
     configs = {config for path in paths for config in _find_own_configs(options.start / path)}
     nested = configs - {None, here.resolve() if here is not None else None}
-    names = sorted(f"`{_relative_name(config, options.start)}`" for config in nested if config is not None)
+    names = sorted(f"`{_relative_name(config, Path.cwd())}`" for config in nested if config is not None)
     if here is not None:
         if names:
-            used = _relative_name(here.resolve(), options.start)
+            used = _relative_name(here.resolve(), Path.cwd())
             hint = f"to use {names[0]}, add `--config {names[0][1:]}"
             _print_note(f"models with their own config are checked with `{used}`; {hint}", options)
         return here
@@ -174,8 +174,7 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     """Check models without a config. Return the report, and the function that renders it as text."""
     from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
     from onnxgate.core.findings import STATIC_STAGES
-    from onnxgate.core.matrix import build_matrix
-    from onnxgate.formats.support_matrix import format_check
+    from onnxgate.formats.support_matrix import format_text
 
     is_static = request.stages == frozenset(STATIC_STAGES)  # the same as `--static`, which needs no config
     for option, is_given in (
@@ -189,16 +188,16 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
             ignored = request.target is not None and find_config(options.start) is not None
             hint = "omit `--target`, which ignores the config" if ignored else "run `onnxgate init` to create one"
             raise UsageError(f"`{option}` requires a config", hint=hint)
+    set_command_folder(options.start)
     files = make_request(request.paths, request.target, options.start, options.jobs)
     static = msgspec.structs.replace(files.static, fresh=request.fresh, report_reuse=_print_reuse(options))
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
     required = request.target is not None
-    matrix = build_matrix(checked.models, __version__, required=required)
 
-    def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
+    def render_text(_: Report, *, verbosity: int = 0, **options: Any) -> str:
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
-        return format_check(matrix, report, required=required, verbose=verbosity > 0, **shown)
+        return format_text(checked.matrix, has_table=False, required=required, verbose=verbosity > 0, **shown)
 
     return checked.report, render_text
 
@@ -208,7 +207,7 @@ def _check_project(
 ) -> tuple[Report, Snippets]:
     ignoring = request.ignoring
     before = _read_writable_config(config, ignoring.until) if ignoring.write else b""
-    project = load_config(config, rule_ids=frozenset(rules.by_id))
+    project = load_project_config(config)
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in request.paths], base=options.start)
     share = None

@@ -9,12 +9,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from onnxgate import rules
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.core.errors import ConfigError
 from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, RunCaches, Selection
 from onnxgate.project.config.loader import find_config, load_config
 from onnxgate.runtimes.environments.storage import support_dir
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from onnxgate.cli.shared.options import CommonOptions
     from onnxgate.core.findings import Stage
     from onnxgate.project.config.project import Project, SelectedModel
@@ -42,7 +45,17 @@ def find_project(options: CommonOptions) -> Project | None:
         ConfigError: its config is invalid.
     """
     path = options.config or find_config(options.start)
-    return load_config(path, rule_ids=frozenset(rules.by_id)) if path is not None else None
+    return load_project_config(path) if path is not None else None
+
+
+def load_project_config(path: Path) -> Project:
+    """Load a config. Commands in the following output are adapted to its folder.
+
+    Raises:
+        ConfigError: the config is invalid.
+    """
+    set_command_folder(path.absolute().parent, path)
+    return load_config(path, rule_ids=frozenset(rules.by_id))
 
 
 def make_project_request(

@@ -117,7 +117,7 @@ class Benchmarks:
             baseline=str(file.absolute()),
             cases=cases,
             rounds=ROUNDS if budget.slower_than_baseline is not None else 0,
-            weighings=MEMORY_RUNS if budget.memory_over_baseline is not None else 0,
+            memory_runs=MEMORY_RUNS if budget.memory_over_baseline is not None else 0,
             time_s=TIME_S,
             providers=planned.providers,
             extensions=planned.extensions,

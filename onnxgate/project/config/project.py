@@ -251,7 +251,7 @@ def _explain_missing(path: str, entry: ModelSettings | None, project: Project, l
         why = "is not matched by `models`"
     else:
         file = project.folder / path
-        why = "; ".join(_explain_outsider(file, file, path, project, listing))
+        why = "; ".join(_explain_outsider(file, file, project, listing))
     return _render_problem(path, entry, why, project)
 
 
@@ -316,17 +316,15 @@ def _check_selects_nothing(path: str, file: Path, project: Project, listing: Col
         if below is None:
             raise UsageError(problem, hint="name a folder of models, or omit it to select all models")
         every = file / f"**/*{MODEL_SUFFIX}"
-        why, hint = _explain_outsider(file / below, every, f"{path.rstrip('/')}/*{MODEL_SUFFIX}", project, listing)
+        why, hint = _explain_outsider(file / below, every, project, listing)
         raise UsageError(f"{problem}; `{PurePosixPath(path, below)}` {why}", hint=hint)
     if file.suffix == MODEL_SUFFIX and not _is_excluded(_path_inside(file, project), project):
-        why, hint = _explain_outsider(file, file, path, project, listing)
+        why, hint = _explain_outsider(file, file, project, listing)
         raise UsageError(f"`{path}` {why}", hint=hint)
 
 
-def _explain_outsider(
-    file: Path, added: Path, git_path: str, project: Project, listing: Collection[str]
-) -> tuple[str, str]:
-    """Return why a model is not in the project, and a hint that adds it or a glob: `added` in `models`, or `git_path`.
+def _explain_outsider(file: Path, added: Path, project: Project, listing: Collection[str]) -> tuple[str, str]:
+    """Return why a model is not in the project, and a hint that adds `added`: the model, or a glob that matches it.
 
     Without `models`, adding only the new path to it would remove all other models from the check.
     """
@@ -347,9 +345,10 @@ def _explain_outsider(
     if submodule is not None and submodule != _resolve_path(root):
         shown = _relative_path(submodule, _resolve_path(root)) or submodule
         return f"is in the git submodule `{shown}`, whose files git does not list here", setting
+    git_path = shlex.quote(pattern.replace("**/", ""))  # for git, `*` matches any number of folders
     if is_ignored(project.folder, inside):
-        return "is ignored by git", f"run `git add --force {shlex.quote(git_path)}`"
-    return "is not tracked by git", f"run `git add {shlex.quote(git_path)}`"
+        return "is ignored by git", f"run `git add --force {git_path}`"
+    return "is not tracked by git", f"run `git add {git_path}`"
 
 
 def _cover_models(listing: Iterable[str]) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -60,22 +59,13 @@ def read_lock(path: Path) -> str:
     try:
         return decode(path.read_bytes())
     except FileNotFoundError as error:
-        raise LockError(f"`{path.name}` does not exist", hint=f"run `{_lock_command(path)}`") from error
+        raise LockError(f"`{path.name}` does not exist", hint="run `onnxgate lock`") from error
     except OSError as error:
         hint = f"check its permissions: `ls -l {path.name}`"
         raise LockError(f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint) from error
     except UnicodeDecodeError as error:
         hint = _RESTORE_HINT.format(name=path.name)
         raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=hint) from error
-
-
-def _lock_command(path: Path) -> str:
-    """Return the command that writes the lock, for the working directory."""
-    folder, here = path.parent.resolve(), Path.cwd()
-    if here.is_relative_to(folder):
-        return "onnxgate lock"
-    name = folder.relative_to(here) if folder.is_relative_to(here) else folder
-    return f"onnxgate lock --directory {shlex.quote(name.as_posix())}"
 
 
 def parse_lock(text: str, name: str) -> Lock:

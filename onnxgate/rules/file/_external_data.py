@@ -7,6 +7,8 @@ from itertools import groupby
 
 import msgspec
 
+from onnxgate.core.text import pluralize
+from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
@@ -18,16 +20,24 @@ class ExternalFault(msgspec.Struct, frozen=True):
     detail: str  # of the first tensor
     pointer_sha256: str
     tensors: tuple[str, ...]
+    used: bool  # whether a node needs one of the tensors
+
+    @property
+    def identity_prefix(self) -> str:
+        """Beginning of the identity of hits."""
+        return "" if self.used else UNUSED_PREFIX
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
     """Yield the faults of these kinds, one per file and kind."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
-        first, *others = group
+        members = list(group)
+        members = [use for use in members if use.used] or members
+        first = members[0]
         if first.problem:
-            tensors = (first.tensor, *(use.tensor for use in others))
-            yield ExternalFault(first.location, first.problem, first.detail, first.pointer_sha256, tensors)
+            tensors = tuple(use.tensor for use in members)
+            yield ExternalFault(first.location, first.problem, first.detail, first.pointer_sha256, tensors, first.used)
 
 
 def _fault_key(use: ExternalUse) -> tuple[str, str]:
@@ -35,8 +45,7 @@ def _fault_key(use: ExternalUse) -> tuple[str, str]:
 
 
 def describe_tensors(fault: ExternalFault) -> str:
-    """Return "used by `fc.weight`" or "used by `fc.weight` and 147 other tensors"."""
+    """Return "used by `fc.weight` and 147 other tensors" or "`fc.weight` is not used by any node"."""
     count = len(fault.tensors) - 1
-    if not count:
-        return f"used by `{fault.tensors[0]}`"
-    return f"used by `{fault.tensors[0]}` and {count} other tensor{'s' if count > 1 else ''}"
+    names = f"`{fault.tensors[0]}`" + (f" and {pluralize(count, 'other tensor')}" if count else "")
+    return f"used by {names}" if fault.used else f"{names} {'are' if count else 'is'} not used by any node"

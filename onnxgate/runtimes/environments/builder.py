@@ -88,6 +88,8 @@ class Environments:
             with self._leases.acquire(slot.folder):
                 return slot.ready() or self._build_once(slot, runtime, build)
         except OSError as error:
+            if str(error.filename or "").startswith(f"{self.folder}{os.sep}"):  # the same path for all runtimes
+                error = OSError(error.errno, error.strerror, str(self.folder))
             fault = find_machine_fault(error)
             reason = fault.message if fault else error.strerror or str(error)
             raise UnavailableError(f"{_NOT_CREATED}: {reason}", hint=_cache_hint(fault, self._cache)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -23,6 +24,7 @@ from onnxgate.runtimes.environments import storage
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
 """Variables that can make a worker load packages that are not locked."""
+REGISTRY_HINT = "check the network and the `registry` setting of npm"
 INSTALL_NODE_HINT = f"install Node.js {MIN_NODE_MAJOR} or newer, with `node` and `npm` on PATH"
 NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
@@ -32,6 +34,10 @@ HEALTH_TIMEOUT_S = 120
 _NODE_PROBE = "process.stdout.write(JSON.stringify({path: process.execPath, version: process.versions.node}))"
 _NPM_CI = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
 _NPM_ERROR = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
+_NPM_CODE = re.compile(r"^npm (?:error|ERR!)\s+code (E[A-Z]+)$", re.MULTILINE)
+_MACHINE_CODES = ("ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EMFILE", "ENFILE", "ENOMEM", "EIO")
+_FAILED_REQUEST = re.compile(r"^request to \S+ failed, reason: ")
+"""Part of npm's message that differs between packages, so that reports would not merge the fault of several ones."""
 _NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ")
 _INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network")
@@ -72,6 +78,7 @@ class NodeBuilder:
         self._commands = commands
         self._offline = offline
         self._npm_cache = npm_cache
+        self._unreachable = ""  # why the registry could not be reached; it is not contacted again
         self._node: Node | UnavailableError | None = None
         self._node_lock = threading.Lock()
 
@@ -109,6 +116,7 @@ class NodeBuilder:
 
         Raises:
             UnavailableError: the installation or the test fails, or the versions do not match the lock.
+        OSError: the machine is at fault, such as a full disk.
         """
         attempt.mkdir(parents=True)
         for name, manifest in _npm_manifests(packages).items():
@@ -125,18 +133,20 @@ class NodeBuilder:
     def _install(self, attempt: Path, runtime: LockedRuntime) -> None:
         npm = shutil.which("npm")
         if npm is None:
-            raise UnavailableError(
-                f"`{runtime.name}` cannot be installed: `npm` was not found on PATH", hint=INSTALL_NODE_HINT
-            )
-        offline = ["--offline"] if self._offline else []
+            raise UnavailableError("`npm` was not found on PATH", hint=INSTALL_NODE_HINT)
+        unreachable = self._unreachable
+        offline = ["--offline"] if self._offline or unreachable else []
         cache = ["--cache", str(self._npm_cache), "--prefer-offline"] if self._npm_cache else []
         command = [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)]
         self._commands.executed.append(shlex.join(["npm", *command[1:]]))
         ended = self._commands.run(command, timeout_s=INSTALL_TIMEOUT_S)
         if ended.status != 0:
-            raise self._not_installed(ended, runtime)
+            if code := next((code for code in _NPM_CODE.findall(ended.err) if code in _MACHINE_CODES), ""):
+                number = getattr(errno, code)
+                raise OSError(number, os.strerror(number), str(attempt))
+            raise self._not_installed(ended, runtime, unreachable)
 
-    def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime) -> UnavailableError:
+    def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
         lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
         reason = next((line for line in lines if not line.startswith(_NPM_NOISE)), ended.last_error_line)
         if _INTEGRITY_ERROR.search(ended.err):
@@ -146,12 +156,15 @@ class NodeBuilder:
             )
         if self._offline and "ENOTCACHED" in ended.err:
             return UnavailableError(
-                f"`{runtime.name}` is not in npm's cache and cannot be downloaded with `--offline`",
+                "packages are not in npm's cache and cannot be downloaded with `--offline`",
                 hint="run the command once without `--offline`",
             )
         if ended.status == TIMED_OUT or _UNREACHABLE.search(reason):
+            unreachable = self._unreachable = unreachable or _FAILED_REQUEST.sub("", reason)
+        if unreachable:
             return UnavailableError(
-                f"`{runtime.name}` cannot be downloaded: the npm registry is unreachable ({reason})"
+                f"packages cannot be downloaded: the npm registry is unreachable ({unreachable})",
+                hint=REGISTRY_HINT,
             )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")
 

@@ -92,8 +92,8 @@ def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, A
     """Return the peak memory of each model in MiB, without that of a process that only imports the runtime."""
     peaks: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
-    for _ in range(job["weighings"]):
-        phase("weigh")
+    for _ in range(job["memory_runs"]):
+        phase("measure memory")
         idle.append(_peak_in_fresh_process(job, "", case))
         for name, weights in peaks.items():
             weights.append(_peak_in_fresh_process(job, job[name], case))
@@ -111,8 +111,8 @@ def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: Prepar
 
 def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
     """Return the peak memory in MiB of a new worker that runs the model."""
-    weighing = {**job, "kind": "weigh", "model": model, "case": case}
-    request = {"id": 1, "engine": "onnxruntime", "memory_mib": None, "job": weighing}
+    memory_job = {**job, "kind": "measure_memory", "model": model, "case": case}
+    request = {"id": 1, "engine": "onnxruntime", "memory_mib": None, "job": memory_job}
     command = [sys.executable, *FLAGS, os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         assert child.stdin is not None

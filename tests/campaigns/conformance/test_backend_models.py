@@ -16,7 +16,7 @@ def _relu(producer: str, name: str, opset: int) -> bytes:
     return data
 
 
-def test_the_same_model_of_another_release_is_no_second_one() -> None:
+def test_same_model_of_another_release_is_a_duplicate() -> None:
     """Models that differ only in producer or graph name are duplicates; the first one is kept."""
     models = {"1.2.2/a": _relu("p", "a", 14), "1.3.0/b": _relu("q", "b", 14), "1.3.0/c": _relu("q", "b", 15)}
 

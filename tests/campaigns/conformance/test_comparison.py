@@ -49,24 +49,24 @@ def test_agreement_is_counted_by_outcome(element: int, text: str, outcome: str) 
     ("element", "text", "kind"),
     [(TensorProto.FLOAT, NO_KERNEL, "loads but refused"), (TensorProto.DOUBLE, "", "refused but loads")],
 )
-def test_each_direction_of_error_is_told(element: int, text: str, kind: str) -> None:
+def test_disagreements_in_both_directions_are_listed(element: int, text: str, kind: str) -> None:
     """Each disagreement is listed with its kind and fails the suite."""
     comparison = _compared(BACKEND, element, text)
 
-    assert [kind] == [each.kind for each in comparison.disagreements]
+    assert [kind] == [disagreement.kind for disagreement in comparison.disagreements]
     assert 1 == comparison.counted
     assert comparison.disagreements == unexplained(comparison.disagreements)
 
 
-def test_a_kernel_that_is_said_to_lack_is_wrong_also_where_its_constructor_refuses() -> None:
+def test_constructor_error_contradicts_missing_kernel() -> None:
     """An error of a constructor proves that the kernel exists, so a predicted refusal is wrong."""
     assert ["refused but loads"] == [
-        each.kind for each in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
+        disagreement.kind for disagreement in _compared(FUZZ, TensorProto.DOUBLE, CONSTRUCTOR).disagreements
     ]
     assert ["conv"] == list(_compared(FUZZ, TensorProto.FLOAT, CONSTRUCTOR).excluded)
 
 
-def test_an_explanation_is_of_one_thing_alone() -> None:
+def test_explanation_covers_one_disagreement() -> None:
     """A different name, text, release, level or kind is a new disagreement."""
     others = [
         replace(RANGE, name="1.19.1/node/test_rms_normalization_2d_axis0_expanded"),
@@ -80,9 +80,9 @@ def test_an_explanation_is_of_one_thing_alone() -> None:
     assert others == unexplained([RANGE, *others])
 
 
-def test_what_is_refused_and_loads_is_never_explained() -> None:
+def test_false_refusal_is_never_explained() -> None:
     """No explanation can cover a false refusal."""
-    assert {"loads but refused", "unknown"} >= {each.kind for each in EXPLANATIONS}
+    assert {"loads but refused", "unknown"} >= {explanation.kind for explanation in EXPLANATIONS}
 
 
 def test_an_explanation_without_a_case_is_idle() -> None:

@@ -40,17 +40,17 @@ def _corpus(folder: Path, **models: str) -> Path:
 
 
 @pytest.mark.usefixtures("child")
-def test_what_ends_a_child_costs_one_model(tmp_path: Path) -> None:
+def test_crash_of_a_child_affects_one_model(tmp_path: Path) -> None:
     """A crash or timeout of a child process affects only the model that caused it."""
     corpus = _corpus(tmp_path, a="", b="crash", c="crash", d="refused", e="hang", f="")
 
-    found = observed(Path(sys.executable), corpus, tmp_path / "found.json")
+    actual = observed(Path(sys.executable), corpus, tmp_path / "found.json")
 
     crashed = "crashed: exit status 7"
-    assert {"a": "", "b": crashed, "c": crashed, "d": "refused", "e": "timed out after 1 s", "f": ""} == found
+    assert {"a": "", "b": crashed, "c": crashed, "d": "refused", "e": "timed out after 1 s", "f": ""} == actual
 
 
-def test_results_are_kept_for_these_models_and_this_loader_alone(tmp_path: Path, child: Path) -> None:
+def test_results_are_reused_for_same_models_and_loader(tmp_path: Path, child: Path) -> None:
     """Results are reused only for the same models and the same loader."""
     stored = tmp_path / "found.json"
     python = Path(sys.executable)
@@ -69,7 +69,7 @@ def test_results_are_kept_for_these_models_and_this_loader_alone(tmp_path: Path,
 
 
 @pytest.mark.usefixtures("child")
-def test_a_python_that_loads_nothing_is_an_error(tmp_path: Path) -> None:
+def test_loader_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     """A loader that cannot start is an error, not a result."""
     (tmp_path / "child.py").write_text("raise SystemExit(3)")
 

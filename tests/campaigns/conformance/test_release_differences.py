@@ -22,7 +22,7 @@ RELEASES = sorted({release for _, release, _ in NAMED}, key=Version)
 pytestmark = pytest.mark.index
 
 
-def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
+def read_cases(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
     """Yield the cases of a release: name, model and outcome."""
     for index, (text, where, expected) in enumerate(NAMED):
         if where == release:
@@ -30,12 +30,12 @@ def asked(release: str) -> Iterator[tuple[str, onnx.ModelProto, str]]:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_named_operators_do_what_is_predicted(release: str, shared_folder: Path) -> None:
+def test_listed_operators_behave_as_predicted(release: str, shared_folder: Path) -> None:
     """Prediction, real load and the recorded outcome agree."""
     home = environments.cache(shared_folder / "conformance")
     known = limits.get_limits(release)
     assert known is not None
-    cases = list(asked(release))
+    cases = list(read_cases(release))
     corpus = corpora.write({name: model.SerializeToString() for name, model, _ in cases}, home / f"named-{release}.zip")
     texts = observed(environments.python_of(release, home), corpus, home / f"named-{release}.json")
 

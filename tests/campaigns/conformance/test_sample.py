@@ -34,7 +34,7 @@ def backend_corpus(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("release", QUICK_RELEASES)
-def test_backend_models_do_what_is_predicted(release: str, home: Path, backend_corpus: Path) -> None:
+def test_backend_models_behave_as_predicted(release: str, home: Path, backend_corpus: Path) -> None:
     """No refusal is predicted wrongly, and every other disagreement has an explanation."""
     comparison = _compared(BACKEND, release, backend_corpus, home)
 
@@ -44,7 +44,7 @@ def test_backend_models_do_what_is_predicted(release: str, home: Path, backend_c
 
 
 @pytest.mark.parametrize("release", QUICK_RELEASES)
-def test_single_operators_do_what_is_predicted(release: str, home: Path) -> None:
+def test_single_operators_behave_as_predicted(release: str, home: Path) -> None:
     """Single operators with types that their schemas allow are predicted correctly."""
     models = corpora.write(sampled(fuzzed(release, home)), home / "quick" / f"fuzz-{release}.zip")
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx
 import pytest
 
-from campaigns.conformance.schema_fuzz import Case, Given, bindings, cases, every, model, pairs
+from campaigns.conformance.schema_fuzz import Arguments, Case, bindings, cases, every, model, pairs
 from campaigns.conformance.schemas import Formal, Schema, in_force
 from campaigns.conformance.type_names import type_proto
 
@@ -32,7 +32,7 @@ def _formal(name: str, type_: str = "T", option: str = "Single") -> Formal:
     return Formal(name, type_, option)
 
 
-def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
+def test_schema_is_used_up_to_its_successor() -> None:
     """Each schema is used up to its successor, the last one up to the newest opset; deprecated ones are skipped."""
     formals = ([_formal("x")], [_formal("y")])
     made = [
@@ -40,9 +40,9 @@ def test_the_newest_opset_of_a_schema_is_the_one_before_the_next() -> None:
         for since, deprecated in ((14, False), (1, False), (6, False), (13, True))
     ]
 
-    found = [(schema.since, last) for schema, last in in_force(made, {"ai.onnx": 26})]
+    actual = [(schema.since, last) for schema, last in in_force(made, {"ai.onnx": 26})]
 
-    assert [(1, 5), (6, 12), (14, 26)] == found
+    assert [(1, 5), (6, 12), (14, 26)] == actual
 
 
 def test_every_type_of_every_parameter_is_bound() -> None:
@@ -54,19 +54,19 @@ def test_every_type_of_every_parameter_is_bound() -> None:
         {"S": ("seq(tensor(double))", "seq(tensor(float))"), "T": FLOATS},
     )
 
-    found = [dict(each) for each in bindings(schema, [*schema.inputs, *schema.outputs])]
+    actual = [dict(binding) for binding in bindings(schema, [*schema.inputs, *schema.outputs])]
 
     assert {name: set(types) for name, types in schema.constraints.items()} == {
-        name: {each[name] for each in found} for name in ("S", "T")
+        name: {each[name] for each in actual} for name in ("S", "T")
     }
-    assert all({"S": f"seq({one})", "T": one} in found for one in FLOATS)
-    assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in found
+    assert all({"S": f"seq({one})", "T": one} in actual for one in FLOATS)
+    assert {"S": "seq(tensor(double))", "T": "tensor(float)"} in actual
 
 
-def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
+def test_every_pair_of_types_occurs_once() -> None:
     """Every pair of types occurs in exactly one of the two corpora."""
     schema = _schema("Cast", [_formal("x")], [_formal("y", "T2")], {"T": (*FLOATS, "tensor(bool)"), "T2": FLOATS})
-    given: Given = [*schema.inputs, *schema.outputs]
+    given: Arguments = [*schema.inputs, *schema.outputs]
 
     once, twice = ({tuple(types for _, types in each) for each in of(schema, given)} for of in (bindings, pairs))
 
@@ -75,7 +75,7 @@ def test_pairs_are_all_that_is_left_of_two_parameters() -> None:
     assert {("tensor(bool)", "tensor(double)")} == twice
 
 
-def test_optional_arguments_are_left_out_and_given() -> None:
+def test_variants_have_minimum_and_all_arguments() -> None:
     """One variant has the minimum number of arguments; the other has all, with two variadic ones."""
     schema = _schema(
         "Loop",
@@ -93,7 +93,7 @@ def test_optional_arguments_are_left_out_and_given() -> None:
 
 def _real_schemas() -> list[Schema]:
     """Return all versions of some schemas of the installed onnx."""
-    found = []
+    actual = []
     for each in onnx.defs.get_all_schemas_with_history():
         if each.domain == "" and each.name in {"Add", "Cast", "If", "Loop", "Scan", "SequenceMap", "Split", "Clip"}:
             inputs, outputs = (
@@ -105,11 +105,11 @@ def _real_schemas() -> list[Schema]:
             required = tuple(name for name, one in each.attributes.items() if one.required)
             least = (each.min_input, each.min_output)
             of_node = (inputs, outputs, constraints, attributes, required)
-            found.append(Schema("ai.onnx", each.name, each.since_version, each.deprecated, *of_node, *least))
-    return found
+            actual.append(Schema("ai.onnx", each.name, each.since_version, each.deprecated, *of_node, *least))
+    return actual
 
 
-def test_cases_have_names_of_their_own() -> None:
+def test_case_names_are_unique() -> None:
     """Names are unique, so that results do not overwrite each other."""
     names = [name for name, _ in every(_real_schemas(), {"ai.onnx": 21})]
 
@@ -117,7 +117,7 @@ def test_cases_have_names_of_their_own() -> None:
     assert len(names) == len(set(names))
 
 
-def test_models_are_what_onnx_takes() -> None:
+def test_models_pass_type_inference() -> None:
     """Type inference of onnx accepts the generated models, including those with subgraphs.
 
     `Identity` in subgraphs does not accept every type that `If` accepts; such models are tolerated.
@@ -141,15 +141,15 @@ def _fault(case: Case) -> str:
 @pytest.mark.parametrize(
     "name", ["tensor(float)", "seq(tensor(int64))", "optional(seq(tensor(string)))", "sparse_tensor(double)"]
 )
-def test_types_are_made_as_they_are_spelled(name: str) -> None:
+def test_type_names_convert_to_type_protos(name: str) -> None:
     """A type is converted to a `TypeProto` with the same meaning."""
-    made = type_proto(name)
+    proto = type_proto(name)
     kinds = []
-    while made.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
-        kinds.append(made.WhichOneof("value"))
-        made = getattr(made, kinds[-1]).elem_type
-    kind = made.WhichOneof("value")
-    element = onnx.TensorProto.DataType.Name(getattr(made, kind).elem_type).lower()
+    while proto.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type"):
+        kinds.append(proto.WhichOneof("value"))
+        proto = getattr(proto, kinds[-1]).elem_type
+    kind = proto.WhichOneof("value")
+    element = onnx.TensorProto.DataType.Name(getattr(proto, kind).elem_type).lower()
     spelled = f"{kind.removesuffix('_type')}({element})"
     for wrapper in reversed(kinds):
         spelled = f"{'seq' if wrapper == 'sequence_type' else 'optional'}({spelled})"

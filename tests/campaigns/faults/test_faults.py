@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from campaigns.faults.all_faults import FAULTS
-from campaigns.faults.invariants import wrongs
+from campaigns.faults.invariants import find_violations
 from campaigns.faults.project_under_test import Ground
 from tests.conftest import ROOT
 
@@ -39,7 +39,7 @@ def test_fault_is_borne(ground: Ground, name: str) -> None:
     seen = list(FAULTS[name].make(ground.laid()))
 
     assert seen
-    assert [wrong for each in seen for wrong in wrongs(each)] == []
+    assert [wrong for each in seen for wrong in find_violations(each)] == []
 
 
 def test_the_page_names_every_fault() -> None:

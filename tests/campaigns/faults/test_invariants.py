@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from campaigns.faults.invariants import Seen, wrongs
+from campaigns.faults.invariants import FaultOutcome, find_violations
 from tests.conftest import ROOT
 
 LOCK = (ROOT / "fixtures" / "projects" / "broken" / "onnxgate.lock").read_text(encoding="utf-8")
@@ -28,15 +28,15 @@ UNDECIDED = {
     "cells": [{**CELL, "state": "undecided"}],
     "undecided": [UNDONE],
 }
-WELL = Seen(0, "pass\n", "", frozenset((0, 3)), report=TRUTH, truth=TRUTH, lock=(LOCK, LOCK))
+WELL = FaultOutcome(0, "pass\n", "", frozenset((0, 3)), report=TRUTH, truth=TRUTH, lock=(LOCK, LOCK))
 OPEN = replace(WELL, status=3, report=UNDECIDED)
-ERROR = Seen(2, "", "error: no config\nhint: run `onnxgate init`\n", frozenset((2,)))
+ERROR = FaultOutcome(2, "", "error: no config\nhint: run `onnxgate init`\n", frozenset((2,)))
 
 
 @pytest.mark.parametrize("seen", [WELL, OPEN, ERROR, replace(WELL, status=-9, expected=frozenset((-9,)), killed=True)])
-def test_what_is_well(seen: Seen) -> None:
+def test_allowed_outcomes(seen: FaultOutcome) -> None:
     """A pass, an undecided result with a reason, an error with a hint and an intended kill are accepted."""
-    assert wrongs(seen) == []
+    assert find_violations(seen) == []
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_what_is_well(seen: Seen) -> None:
         (replace(WELL, lock=(LOCK, None)), "the lock is gone"),
         (replace(WELL, left=("python worker",)), "processes outlived it"),
         (replace(WELL, scratch=("onnxgate-1",)), "in the folder for temporary files"),
-        (replace(WELL, strays=(".onnxgate.lock.1.tmp",)), "beside the user's files"),
+        (replace(WELL, strays=(".onnxgate.lock.1.tmp",)), "next to the user's files"),
         (replace(WELL, unread=("report.json",)), "half an output"),
     ],
 )
-def test_what_must_not_be(seen: Seen, expected: str) -> None:
+def test_violations_are_detected(seen: FaultOutcome, expected: str) -> None:
     """Each violation is detected and named."""
-    assert any(expected in each for each in wrongs(seen)), wrongs(seen)
+    assert any(expected in problem for problem in find_violations(seen)), find_violations(seen)

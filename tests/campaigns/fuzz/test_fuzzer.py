@@ -49,7 +49,7 @@ def recurses(subject: Subject) -> object:
     return recurses(subject)
 
 
-def sound(subject: Subject) -> object:
+def raise_documented_error(subject: Subject) -> object:
     """Raise a documented error."""
     raise UnreadableModel("a test")
 
@@ -60,14 +60,14 @@ def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
     def sometimes(subject: Subject) -> object:
         return wrong(subject) if subject.path.read_bytes() == bytes([TRIGGER]) else None
 
-    readers = {"structure": sound, "wrong": sometimes}
+    readers = {"structure": raise_documented_error, "wrong": sometimes}
     assert "wrong" not in DOCUMENTED
     make = lambda index: Input(0, index, "test", bytes([index]))  # noqa: E731
     return supervise(Run(make, 8, 2, lambda at: Bench(at, readers), hang_s=1.0))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "what"),
+    ("problem", "what"),
     [
         (raises, "KeyError at"),
         (hangs, "hangs"),
@@ -76,9 +76,9 @@ def looked(wrong: Callable[[Subject], object], folder: Path) -> Result:
         (recurses, "RecursionError at"),
     ],
 )
-def test_it_finds(wrong: Callable[[Subject], object], what: str, tmp_path: Path) -> None:
+def test_it_finds(problem: Callable[[Subject], object], what: str, tmp_path: Path) -> None:
     """A reader that raises, hangs, exhausts memory, crashes or recurses is reported with its input."""
-    result = looked(wrong, tmp_path)
+    result = looked(problem, tmp_path)
     (found,) = result.found
 
     assert (found.index, found.find.reader) == (TRIGGER, "wrong")
@@ -98,14 +98,14 @@ def test_an_interrupted_run_has_a_result(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 0 < result.count < 10**6
 
 
-def test_an_input_is_what_seed_and_index_say() -> None:
+def test_input_depends_only_on_seed_and_index() -> None:
     """The kind and bytes of an input depend only on the seed and the index, and differ between inputs."""
     assert mutant(5, 7) == mutant(5, 7)
     assert len({mutant(5, index).data for index in range(50)} | {mutant(6, index).data for index in range(50)}) > 90
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_makes_inputs(kind: str) -> None:
+def test_every_mutation_yields_inputs(kind: str) -> None:
     """Each kind of mutation yields different inputs without raising."""
     made = {mutant(1, index, (kind,)).data for index in range(4)}
 

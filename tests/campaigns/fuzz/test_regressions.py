@@ -40,7 +40,7 @@ def looked() -> Result:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_reader_does_it_again(looked: Result, name: str) -> None:
+def test_readers_stay_within_limits(looked: Result, name: str) -> None:
     """Every reader accepts the input or raises a documented error, within its limits."""
     assert looked.inputs[name] == 1
     assert [each.find for each in looked.found if each.kind == name] == []
@@ -62,25 +62,27 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
     furnish(folder)
     words = [sys.executable, "-m", "onnxgate", "check", "--static", "--output", "json", "."]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(folder / ".cache")}
-    ended = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert "Traceback" not in ended.stderr
-    assert ended.returncode == 1, ended.stderr
-    said: dict[str, object] = json.loads(ended.stdout)
-    return said
+    result = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "Traceback" not in result.stderr
+    assert result.returncode == 1, result.stderr
+    decoded: dict[str, object] = json.loads(result.stdout)
+    return decoded
 
 
 def said_of(report: dict[str, object], name: str) -> list[str]:
     """Return the rules and messages of one model."""
     findings = report["findings"]
     assert isinstance(findings, list)
-    return [f"{each['rule']}: {each['message']}" for each in findings if each["model"] == f"{name}.onnx"]
+    return [f"{finding['rule']}: {finding['message']}" for finding in findings if finding["model"] == f"{name}.onnx"]
 
 
 def test_the_gate_ends(report: dict[str, object]) -> None:
     """The check has a verdict without an internal error; a crash of onnx's inference affects only one model."""
     undecided = report["undecided"]
     assert isinstance(undecided, list)
-    lost = {each["model"]: each["reason"] for each in undecided if "could not be predicted" not in each["reason"]}
+    lost = {entry["model"]: entry["reason"] for entry in undecided if "could not be predicted" not in entry["reason"]}
 
     assert report["verdict"] == "fail"
     assert "fault of onnxgate" not in json.dumps(report)
@@ -89,7 +91,7 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected_message"),
     [
         (
             "dims-past-64-bits",
@@ -106,26 +108,26 @@ def test_the_gate_ends(report: dict[str, object]) -> None:
         ("location-longer-than-a-path", "external-data-missing: "),
     ],
 )
-def test_what_is_said(report: dict[str, object], name: str, said: str) -> None:
+def test_messages_describe_the_problem(report: dict[str, object], name: str, expected_message: str) -> None:
     """Each message describes the problem instead of quoting an exception."""
-    found = [each for each in said_of(report, name) if each.startswith(said)]
+    actual = [each for each in said_of(report, name) if each.startswith(expected_message)]
 
-    assert found, said_of(report, name)
+    assert actual, said_of(report, name)
 
 
 @pytest.mark.parametrize("name", ["functions-that-double", "functions-that-double-differently", "functions-100-deep"])
-def test_what_is_not_followed_is_no_pass(report: dict[str, object], name: str) -> None:
+def test_excessive_function_expansion_is_undecided(report: dict[str, object], name: str) -> None:
     """A model whose local functions expand too far is undecided."""
     undecided = report["undecided"]
     assert isinstance(undecided, list)
 
     unpredicted = [each for each in said_of(report, name) if "has no complete prediction: " in each]
     assert ["its local functions " in each for each in unpredicted] == [True]
-    assert f"{name}.onnx" in {each["model"] for each in undecided}
+    assert f"{name}.onnx" in {entry["model"] for entry in undecided}
 
 
 @pytest.mark.parametrize("name", ["input-of-16-eib", "empty-input-of-2-to-62", "input-of-64-axes"])
-def test_what_is_not_generated(tmp_path: Path, name: str) -> None:
+def test_oversized_input_requires_user_data(tmp_path: Path, name: str) -> None:
     """An input that is too large to generate must be provided by the user."""
     bench = Bench(tmp_path)
     subject = Subject(tmp_path / "m.onnx", tmp_path / "seed.onnx", tmp_path / "scratch")

@@ -73,10 +73,10 @@ def run(place: Path, *arguments: str) -> tuple[int, str]:
     """Return the exit status and the output of a command."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "ONNXGATE_CACHE_DIR": str(place / ".cache")}
     words = [sys.executable, "-m", "onnxgate", *arguments]
-    ended = subprocess.run(
+    result = subprocess.run(
         words, cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
-    return ended.returncode, ended.stdout + ended.stderr
+    return result.returncode, result.stdout + result.stderr
 
 
 @pytest.fixture
@@ -105,17 +105,17 @@ AS_DATA = {
 }
 
 
-def said(place: Path) -> dict[str, str]:
+def check_messages(place: Path) -> dict[str, str]:
     """Return the messages of a failing check of all models in the folder, by model."""
     status, output = run(place, "check", "--static", "--output", "json", ".")
     report = json.loads(output)
-    found: dict[str, str] = {}
-    for each in report["findings"]:
-        found[each["model"]] = f"{found.get(each['model'], '')}{each['message']}\n"
-    for each in report["undecided"]:
-        found[each["model"]] = f"{found.get(each['model'], '')}{each['reason']}\n"
+    actual: dict[str, str] = {}
+    for finding in report["findings"]:
+        actual[finding["model"]] = f"{actual.get(finding['model'], '')}{finding['message']}\n"
+    for entry in report["undecided"]:
+        actual[entry["model"]] = f"{actual.get(entry['model'], '')}{entry['reason']}\n"
     assert status == 1
-    return found
+    return actual
 
 
 def test_as_models(place: Path) -> None:
@@ -123,9 +123,9 @@ def test_as_models(place: Path) -> None:
     write(place / "good.onnx")
     for make in AS_MODELS:
         make(place / f"{make.__name__}.onnx")
-    found = said(place)
+    actual = check_messages(place)
 
-    assert [make.__name__ for make, words in AS_MODELS.items() if words not in found[f"{make.__name__}.onnx"]] == []
+    assert [make.__name__ for make, words in AS_MODELS.items() if words not in actual[f"{make.__name__}.onnx"]] == []
 
 
 @pytest.mark.parametrize("make", [dangling, ring])
@@ -158,7 +158,7 @@ def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_what_may_not_be_read(place: Path) -> None:
+def test_unreadable_file_is_a_finding(place: Path) -> None:
     """A file without read permission is a finding."""
     unreadable(place / "m.onnx")
 
@@ -172,9 +172,9 @@ def test_as_data(place: Path) -> None:
     for make in AS_DATA:
         make(place / f"{make.__name__}.bin")
         (place / f"{make.__name__}.onnx").write_bytes(external_model(location=f"{make.__name__}.bin"))
-    found = said(place)
+    actual = check_messages(place)
 
-    assert [make.__name__ for make, words in AS_DATA.items() if words not in found[f"{make.__name__}.onnx"]] == []
+    assert [make.__name__ for make, words in AS_DATA.items() if words not in actual[f"{make.__name__}.onnx"]] == []
 
 
 def test_a_pipe_in_the_place_of_a_file(place: Path) -> None:

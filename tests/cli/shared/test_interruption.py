@@ -35,6 +35,6 @@ except KeyboardInterrupt:
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a program could obey, and no timer of signals")
 def test_in_a_callback() -> None:
     """Python swallows exceptions of weak-reference callbacks; the command is interrupted nevertheless, silently."""
-    ended = subprocess.run([sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", IN_A_CALLBACK], capture_output=True, text=True, check=True)
 
-    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
+    assert (result.stdout, result.stderr) == ("interrupted\n", "")

@@ -56,11 +56,11 @@ def test_options_that_a_command_does_not_have() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [["--jobs", "0"], ["--fail-on", "note"], ["--directory", "absent"], ["--config", "."]]
+    "problem", [["--jobs", "0"], ["--fail-on", "note"], ["--directory", "absent"], ["--config", "."]]
 )
-def test_wrong_values_are_usage_errors(wrong: list[str]) -> None:
+def test_wrong_values_are_usage_errors(problem: list[str]) -> None:
     """Invalid values end with status 2."""
     with pytest.raises(click.UsageError) as error:
-        echo.main([*wrong, "x"], standalone_mode=False)
+        echo.main([*problem, "x"], standalone_mode=False)
 
     assert error.value.exit_code == 2

@@ -100,7 +100,7 @@ with worker_pool.open_progress({arguments}) as board:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="a pseudo-terminal as POSIX has it")
-def test_what_is_printed_meanwhile_has_lines_of_its_own() -> None:
+def test_printed_lines_do_not_mix_with_progress() -> None:
     """The display is cleared before a line is printed and redrawn below it."""
     code = """
 import sys, time
@@ -109,12 +109,12 @@ with worker_pool.open_progress() as board:
     board.started("onnxruntime 1.18.1", "run a.onnx")
     time.sleep(0.5)
     with worker_pool.pause_progress(board):
-        print("said meanwhile", flush=True)
+        print("printed meanwhile", flush=True)
     time.sleep(0.5)
 """
-    said = on_terminal(code)
+    actual = on_terminal(code)
 
-    before, _, after = said.partition(b"said meanwhile\r\n")
+    before, _, after = actual.partition(b"printed meanwhile\r\n")
 
     assert b"\x1b[2K" in before.rpartition(b"done")[2]
     assert b"run a.onnx" in after

@@ -15,7 +15,9 @@ from onnxgate.commands.fix.pipeline import ONNX_SUBPROCESS
 from onnxgate.model.reading.structure import LARGE_BYTES, read_structure
 
 
-def asked(path: Path, *, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool) -> FixRequest:
+def fix_request(
+    path: Path, *, root: Path | None = None, large_bytes: int = LARGE_BYTES, **bounds: int | bool
+) -> FixRequest:
     """Return a request to fix the model at a path."""
     scratch = path.parent / "scratch"
     scratch.mkdir(exist_ok=True)

@@ -21,7 +21,7 @@ NESTED = (
 )
 
 
-def made(path: Path, edits: Edits) -> bytes:
+def rewrite(path: Path, edits: Edits) -> bytes:
     """Return the bytes of the rewritten file."""
     target = path.with_suffix(".made")
     parts = rewrite_fields(path, edits)
@@ -31,7 +31,7 @@ def made(path: Path, edits: Edits) -> bytes:
     return target.read_bytes()
 
 
-def test_nothing_asked_nothing_changed(tmp_path: Path) -> None:
+def test_no_edits_change_nothing(tmp_path: Path) -> None:
     """Without edits, the result is a single span of the file."""
     path = write_model(tmp_path / "m.onnx", NESTED)
 
@@ -44,10 +44,10 @@ def test_deep_inside(tmp_path: Path) -> None:
     wanted = parse(NESTED)
     wanted.graph.node[0].attribute[0].g.node[0].name = "a name that is longer " * 20
 
-    def renamed(found: FieldMatch) -> list[bytes] | None:
-        return found.replaced([b"a name that is longer " * 20]) if found.content() == b"inner" else None  # type: ignore[return-value]
+    def renamed(actual: FieldMatch) -> list[bytes] | None:
+        return actual.replaced([b"a name that is longer " * 20]) if actual.content() == b"inner" else None  # type: ignore[return-value]
 
-    assert onnx.ModelProto.FromString(made(path, {("NodeProto", "name"): renamed})) == wanted
+    assert onnx.ModelProto.FromString(rewrite(path, {("NodeProto", "name"): renamed})) == wanted
 
 
 def test_unknown_fields_stay(tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_unknown_fields_stay(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(unknown + parse(NESTED).SerializeToString())
 
-    found = made(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
+    actual = rewrite(path, {("NodeProto", "name"): lambda found: found.replaced([b"x"])})
 
-    assert found.startswith(unknown)
+    assert actual.startswith(unknown)
 
 
 @settings(max_examples=25)
@@ -78,7 +78,7 @@ def test_like_protobuf(names: list[str], weight: bytes, tmp_path_factory: pytest
         ("NodeProto", "name"): lambda found: found.replaced([found.content(), b"!"]),
         ("TensorProto", "raw_data"): lambda found: found.replaced([b"w", found.content()]),
     }
-    again = onnx.ModelProto.FromString(made(path, edits))
+    again = onnx.ModelProto.FromString(rewrite(path, edits))
 
     for node in again.graph.node:  # protobuf omits empty names, so they are not edited
         node.name = node.name or "!"

@@ -41,9 +41,9 @@ def put(model: Path, fresh: Path, tmp_path: Path) -> Path:
     return replace_model_file(model, tmp_path / "repository", sha256_of(model), fresh, tmp_path / "backups")
 
 
-def left_beside(model: Path) -> list[str]:
+def list_files(model: Path) -> list[str]:
     """Return the names of the files in the model's folder."""
-    return sorted(each.name for each in model.parent.iterdir())
+    return sorted(path.name for path in model.parent.iterdir())
 
 
 def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
@@ -54,10 +54,10 @@ def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
     assert (model.read_bytes(), kept.read_bytes()) == (NEW, OLD)
     assert stat.S_IMODE(model.stat().st_mode) == 0o640
     assert kept.is_relative_to(tmp_path / "backups")
-    assert left_beside(model) == ["m.onnx"]
+    assert list_files(model) == ["m.onnx"]
 
 
-def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path) -> None:
+def test_backups_are_not_overwritten(model: Path, fresh: Path, tmp_path: Path) -> None:
     """Each old content has a backup, which a later repair does not overwrite."""
     first = put(model, fresh, tmp_path)
     fresh.write_bytes(b"newer yet")
@@ -66,7 +66,7 @@ def test_kept_of_another_content_stays(model: Path, fresh: Path, tmp_path: Path)
     assert (first.read_bytes(), second.read_bytes(), model.read_bytes()) == (OLD, NEW, b"newer yet")
 
 
-def test_link_kept(model: Path, fresh: Path, tmp_path: Path) -> None:
+def test_link_is_preserved(model: Path, fresh: Path, tmp_path: Path) -> None:
     """A link is kept, and its target is replaced."""
     link = model.with_name("link.onnx")
     link.symlink_to("m.onnx")
@@ -116,7 +116,7 @@ def test_faults(step: str, model: Path, fresh: Path, tmp_path: Path, monkeypatch
 
     with pytest.raises(OnnxgateError, match="no space left on device"):
         put(model, fresh, tmp_path)
-    assert (model.read_bytes(), left_beside(model)) == (OLD, ["m.onnx"])
+    assert (model.read_bytes(), list_files(model)) == (OLD, ["m.onnx"])
 
 
 def test_cut_copy(model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_cut_copy(model: Path, fresh: Path, tmp_path: Path, monkeypatch: pytest.
 
     with pytest.raises(OnnxgateError, match="differs from the repaired model"):
         put(model, fresh, tmp_path)
-    assert (model.read_bytes(), left_beside(model)) == (OLD, ["m.onnx"])
+    assert (model.read_bytes(), list_files(model)) == (OLD, ["m.onnx"])
 
 
 KILLED = """

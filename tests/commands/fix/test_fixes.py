@@ -24,7 +24,7 @@ from onnxgate.commands.fix.model_file import Span
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.validity import find_leaked_paths
 from onnxgate.rules import by_id
-from tests.commands.fix.single_model import asked, changed, refused
+from tests.commands.fix.single_model import changed, fix_request, refused
 from tests.harness.models import make_external, parse, write
 
 WEIGHTED = (
@@ -47,7 +47,7 @@ def test_ir_lowered(tmp_path: Path) -> None:
     """Only the IR version changes; every other byte is the same."""
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n'))
     before = path.read_bytes()
-    proto, change = changed(IR_VERSION, asked(path, ir_version=10))
+    proto, change = changed(IR_VERSION, fix_request(path, ir_version=10))
 
     assert proto.ir_version == 10
     assert (tmp_path / "scratch" / "made.onnx").read_bytes() == before.replace(b"\x08\x0d", b"\x08\x0a", 1)
@@ -59,7 +59,7 @@ def test_ir_of_a_large_file_is_not_read(tmp_path: Path) -> None:
     model = parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 18]>\n')
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.zeros(100_000, np.float32), "w"))
     path = write(tmp_path / "m.onnx", model)
-    change = IR_VERSION.propose(asked(path, ir_version=10, large_bytes=1000))
+    change = IR_VERSION.propose(fix_request(path, ir_version=10, large_bytes=1000))
 
     assert isinstance(change, Change)
     assert [type(part) for part in change.parts] == [bytes, Span]
@@ -69,7 +69,7 @@ def test_ir_that_is_needed(tmp_path: Path) -> None:
     """The IR version is not lowered below the features that the model uses."""
     path = write(tmp_path / "m.onnx", parse(WEIGHTED, '<ir_version: 13, opset_import: ["" : 21]>\n'))
 
-    assert refused(IR_VERSION, asked(path, ir_version=9)) == (
+    assert refused(IR_VERSION, fix_request(path, ir_version=9)) == (
         "the model uses features of IR version 10; the newest allowed version is 9"
     )
 
@@ -78,8 +78,8 @@ def test_ir_is_never_raised(tmp_path: Path) -> None:
     """An IR version within or below the bound is not changed."""
     path = write(tmp_path / "m.onnx", WEIGHTED)
 
-    assert [IR_VERSION.propose(asked(path, ir_version=bound)) for bound in (8, 9)] == [None, None]
-    assert IR_VERSION.propose(asked(path)) is None
+    assert [IR_VERSION.propose(fix_request(path, ir_version=bound)) for bound in (8, 9)] == [None, None]
+    assert IR_VERSION.propose(fix_request(path)) is None
 
 
 # Passthrough
@@ -87,7 +87,7 @@ def test_ir_is_never_raised(tmp_path: Path) -> None:
 
 def test_identity(tmp_path: Path) -> None:
     """The input keeps its name; an `Identity` node and a renamed output are added."""
-    proto, change = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", PASSED)))
+    proto, change = changed(PASSTHROUGH, fix_request(write(tmp_path / "m.onnx", PASSED)))
 
     assert [value.name for value in proto.graph.input] == ["x", "m"]
     assert [value.name for value in proto.graph.output] == ["y", "m_out"]
@@ -107,7 +107,7 @@ def test_identity_of_fresh_names(tmp_path: Path) -> None:
         " then_branch = t () => (float[4] m_out_3) { [m_identity] m_out_3 = Relu (m) },"
         " else_branch = e () => (float[4] b) { b = Neg (m) }> }"
     )
-    proto, _ = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", text)))
+    proto, _ = changed(PASSTHROUGH, fix_request(write(tmp_path / "m.onnx", text)))
 
     assert [value.name for value in proto.graph.output] == ["m_out_4", "m_out"]
     assert proto.graph.node[-1].name == "m_identity_2"
@@ -117,7 +117,7 @@ def test_identity_of_fresh_names(tmp_path: Path) -> None:
 def test_identity_for_each_output(tmp_path: Path) -> None:
     """Each input that is also an output gets its own node, except strings, which every release copies."""
     text = "g (float[4] a, int64[2] b, string[1] s) => (float[4] a, int64[2] b, string[1] s) { }"
-    proto, _ = changed(PASSTHROUGH, asked(write(tmp_path / "m.onnx", text)))
+    proto, _ = changed(PASSTHROUGH, fix_request(write(tmp_path / "m.onnx", text)))
 
     assert [(node.input[0], node.output[0]) for node in proto.graph.node] == [("a", "a_out"), ("b", "b_out")]
     assert [value.name for value in proto.graph.output] == ["a_out", "b_out", "s"]
@@ -132,9 +132,9 @@ def test_identity_of_a_sequence(tmp_path: Path) -> None:
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
         return write(tmp_path / f"{opset}.onnx", model)
 
-    proto, _ = changed(PASSTHROUGH, asked(of(14)))
+    proto, _ = changed(PASSTHROUGH, fix_request(of(14)))
     assert proto.graph.node[0].op_type == "Identity"
-    assert refused(PASSTHROUGH, asked(of(13))) == (
+    assert refused(PASSTHROUGH, fix_request(of(13))) == (
         "`Identity` cannot be inserted: opset 13 of `ai.onnx` does not support it for this type"
     )
 
@@ -155,18 +155,18 @@ def external(folder: Path, location: str = "w.bin", *, data: bytes | None = None
 
 def test_data_moved_inside(tmp_path: Path) -> None:
     """The weights are unchanged, and the model references no file."""
-    proto, change = changed(EXTERNAL_DATA, asked(external(tmp_path)))
+    proto, change = changed(EXTERNAL_DATA, fix_request(external(tmp_path)))
 
-    values = {each.name: numpy_helper.to_array(each).tolist() for each in proto.graph.initializer}
+    values = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in proto.graph.initializer}
     assert values == {"w": [1, 2, 3, 4], "b": [0.5] * 4}
-    assert not any(each.external_data or each.data_location for each in proto.graph.initializer)
+    assert not any(tensor.external_data or tensor.data_location for tensor in proto.graph.initializer)
     assert change.unlinked == ("w.bin",)
 
 
 def test_data_of_the_repository(tmp_path: Path) -> None:
     """A file in another folder is embedded; the original is verified as a copy that runtimes can load."""
     path = external(tmp_path / "models", "../w.bin")
-    _, change = changed(EXTERNAL_DATA, asked(path, root=tmp_path))
+    _, change = changed(EXTERNAL_DATA, fix_request(path, root=tmp_path))
 
     assert change.stand_in is not None
     assert dict(change.stand_in.data) == {"w.bin": tmp_path / "w.bin"}
@@ -183,7 +183,7 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
     path = write(inside / "m.onnx", model)
     if how == "link":
         (inside / "link.bin").symlink_to(secret)
-    question = asked(path, root=tmp_path / "repository")
+    question = fix_request(path, root=tmp_path / "repository")
 
     assert refused(EXTERNAL_DATA, question) == (f"`{location}` is outside of the repository")
 
@@ -200,17 +200,17 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
 )
 def test_data_that_are_not_all_there(data: bytes, reason: str, tmp_path: Path) -> None:
     """Incomplete data and Git LFS pointers are not embedded."""
-    assert refused(EXTERNAL_DATA, asked(external(tmp_path, data=data))) == reason
+    assert refused(EXTERNAL_DATA, fix_request(external(tmp_path, data=data))) == reason
 
 
 def test_data_that_are_missing(tmp_path: Path) -> None:
     """A missing file and a folder are reported."""
     path = external(tmp_path)
     (tmp_path / "w.bin").unlink()
-    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` does not exist"
+    assert refused(EXTERNAL_DATA, fix_request(path)) == "`w.bin` does not exist"
 
     (tmp_path / "w.bin").mkdir()
-    assert refused(EXTERNAL_DATA, asked(path)) == "`w.bin` is not a regular file"
+    assert refused(EXTERNAL_DATA, fix_request(path)) == "`w.bin` is not a regular file"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_data_of_another_range(key: str, value: str, tmp_path: Path) -> None:
     next(entry for entry in model.graph.initializer[0].external_data if entry.key == key).value = value
     write(path, model)
 
-    assert "`w`" in refused(EXTERNAL_DATA, asked(path))
+    assert "`w`" in refused(EXTERNAL_DATA, fix_request(path))
 
 
 def test_data_that_are_too_large(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_data_that_are_too_large(tmp_path: Path) -> None:
     with (tmp_path / "w.bin").open("wb") as file:
         file.truncate(2**31)
 
-    assert refused(EXTERNAL_DATA, asked(path)).startswith("the model would have 2,147,48")
+    assert refused(EXTERNAL_DATA, fix_request(path)).startswith("the model would have 2,147,48")
 
 
 # Missing types
@@ -252,7 +252,7 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
         output.ClearField("type")
     else:
         output.type.tensor_type.ClearField(lacking)  # type: ignore[arg-type]
-    proto, change = changed(MISSING_TYPES, asked(write(tmp_path / "m.onnx", model)))
+    proto, change = changed(MISSING_TYPES, fix_request(write(tmp_path / "m.onnx", model)))
 
     assert proto == parse()
     assert change.words == ("adds the type of `y`: tensor(float) [N, 4]",)
@@ -262,10 +262,10 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
     """Types of inputs, and types that depend on them, cannot be inferred."""
     model = parse()
     model.graph.input[0].ClearField("type")
-    assert MISSING_TYPES.propose(asked(write(tmp_path / "m.onnx", model))) is None
+    assert MISSING_TYPES.propose(fix_request(write(tmp_path / "m.onnx", model))) is None
 
     model.graph.output[0].ClearField("type")
-    assert refused(MISSING_TYPES, asked(write(tmp_path / "m.onnx", model))).startswith(
+    assert refused(MISSING_TYPES, fix_request(write(tmp_path / "m.onnx", model))).startswith(
         "shape inference does not find the type of `y`"
     )
 
@@ -273,7 +273,7 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
 # Leaked paths
 
 
-def test_paths_taken_out(tmp_path: Path) -> None:
+def test_paths_are_made_relative(tmp_path: Path) -> None:
     """Paths become relative to the repository or the package; other paths are reduced to the file name."""
     model = parse()
     root = Path("/home/ada/project")
@@ -284,7 +284,7 @@ def test_paths_taken_out(tmp_path: Path) -> None:
     model.metadata_props.add(key="/home/ada/key", value="/home/ada/x/y.py and /home/runner/z.py")
     model.graph.initializer.add(name="/home/ada/weight").data_type = 1
     path = write(tmp_path / "m.onnx", model)
-    proto, _ = changed(LEAKED_PATHS, asked(path, root=root))
+    proto, _ = changed(LEAKED_PATHS, fix_request(path, root=root))
 
     assert proto.graph.node[0].doc_string == 'File "export/net.py", line 3'
     assert proto.graph.node[0].metadata_props[0].value == 'File "torch/nn.py", line 1'
@@ -301,7 +301,7 @@ def test_opset_converted(tmp_path: Path) -> None:
     """The converted model keeps its metadata, interface and IR version."""
     model = parse(WEIGHTED, '<ir_version: 10, opset_import: ["" : 21]>\n')
     model.graph.node[0].metadata_props.add(key="a", value="b")
-    proto, change = changed(OPSET, asked(write(tmp_path / "m.onnx", model), opset=18))
+    proto, change = changed(OPSET, fix_request(write(tmp_path / "m.onnx", model), opset=18))
 
     assert (proto.opset_import[0].version, proto.ir_version) == (18, 10)
     assert proto.graph.node[0].metadata_props[0].value == "b"
@@ -312,8 +312,8 @@ def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:
     """An opset is raised only if a newer one is pinned."""
     path = write(tmp_path / "m.onnx", WEIGHTED)
 
-    assert OPSET.propose(asked(path, opset=20)) is None
-    assert changed(OPSET, asked(path, opset=20, pinned=True))[0].opset_import[0].version == 20
+    assert OPSET.propose(fix_request(path, opset=20)) is None
+    assert changed(OPSET, fix_request(path, opset=20, pinned=True))[0].opset_import[0].version == 20
 
 
 def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
@@ -324,5 +324,5 @@ def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
     body = '<domain: "my", opset_import: ["" : 18]> f (a) => (b) { b = Relu (a) }'
     function = parse(f"{text}\n{body}", head)
 
-    assert "No Adapter" in refused(OPSET, asked(relu, opset=13))
-    assert "local functions" in refused(OPSET, asked(write(tmp_path / "f.onnx", function), opset=17))
+    assert "No Adapter" in refused(OPSET, fix_request(relu, opset=13))
+    assert "local functions" in refused(OPSET, fix_request(write(tmp_path / "f.onnx", function), opset=17))

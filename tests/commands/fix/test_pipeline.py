@@ -45,7 +45,7 @@ def repaired(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Repairs]:
         yield only
 
 
-def wrong(edit: Callable[[onnx.ModelProto], object]) -> Fix:
+def edit_fix(edit: Callable[[onnx.ModelProto], object]) -> Fix:
     """Return a fix for IR versions that also applies `edit`."""
 
     def propose(request: FixRequest) -> Change:
@@ -95,9 +95,9 @@ def test_wrong_repairs(
     (tmp_path / "r").mkdir()
     request = fix_cases.make(TOO_NEW, tmp_path / "r")
     before = dict(fix_cases.files(tmp_path / "r"))
-    found = repaired(request, tmp_path / "s", fixes=(wrong(edit),))
+    repairs = repaired(request, tmp_path / "s", fixes=(edit_fix(edit),))
 
-    assert (found.state, found.reason[: len(reason)]) == ("failed", reason)
+    assert (repairs.state, repairs.reason[: len(reason)]) == ("failed", reason)
     assert dict(fix_cases.files(tmp_path / "r")) == before
 
 
@@ -127,19 +127,19 @@ def test_every_case(name: str, repaired: Repairs, tmp_path: Path) -> None:
     folder.mkdir()
     request = fix_cases.make(name, folder)
     before = dict(fix_cases.files(folder))
-    found = repaired(request, tmp_path / "s")
+    repairs = repaired(request, tmp_path / "s")
 
-    assert found.state == ("unchanged" if name in SOUND else STATES.get(name, "repaired"))
+    assert repairs.state == ("unchanged" if name in SOUND else STATES.get(name, "repaired"))
     assert dict(fix_cases.files(folder)) == before
-    if found.state == "repaired":
-        assert found.repaired is not None
-        assert found.proof is not None
-        assert found.proof.verdict == "verified"
-        found.model.absolute.write_bytes(found.repaired.path.read_bytes())
-        assert repaired(request, tmp_path / "again").state == ("unfixable" if found.remaining else "unchanged")
+    if repairs.state == "repaired":
+        assert repairs.repaired is not None
+        assert repairs.proof is not None
+        assert repairs.proof.verdict == "verified"
+        repairs.model.absolute.write_bytes(repairs.repaired.path.read_bytes())
+        assert repaired(request, tmp_path / "again").state == ("unfixable" if repairs.remaining else "unchanged")
 
 
-def test_only_what_is_asked(repaired: Repairs, tmp_path: Path) -> None:
+def test_only_selected_findings_are_fixed(repaired: Repairs, tmp_path: Path) -> None:
     """Other rules and ignored findings are not repaired, and renames require `--unsafe`."""
     folder = tmp_path / "r"
     folder.mkdir()
@@ -162,12 +162,12 @@ def test_several_at_once(repaired: Repairs, tmp_path: Path) -> None:
     model.ir_version = 13
     model.doc_string = "/home/ada/net.py"
     write(folder / "model.onnx", model)
-    found = repaired(fix_cases.request(folder, None), tmp_path / "s")
+    repairs = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
-    assert found.state == "repaired"
-    assert {each.rule for each in found.findings} == {"ir-version-too-new", "input-passthrough", "path-leaked"}
-    assert found.repaired is not None
-    proto = onnx.load(str(found.repaired.path))
+    assert repairs.state == "repaired"
+    assert {finding.rule for finding in repairs.findings} == {"ir-version-too-new", "input-passthrough", "path-leaked"}
+    assert repairs.repaired is not None
+    proto = onnx.load(str(repairs.repaired.path))
     assert (proto.ir_version, proto.doc_string, proto.graph.output[1].name) == (10, "net.py", "m_out")
 
 
@@ -185,11 +185,11 @@ def test_no_gain(repaired: Repairs, tmp_path: Path) -> None:
     """The versions of a model are unchanged if it would still load on no required release."""
     folder = tmp_path / "r"
     refused_model(folder)
-    found = repaired(fix_cases.request(folder, None), tmp_path / "s")
+    repairs = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
-    assert dict(found.unfixed)["ir-version"].reason == "the model would still load on no required release"
-    assert {each.rule for each in found.remaining} >= {"ir-version-too-new", "unknown-operator"}
-    assert found.repaired is None or onnx.load(str(found.repaired.path)).ir_version == 13
+    assert dict(repairs.unfixed)["ir-version"].reason == "the model would still load on no required release"
+    assert {each.rule for each in repairs.remaining} >= {"ir-version-too-new", "unknown-operator"}
+    assert repairs.repaired is None or onnx.load(str(repairs.repaired.path)).ir_version == 13
 
 
 def test_rule_limits_changes(repaired: Repairs, tmp_path: Path) -> None:
@@ -203,12 +203,12 @@ def test_rule_limits_changes(repaired: Repairs, tmp_path: Path) -> None:
     model.doc_string = "/home/ada/net.py"
     write(folder / "model.onnx", model)
     request = fix_cases.request(folder, None)
-    found = repaired(request, tmp_path / "s", FixOptions(frozenset({"path-leaked"}), unsafe=True))
+    repairs = repaired(request, tmp_path / "s", FixOptions(frozenset({"path-leaked"}), unsafe=True))
 
-    assert found.repaired is not None
-    made = onnx.load(str(found.repaired.path))
+    assert repairs.repaired is not None
+    made = onnx.load(str(repairs.repaired.path))
     model.doc_string = "net.py"
-    assert (made, found.remaining) == (model, ())
+    assert (made, repairs.remaining) == (model, ())
 
 
 def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
@@ -219,10 +219,10 @@ def test_types_before_opset(repaired: Repairs, tmp_path: Path) -> None:
     model = parse("g (float[N, 4] x) => (float[N, 4] y) { y = Relu (x) }", '<ir_version: 13, opset_import: ["" : 25]>')
     model.graph.output[0].ClearField("type")
     write(folder / "model.onnx", model)
-    found = repaired(fix_cases.request(folder, None), tmp_path / "s")
+    repairs = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
-    assert (found.state, found.unfixed) == ("repaired", ())
-    assert {each.rule for each in found.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
+    assert (repairs.state, repairs.unfixed) == ("repaired", ())
+    assert {finding.rule for finding in repairs.findings} == {"invalid-model", "ir-version-too-new", "opset-too-new"}
 
 
 def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
@@ -232,6 +232,8 @@ def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     request = fix_cases.make(TOO_NEW, folder)
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 99\n"
     (folder / "model.onnx").write_text(pointer)
-    found = repaired(request, tmp_path / "s")
+    repairs = repaired(request, tmp_path / "s")
 
-    assert (found.state, found.hint) == ("unreadable", 'run `git lfs pull --include "model.onnx"`')
+    assert (repairs.state, repairs.remaining) == ("unreadable", ())
+    assert repairs.reason.startswith("is a Git LFS pointer")
+    assert repairs.hint.startswith('run `git lfs pull --include "model.onnx"`')

@@ -62,7 +62,7 @@ def holding(old: list[ObservedRun], new: list[ObservedRun], *, random: str = "",
     return RunComparison(model, renamed, old, new)
 
 
-def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("all",)) -> tuple[str, str]:
+def verify(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("all",)) -> tuple[str, str]:
     """Return the state and the text of one runtime."""
     row = held.row(runtime, levels, required=True)
     return row.state, row.text
@@ -83,9 +83,9 @@ def said(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("al
 )
 def test_values(before: Any, after: Any, state: str, text: str, gives: Gives) -> None:
     """Outputs are compared bit by bit, then within the tolerance; types and shapes must be equal."""
-    found = said(holding([gives(NEW, {"y": before})], [gives(NEW, {"y": after})]))
+    actual = verify(holding([gives(NEW, {"y": before})], [gives(NEW, {"y": after})]))
 
-    assert (found[0], found[1][: len(text)]) == (state, text)
+    assert (actual[0], actual[1][: len(text)]) == (state, text)
 
 
 def test_signs_of_zeros(gives: Gives) -> None:
@@ -93,7 +93,7 @@ def test_signs_of_zeros(gives: Gives) -> None:
     zero = np.zeros(1, np.float32)
     held = holding([gives(NEW, {"y": np.append(zero, ONE)})], [gives(NEW, {"y": np.append(-zero, ONE)})])
 
-    assert said(held) == ("equal", "within tolerance (max difference 0)")
+    assert verify(held) == ("equal", "within tolerance (max difference 0)")
 
 
 def test_renamed(gives: Gives) -> None:
@@ -101,9 +101,9 @@ def test_renamed(gives: Gives) -> None:
     old = gives(NEW, {"s": ONE, "s (layout)": ONE, "y": ONE})
     new = gives(NEW, {"s_out": ONE, "s_out (layout)": ONE, "y": ONE})
 
-    assert said(holding([old], [new], s="s_out")) == ("equal", "bit-identical")
-    assert said(holding([old], [new])) == ("differs", "the outputs have other names")
-    assert said(holding([old], [gives(NEW, {"y": ONE, "s": ONE, "s (layout)": ONE})]))[0] == "differs"
+    assert verify(holding([old], [new], s="s_out")) == ("equal", "bit-identical")
+    assert verify(holding([old], [new])) == ("differs", "the outputs have other names")
+    assert verify(holding([old], [gives(NEW, {"y": ONE, "s": ONE, "s (layout)": ONE})]))[0] == "differs"
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_renamed(gives: Gives) -> None:
 )
 def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
     """A model that ran before must run; a model that never ran is unknown."""
-    assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, end)])) == (
+    assert verify(holding([gives(NEW, {"y": ONE})], [gives(NEW, end)])) == (
         "differs",
         f"the original runs, the repaired model does not: {text}",
     )
-    assert said(holding([gives(NEW, end)], [gives(NEW, end)])) == (
+    assert verify(holding([gives(NEW, end)], [gives(NEW, end)])) == (
         "unknown",
         f"neither model runs: {text}",
     )
@@ -130,7 +130,7 @@ def test_unavailable(gives: Gives) -> None:
     """A runtime that is not available does not affect the verdict."""
     away = Unavailable(reason="no wheel")
 
-    assert said(holding([gives(NEW, {"y": ONE})], [gives(NEW, away)])) == ("unknown", "not available: no wheel")
+    assert verify(holding([gives(NEW, {"y": ONE})], [gives(NEW, away)])) == ("unknown", "not available: no wheel")
 
 
 def test_case_that_fails_now(gives: Gives) -> None:
@@ -142,21 +142,21 @@ def test_case_that_fails_now(gives: Gives) -> None:
         ),
     )
 
-    assert said(holding([gives(NEW, {"y": ONE})], [new])) == (
+    assert verify(holding([gives(NEW, {"y": ONE})], [new])) == (
         "differs",
         "the original runs, the repaired model does not: all cases failed: bad",
     )
 
 
-def test_beside_another_runtime(gives: Gives) -> None:
+def test_compared_with_another_runtime(gives: Gives) -> None:
     """If a runtime refused the original, the newest runtime that ran it is the reference, before the evaluator."""
     evaluator = gives("onnx 99.0.0", {"y": -ONE})
     old = [gives("onnxruntime 1.17.3", {"y": ONE}), gives(OLD, REFUSED), gives(NEW, {"y": ONE}), evaluator]
     right, wrong = (holding(old, [gives(OLD, {"y": array})]) for array in (ONE, -ONE))
 
-    assert said(right, OLD) == ("equal", f"now runs; compared with the original on {NEW}: bit-identical")
-    assert said(wrong, OLD)[0] == "differs"
-    assert said(holding([gives(OLD, REFUSED)], [gives(OLD, {"y": ONE})]), OLD) == (
+    assert verify(right, OLD) == ("equal", f"now runs; compared with the original on {NEW}: bit-identical")
+    assert verify(wrong, OLD)[0] == "differs"
+    assert verify(holding([gives(OLD, REFUSED)], [gives(OLD, {"y": ONE})]), OLD) == (
         "unknown",
         "now runs; no outputs to compare with",
     )
@@ -166,7 +166,7 @@ def test_random(gives: Gives) -> None:
     """Random outputs cannot be compared, so the result is unknown."""
     held = holding([gives(NEW, {"y": ONE})], [gives(NEW, {"y": -ONE})], random="y")
 
-    assert said(held) == ("unknown", "output `y` of `a` could not be compared")
+    assert verify(held) == ("unknown", "output `y` of `a` could not be compared")
 
 
 def test_worst_level_counts(gives: Gives) -> None:
@@ -174,4 +174,4 @@ def test_worst_level_counts(gives: Gives) -> None:
     old = [gives(NEW, {"y": ONE}), gives(NEW, {"y": ONE}, "disabled")]
     new = [gives(NEW, {"y": ONE}), gives(NEW, {"y": -ONE}, "disabled")]
 
-    assert said(holding(old, new), levels=("all", "disabled"))[0] == "differs"
+    assert verify(holding(old, new), levels=("all", "disabled"))[0] == "differs"

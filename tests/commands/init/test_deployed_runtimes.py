@@ -22,7 +22,7 @@ def find(folder: Path, **files: str) -> Deployments:
     return find_deployments(folder, paths)
 
 
-def found(folder: Path, name: str, text: str) -> list[str]:
+def read_packages(folder: Path, name: str, text: str) -> list[str]:
     """Read one file; return each package with its specifier and its line."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def found(folder: Path, name: str, text: str) -> list[str]:
 )
 def test_files_that_declare_a_runtime(tmp_path: Path, name: str, text: str, expected: list[str]) -> None:
     """Each file is parsed in its own syntax, and the line of the package is recorded."""
-    runtimes = found(tmp_path, name, text)
+    runtimes = read_packages(tmp_path, name, text)
 
     assert len(runtimes) == len(expected)
     assert all(runtime.endswith(end) for runtime, end in zip(runtimes, expected, strict=True)), runtimes
@@ -153,7 +153,7 @@ def test_unreadable_files_are_named(tmp_path: Path, name: str, text: str, proble
 def test_other_types_of_values_are_ignored(tmp_path: Path, text: str) -> None:
     """JSON files with another structure declare no runtimes."""
     for name in ("package.json", "package-lock.json", "Pipfile.lock"):
-        assert found(tmp_path, name, text) == []
+        assert read_packages(tmp_path, name, text) == []
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
 
 
-def found(folder: Path, source: str) -> list[ExportScript]:
+def find_scripts(folder: Path, source: str) -> list[ExportScript]:
     """Return the export scripts found in a source text."""
     path = folder / "export.py"
     path.write_text(source, encoding="utf-8")
@@ -34,16 +34,16 @@ def test_a_call_is_found_however_it_is_spelled(tmp_path: Path, call: str) -> Non
     """Each spelling is found with its line and the path that it writes."""
     line = call.count("\n") + 1
 
-    assert found(tmp_path, call) == [ExportScript("tools/export.py", line, writes="x.onnx")]
+    assert find_scripts(tmp_path, call) == [ExportScript("tools/export.py", line, writes="x.onnx")]
 
 
 @pytest.mark.parametrize(
     "source",
     ["", "import onnx\nonnx.export(m, a, 'x')", "# torch.onnx.export(m)", "torch.onnx.export(", "export(m)", "\0onnx"],
 )
-def test_nothing_else_is_taken_for_one(tmp_path: Path, source: str) -> None:
+def test_other_functions_are_ignored(tmp_path: Path, source: str) -> None:
     """Other functions, comments and broken files are ignored."""
-    assert found(tmp_path, source) == []
+    assert find_scripts(tmp_path, source) == []
 
 
 ARGPARSE = """
@@ -74,21 +74,21 @@ def main(out):
 )
 def test_the_option_that_takes_the_path(tmp_path: Path, declared: str, used: str, words: tuple[str, ...]) -> None:
     """The suggested command uses the script's own option for the output."""
-    (script,) = found(tmp_path, ARGPARSE.format(declared=declared, used=used))
+    (script,) = find_scripts(tmp_path, ARGPARSE.format(declared=declared, used=used))
 
     assert script.command == ("{python}", "tools/export.py", *words)
 
 
 def test_options_of_click(tmp_path: Path) -> None:
     """An option of click is found by its parameter; its default is the path of the model."""
-    (script,) = found(tmp_path, CLICK)
+    (script,) = find_scripts(tmp_path, CLICK)
 
     assert script == ExportScript("tools/export.py", 6, "models/x.onnx", ("--out",), True)
 
 
 def test_the_first_argument(tmp_path: Path) -> None:
     """`sys.argv[1]` is a positional argument."""
-    (script,) = found(tmp_path, "import sys, torch\ntorch.onnx.export(m, a, sys.argv[1])")
+    (script,) = find_scripts(tmp_path, "import sys, torch\ntorch.onnx.export(m, a, sys.argv[1])")
 
     assert script.command == ("{python}", "tools/export.py", "{output}")
 
@@ -96,7 +96,7 @@ def test_the_first_argument(tmp_path: Path) -> None:
 @pytest.mark.parametrize("used", ["args.folder + '/x.onnx'", "args.other", "make()", "'x.onnx'"])
 def test_a_path_that_the_caller_cannot_choose(tmp_path: Path, used: str) -> None:
     """Without an option for the output path, no command is suggested."""
-    (script,) = found(tmp_path, ARGPARSE.format(declared='"--folder"', used=used))
+    (script,) = find_scripts(tmp_path, ARGPARSE.format(declared='"--folder"', used=used))
 
     assert script.command == ()
 
@@ -120,7 +120,7 @@ EXPORTING_MAIN = "def main():\n    torch.onnx.export(m, a, 'x.onnx', input_names
 )
 def test_a_function_that_builds_the_module_is_a_source(tmp_path: Path, source: str) -> None:
     """The function returns the module and its inputs, or the script passes its results to the export."""
-    (script,) = found(tmp_path, source)
+    (script,) = find_scripts(tmp_path, source)
 
     assert (script.source, script.settings) == ("tools/export.py:build", ("input_names",))
 
@@ -138,7 +138,7 @@ def test_a_function_that_builds_the_module_is_a_source(tmp_path: Path, source: s
 )
 def test_no_source_is_suggested(tmp_path: Path, source: str) -> None:
     """No source is suggested if the import has side effects or the function requires arguments."""
-    (script,) = found(tmp_path, source)
+    (script,) = find_scripts(tmp_path, source)
 
     assert script.source == ""
 
@@ -147,8 +147,8 @@ def test_no_source_is_suggested(tmp_path: Path, source: str) -> None:
 def test_a_function_that_returns_only_the_module(tmp_path: Path, call: str) -> None:
     """The function is not a source, but becomes one if it also returns the inputs."""
     text = f"import torch\ndef build():\n    return Net()\ndef main():\n    {call}, x, 'x.onnx')\n"
-    (script,) = found(tmp_path, text)
-    (other,) = found(tmp_path, text.replace("build()", "build(size)"))
+    (script,) = find_scripts(tmp_path, text)
+    (other,) = find_scripts(tmp_path, text.replace("build()", "build(size)"))
 
     assert (script.source, script.builder) == ("", "tools/export.py:build")
     assert (other.source, other.builder) == ("", "")

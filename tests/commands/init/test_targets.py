@@ -40,7 +40,7 @@ def after_newest() -> str:
 
 def test_one_target_for_each_deployment() -> None:
     """Equal requirements share a target, which names all files."""
-    found = suggest_targets(
+    targets = suggest_targets(
         [
             deployed("onnxruntime", "==1.18.1", "api/requirements.txt"),
             deployed("onnxruntime", "==1.18.1", "Dockerfile"),
@@ -51,12 +51,12 @@ def test_one_target_for_each_deployment() -> None:
         None,
     )
 
-    assert [(it.name, it.runtime) for it in found] == [
+    assert [(it.name, it.runtime) for it in targets] == [
         ("api", "onnxruntime==1.18.1"),
         ("api-2", "onnxruntime>=1.20,<2"),
         ("gr--e", "onnxruntime==1.16.3"),
     ]
-    assert found[0].comments == (
+    assert targets[0].comments == (
         "Declared in api/requirements.txt:1 (`onnxruntime==1.18.1`) and Dockerfile:1 (`onnxruntime==1.18.1`).",
     )
 
@@ -198,9 +198,9 @@ def test_models_of_each_deployed_folder(
     more: list[DeployedRuntime], models: list[str], expected: dict[str, tuple[str, ...]]
 ) -> None:
     """The runtimes of a folder apply to its models, if each folder with a deployment has models."""
-    found = suggest_targets([*MONOREPO, *more], (), None, models=models)
+    targets = suggest_targets([*MONOREPO, *more], (), None, models=models)
 
-    assert assign_targets(found, models) == expected
+    assert assign_targets(targets, models) == expected
 
 
 def test_predictions_are_limited_to_the_models_of_the_folder(tmp_path: Path) -> None:
@@ -208,9 +208,9 @@ def test_predictions_are_limited_to_the_models_of_the_folder(tmp_path: Path) -> 
     save_model(tmp_path / "svc/a/x.onnx")
     save_model(tmp_path / "svc/b/y.onnx", ir=10, opset=21)
     models = ["svc/a/x.onnx", "svc/b/y.onnx"]
-    found = suggest_targets(MONOREPO[::2], predict_models(tmp_path, models, 1), None, models=models)
+    targets = suggest_targets(MONOREPO[::2], predict_models(tmp_path, models, 1), None, models=models)
 
-    assert [target.comments[-1] for target in found] == [
+    assert [target.comments[-1] for target in targets] == [
         "Prediction: the model loads on onnxruntime 1.18.1.",
         "Prediction: the model loads on onnxruntime 1.20.1.",
     ]

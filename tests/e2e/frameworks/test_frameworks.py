@@ -95,7 +95,7 @@ def repository(framework: str, python: Path, installed: Path, shared_folder: Pat
 
 def compared(report: dict[str, Any], name: str) -> set[str]:
     """Return the pairs whose outputs were compared for a model."""
-    return {each["pair"] for each in report["measured"] if each["model"] == f"models/{name}.onnx"}
+    return {measurement["pair"] for measurement in report["measured"] if measurement["model"] == f"models/{name}.onnx"}
 
 
 @pytest.mark.index

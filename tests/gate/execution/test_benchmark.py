@@ -70,12 +70,12 @@ class Track:
         model = SelectedModel("m.onnx", absolute, MergedSettings(quantized_from=float_model, budget=budget), PLACE)
         revision = resolve_revision(self.root, against) if against else None
         folders = (self.root.parent / f"folder {index}" for index in itertools.count())
-        races = Benchmarks(self.root / "ml", revision, self._ask, functools.partial(next, folders))
+        races = Benchmarks(self.root / "ml", revision, self._submit, functools.partial(next, folders))
         return races.measure(
             RunnableModel(PlannedModel(model, self.runtimes), read_facts(absolute, "m.onnx"), PLACE), ()
         )
 
-    def _ask(self, runtime: PlannedRuntime, job: Benchmark) -> Future[Observation]:
+    def _submit(self, runtime: PlannedRuntime, job: Benchmark) -> Future[Observation]:
         self.asked.append((runtime.name, job))
         done: Future[Observation] = Future()
         done.set_result(self.observation)
@@ -100,11 +100,14 @@ def test_against_a_revision(track: Track) -> None:
         str(track.root / "ml" / "m.onnx"),
         False,
     )
-    assert [(each.measure, each.ratio, each.verdict, each.baseline) for each in done.subjects] == [  # type: ignore[attr-defined]
+    assert [(subject.measure, subject.ratio, subject.verdict, subject.baseline) for subject in done.subjects] == [  # type: ignore[attr-defined]
         ("time", 2.0, "over", "`m.onnx` at `HEAD`"),
         ("memory", 3.0, "over", "`m.onnx` at `HEAD`"),
     ]
-    assert [(each.metric, each.value, each.bound, each.bound_from) for each in done.measured] == [
+    assert [
+        (measurement.metric, measurement.value, measurement.bound, measurement.bound_from)
+        for measurement in done.measured
+    ] == [
         (f"{measure} ratio{part}", value, bound, "config")
         for measure, value, bound in (("time", 2.0, 1.2), ("memory", 3.0, 1.5))
         for part in ("", ", low", ", high")
@@ -120,7 +123,7 @@ def test_against_the_float_model(track: Track) -> None:
 
     assert isinstance(timed, Raced)
     assert (timed.baseline, job.baseline) == ("`float.onnx`", str(track.root / "ml" / "float.onnx"))
-    assert (job.rounds > 0, job.weighings) == (True, 0)
+    assert (job.rounds > 0, job.memory_runs) == (True, 0)
 
 
 def test_only_what_has_a_budget_is_measured(track: Track) -> None:
@@ -130,7 +133,7 @@ def test_only_what_has_a_budget_is_measured(track: Track) -> None:
     track.hold(Budget(memory_over_baseline=1.5), against="HEAD")
     ((_, job),) = track.asked
 
-    assert (job.rounds, job.weighings > 0) == (0, True)
+    assert (job.rounds, job.memory_runs > 0) == (0, True)
 
 
 def test_without_baseline(track: Track) -> None:
@@ -159,7 +162,7 @@ def test_new_model(tmp_path: Path) -> None:
     write(track.root / "ml" / "m.onnx")
     done = track.hold(BOTH, against="HEAD")
 
-    assert [each.reason for each in done.skipped] == [
+    assert [entry.reason for entry in done.skipped] == [
         "the relative budget could not be checked: `ml/m.onnx` does not exist at `HEAD`"
     ]
     assert (done.undone, track.asked) == ((), [])
@@ -187,12 +190,12 @@ FAILED = Failure(type="Fail", text="no")
     ],
     ids=["no case", "unavailable", "refused", "crashed", "timed out", "slow", "not weighed"],
 )
-def test_what_cannot_be_measured(track: Track, observation: Observation, reason: str) -> None:
+def test_failed_measurement_is_undecided(track: Track, observation: Observation, reason: str) -> None:
     """A failed measurement is undecided with a reason and gives no finding."""
     track.observation = observation
     done = track.hold(BOTH, against="HEAD")
 
-    assert ([each.reason for each in done.undone], done.subjects) == (
+    assert ([entry.reason for entry in done.undone], done.subjects) == (
         [f"the relative budget could not be checked: {reason}"],
         (),
     )
@@ -209,7 +212,7 @@ def test_no_release_of_onnxruntime(track: Track) -> None:
     )
 
 
-def test_answer_to_another_job_is_our_own_fault(track: Track) -> None:
+def test_wrong_result_type_is_an_internal_error(track: Track) -> None:
     """A result of the wrong type is an internal error."""
     track.observation = Completed(result=LoadResult(providers=()))
     with pytest.raises(TypeError, match="unexpected observation of a benchmark: Completed"):
@@ -223,27 +226,29 @@ def timed(*ratios: float) -> BenchmarkResult:
 
 def test_quartiles() -> None:
     """The ratio is the median and its spread the quartiles, so that a single outlier has no effect."""
-    found = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
+    time_ratio = compute_time_ratio(timed(1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 500.0))
 
-    assert (found.low, found.ratio, found.high) == pytest.approx((1.2, 1.4, 1.6))
+    assert (time_ratio.low, time_ratio.ratio, time_ratio.high) == pytest.approx((1.2, 1.4, 1.6))
     assert len(timed(*[1.0] * MIN_ROUNDS).model_s) == MIN_ROUNDS
     assert compute_time_ratio(timed(*[1.0] * MIN_ROUNDS)).ratio == 1.0
 
 
-def weighed(model: tuple[float, ...], baseline: tuple[float, ...], allowed: float) -> tuple[float, float, float, bool]:
+def memory_ratio_of(
+    model: tuple[float, ...], baseline: tuple[float, ...], allowed: float
+) -> tuple[float, float, float, bool]:
     """Return the memory ratio with its spread, and whether the difference is negligible."""
-    found = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
-    return found.low, found.ratio, found.high, found.negligible
+    memory_ratio = compute_memory_ratio(BenchmarkResult(case="c", model_mib=model, baseline_mib=baseline), allowed)
+    return memory_ratio.low, memory_ratio.ratio, memory_ratio.high, memory_ratio.negligible
 
 
 def test_weights() -> None:
     """The spread covers the lowest and highest possible ratio; differences within the noise of a process are
     negligible.
     """
-    assert weighed((90, 99, 108), (30, 33, 36), 1.2) == pytest.approx((2.5, 3.0, 3.6, False))
-    assert weighed((0.0,), (0.0,), 1.2) == (1.0, 1.0, 1.0, True)
-    assert weighed((13.0,), (10.0,), 1.2) == (1.3, 1.3, 1.3, True)
-    assert weighed((17.0,), (10.0,), 1.2) == (1.7, 1.7, 1.7, False)
+    assert memory_ratio_of((90, 99, 108), (30, 33, 36), 1.2) == pytest.approx((2.5, 3.0, 3.6, False))
+    assert memory_ratio_of((0.0,), (0.0,), 1.2) == (1.0, 1.0, 1.0, True)
+    assert memory_ratio_of((13.0,), (10.0,), 1.2) == (1.3, 1.3, 1.3, True)
+    assert memory_ratio_of((17.0,), (10.0,), 1.2) == (1.7, 1.7, 1.7, False)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +271,6 @@ def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
 
     assert isinstance(raced, Raced)
     assert raced.verdict == verdict
-    assert [each.reason for each in done.undone] == ([noisy] if verdict == "unclear" else [])
-    assert all(isinstance(each, IncompleteCheck) and each.runtime == "onnxruntime 1.10.0" for each in done.undone)
+    assert [entry.reason for entry in done.undone] == ([noisy] if verdict == "unclear" else [])
+    assert all(isinstance(entry, IncompleteCheck) and entry.runtime == "onnxruntime 1.10.0" for entry in done.undone)
     assert len(report_ratio(raced)) == 3

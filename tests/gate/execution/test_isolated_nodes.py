@@ -66,7 +66,7 @@ class Answering:
         return future
 
 
-def test_each_kind_is_asked_once_per_runtime_and_level(tmp_path: Path) -> None:
+def test_each_kind_is_loaded_once_per_runtime_and_level(tmp_path: Path) -> None:
     """Each kind of node is loaded once per runtime and level; identical nodes share a file, also across models."""
     answering = Answering(lambda _: LOADS)
     asking = NodeLoader(answering, tmp_path / "nodes")
@@ -81,7 +81,7 @@ def test_each_kind_is_asked_once_per_runtime_and_level(tmp_path: Path) -> None:
     }
 
 
-def test_lists_that_were_left_out_are_read_from_the_model(tmp_path: Path) -> None:
+def test_omitted_lists_are_read_from_the_model(tmp_path: Path) -> None:
     """Attributes omitted from memory are read from the file, because a runtime must not receive an empty attribute."""
     body = f"y = ai.onnx.ml.LinearRegressor <coefficients = {[0.5] * 2000}> (x)"
     text = f'<ir_version: 8, opset_import: ["ai.onnx.ml" : 1]> g (float[2, 2000] x) => (float[2, 1] y) {{ {body} }}'
@@ -96,7 +96,7 @@ def test_lists_that_were_left_out_are_read_from_the_model(tmp_path: Path) -> Non
     assert [complete.graph.node[0]] * 2 == [onnx.load(job.model).graph.node[0] for _, job in answering.asked]
 
 
-def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -> None:
+def test_node_has_its_models_ir_version_unless_rejected(tmp_path: Path) -> None:
     """A node has the model's IR version, unless the release rejects it, because it would reject the node as well."""
     answering = Answering(lambda _: LOADS)
     too_new = Failure(type="Fail", text="Unsupported model IR version: 10, max supported IR version: 8")
@@ -108,7 +108,7 @@ def test_a_node_is_stamped_as_its_model_unless_that_is_refused(tmp_path: Path) -
     assert [10, 10, 7] == [onnx.load(job.model).ir_version for _, job in answering.asked]
 
 
-def test_no_more_are_asked_than_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_loaded_kinds_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of tested node kinds is limited, and the limit is reported."""
     monkeypatch.setattr(failed_runs, "MAX_NODE_KINDS", 2)
     answering = Answering(lambda _: LOADS)
@@ -124,7 +124,7 @@ def test_crashes_end_the_search(tmp_path: Path) -> None:
     answering = Answering(lambda _: CRASHED)
     examined = NodeLoader(answering, tmp_path).examine(run_model(tmp_path, 5), {OLD: UNKNOWN})
 
-    assert ["3 of 5" in each.reason for each in examined.skipped] == [True]
+    assert ["3 of 5" in entry.reason for entry in examined.skipped] == [True]
 
 
 def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,11 +136,11 @@ def test_patience_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [("Elu", "refused", ("all", "disabled"))] == [
         (each.operator, each.outcome, each.explains) for each in examined.alone["onnxruntime 1.9.0"]
     ]
-    assert ["1 of 4" in each.reason for each in examined.skipped] == [True]
+    assert ["1 of 4" in entry.reason for entry in examined.skipped] == [True]
     assert [False] * 2 + [True] * 6 == [future.cancelled() for future in answering.futures]
 
 
-def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfinished_node_is_loaded_for_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that was not tested in time is tested for another model with the same node."""
     monkeypatch.setattr(failed_runs, "MAX_WAIT_S", 0.05)
     answering = Answering(lambda _: LOADS if len(answering.asked) != 3 else None)
@@ -148,10 +148,10 @@ def test_what_was_not_done_can_be_asked_again(tmp_path: Path, monkeypatch: pytes
     first = asking.examine(run_model(tmp_path, 2), {OLD: UNKNOWN})
     second = asking.examine(run_model(tmp_path, 2), {OLD: UNKNOWN})
 
-    assert ([True], []) == (["1 of 2" in each.reason for each in first.skipped], second.skipped)
+    assert ([True], []) == (["1 of 2" in entry.reason for entry in first.skipped], second.skipped)
 
 
-def test_nothing_is_asked_in_vain(tmp_path: Path) -> None:
+def test_no_node_is_loaded_if_the_file_is_unreadable(tmp_path: Path) -> None:
     """No node is tested if the model's file cannot be read."""
     cut_off = LevelRefusal("all", Failure(type="InvalidProtobuf", text="Protobuf parsing failed."), "")
     answering = Answering(lambda _: LOADS)

@@ -31,6 +31,6 @@ def test_a_failed_export_is_explained_once(observation: Observation) -> None:
 def test_other_reasons_are_always_stated() -> None:
     """An export that succeeds reports nothing, so parity states why outputs are missing."""
     observation = Completed(result=ExportResult(model="m.onnx", eager_reason="the source has 2 inputs"))
-    undone = explain_missing_reference("m.onnx", observation, {Stage.PARITY, Stage.EXPORT})
+    incomplete = explain_missing_reference("m.onnx", observation, {Stage.PARITY, Stage.EXPORT})
 
-    assert undone.reason == "the source could not be run: the source has 2 inputs"
+    assert incomplete.reason == "the source could not be run: the source has 2 inputs"

@@ -40,11 +40,11 @@ class WatchedRuntimes(Runtimes):
         super().__init__(lambda _, __: True, None, text)
         self._watch, self._refusal = watch, text
 
-    def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+    def submit(self, worker_spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Reject a model, or answer immediately."""
         self._watch(job)
         if not self._refusal or not isinstance(job, Load | Run):
-            return super().submit(seat, job, limits=limits)
+            return super().submit(worker_spec, job, limits=limits)
         future: Future[Observation] = Future()
         future.set_result(Refused(failure=Failure(type="Fail", text=self._refusal)))
         return future
@@ -123,9 +123,9 @@ def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[P
         if isinstance(job, Run) and job.model.endswith("m.onnx"):
             change(tmp_path / "m.onnx")
 
-    undone = execute(tmp_path, WatchedRuntimes(watch)).step.undone
+    incomplete = execute(tmp_path, WatchedRuntimes(watch)).step.undone
 
-    changed = [(it.model, it.stage) for it in undone if it.reason == "its files changed during the check"]
+    changed = [(it.model, it.stage) for it in incomplete if it.reason == "its files changed during the check"]
     assert [("m.onnx", Stage.PARITY), ("m.onnx", Stage.RUNTIME)] == changed
 
 
@@ -144,7 +144,7 @@ def test_large_weights_stay_in_the_file(tmp_path: Path) -> None:
     assert [["bias", "table"]] == omitted
 
 
-def test_nodes_are_loaded_alone_with_their_weights(tmp_path: Path) -> None:
+def test_isolated_nodes_keep_their_weights(tmp_path: Path) -> None:
     """A kernel may require a constant that was omitted from the model in memory, so it is read from the file."""
     save_large_model(tmp_path / "m.onnx")
     constants: dict[str, list[int]] = {}

@@ -34,7 +34,7 @@ def open_values(folder: Path, tensors: list[TensorProto], *, external: bool = Fa
 @pytest.mark.parametrize("external", [False, True])
 @pytest.mark.parametrize("count", [3, LARGE])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "bool"])
-def test_weights_are_what_the_model_has(tmp_path: Path, dtype: str, count: int, external: bool) -> None:
+def test_weights_are_read_correctly(tmp_path: Path, dtype: str, count: int, external: bool) -> None:
     """Weights are read correctly whatever their size, inside the model or as external data."""
     expected = np.random.default_rng(0).normal(size=(1, count)).astype(dtype)
     values = open_values(tmp_path, [numpy_helper.from_array(expected, "w")], external=external)
@@ -73,7 +73,7 @@ def test_weights_that_cannot_be_read_are_absent(tmp_path: Path, count: int) -> N
     assert values["w"].size == count
 
 
-def test_one_large_weight_is_held_at_a_time(tmp_path: Path) -> None:
+def test_one_large_weight_is_in_memory(tmp_path: Path) -> None:
     """Only one large weight is in memory at a time, and values that were read earlier remain valid."""
     weights = [numpy_helper.from_array(np.full(8 * LARGE, index, np.float32), f"w{index}") for index in range(4)]
     values = open_values(tmp_path, weights)

@@ -59,10 +59,10 @@ class Runtimes:
     def show(self, *folders: Path) -> None:
         """Grant access to folders; this host reads no files."""
 
-    def submit(self, seat: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
+    def submit(self, worker_spec: WorkerSpec, job: Job, *, limits: JobLimits | None = None) -> Future[Observation]:
         """Answer immediately."""
         future: Future[Observation] = Future()
-        future.set_result(Completed(result=self._answer(seat.name, job)))
+        future.set_result(Completed(result=self._answer(worker_spec.name, job)))
         return future
 
     def _answer(self, name: str, job: Job) -> RunResult | ExportResult | ProbeResult:
@@ -119,11 +119,11 @@ def _planned(name: str) -> PlannedRuntime:
 
 def _judged(done: ExecutionResult) -> dict[str, set[str]]:
     """Return the names of the evaluated cases by runtime."""
-    runs = [each for each in done.step.subjects if isinstance(each, ModelRuns)]
-    return {each.runtime: {attempt.case.name for attempt in each.attempts} for each in runs}
+    runs = [subject for subject in done.step.subjects if isinstance(subject, ModelRuns)]
+    return {run.runtime: {attempt.case.name for attempt in run.attempts} for run in runs}
 
 
-def test_what_runs_is_run_once(tmp_path: Path) -> None:
+def test_working_sizes_are_run_once(tmp_path: Path) -> None:
     """If all cases run, there is one job per runtime and level."""
     done, host = _execute(tmp_path, lambda _, __: True)
 
@@ -146,13 +146,13 @@ def test_no_size_fits(tmp_path: Path) -> None:
     """If no size works, each selected stage is undecided with the reason."""
     done, _ = _execute(tmp_path, lambda _, __: False, stages=frozenset({Stage.RUNTIME, Stage.PARITY}))
 
-    assert [(each.stage, each.runtime) for each in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
-    assert {each.reason for each in done.step.undone} == {
+    assert [(entry.stage, entry.runtime) for entry in done.step.undone] == [(Stage.PARITY, ""), (Stage.RUNTIME, "")]
+    assert {entry.reason for entry in done.step.undone} == {
         "the model does not run on generated inputs of any tested size"
     }
 
 
-def test_sizes_of_the_config_are_promised(tmp_path: Path) -> None:
+def test_configured_sizes_must_work(tmp_path: Path) -> None:
     """Sizes in the config must work, so no others are tried, and the failure is a finding."""
     done, host = _execute(tmp_path, lambda _, __: False, settings="sizes = { batch = [1], samples = [9] }")
 
@@ -198,7 +198,7 @@ def test_the_source_proves_the_sizes(
     assert (len(names) > 5) == searched
 
 
-def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retries_without_a_toolchain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The runtime stage does not require a toolchain, so it continues without one."""
 
     def absent(*_: object) -> Path:
@@ -210,7 +210,7 @@ def test_without_a_toolchain_nothing_is_proven(tmp_path: Path, monkeypatch: pyte
     assert _judged(done)[NEW] == {"sizes batch=1 samples=8", "sizes batch=3 samples=8"}
 
 
-def test_inputs_that_no_array_can_hold(tmp_path: Path) -> None:
+def test_unsupported_inputs_are_reported(tmp_path: Path) -> None:
     """The model is loaded and its unsupported inputs are reported, even if the user provides inputs."""
     np.savez(tmp_path / "a.npz", x=np.zeros(2, np.float32))
     done, host = _execute(tmp_path, lambda _, __: True, model=SEQUENCE, settings='inputs = "a.npz"')
@@ -241,9 +241,9 @@ def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> N
         again = RunResult(providers=(), outputs=("y",), cases=(refused,))
         return [ObservedRun(NEW, Run(model="m.onnx", cases=(case,), output=""), Completed(result=again))]
 
-    found = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, None, attempt)
+    actual = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, None, attempt)
 
-    assert () == found
+    assert () == actual
     assert example == attempts[0]
     assert guess not in attempts
     assert len(attempts) > 1

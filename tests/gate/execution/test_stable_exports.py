@@ -136,7 +136,7 @@ def test_packages_that_are_not_known(tmp_path: Path, python: Path, monkeypatch: 
     assert digest_state(tmp_path, python) == ""
 
 
-def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, python: Path) -> None:
+def test_code_change_invalidates_export_comparison(tmp_path: Path, python: Path) -> None:
     """After a code change, the earlier comparison of exports with two seeds is no longer valid."""
     write(tmp_path / "project" / "m.onnx")
     project = project_of(tmp_path / "project", 'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n')
@@ -146,12 +146,12 @@ def test_an_export_belongs_to_the_files_that_it_was_made_from(tmp_path: Path, py
         return StableExports(tmp_path / "cache", project.root, fresh=fresh)
 
     open_cache(fresh=True).keep(selected, python, 1, {"m.onnx": "0"})
-    found = open_cache().find(selected, python)
+    actual = open_cache().find(selected, python)
     fresh = open_cache(fresh=True).find(selected, python)
     write(tmp_path / "project" / "make.py")
 
-    assert found is not None
-    assert (found.seed, found.written) == (1, {"m.onnx": "0"})
+    assert actual is not None
+    assert (actual.seed, actual.written) == (1, {"m.onnx": "0"})
     assert fresh is None
     assert open_cache().find(selected, python) is None
 

@@ -20,4 +20,4 @@ NUMPY = {"1.18.1": "1.26.4", "1.23.2": "2.3.1", "1.31.1": "2.3.1", "1.28.0": "2.
 def bench(shared_folder: Path, tmp_path: Path) -> Iterator[Callable[..., Bench]]:
     """Return a function that creates a bench of these releases."""
     with WorkerPool(Environments(shared_folder / "a cache", offline=False), 2, JobLimits(time_s=120)) as host:
-        yield lambda *releases: Bench.of(host, tmp_path, [_lock(each, numpy=NUMPY[each]) for each in releases])
+        yield lambda *releases: Bench.of(host, tmp_path, [_lock(release, numpy=NUMPY[release]) for release in releases])

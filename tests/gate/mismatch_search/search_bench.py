@@ -99,7 +99,7 @@ def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[i
     """Export a source, generate cases for its model, and compute the source's outputs in both precisions."""
     asked = Export(
         source=f"{source}:{name}",
-        output=str(_made(bench.place())),
+        output=str(_create(bench.place())),
         folder=str(source.parent),
         opset=18,
         ir_version_max=10,
@@ -113,7 +113,7 @@ def export(bench: Bench, source: Path, name: str, sizes: Mapping[str, Sequence[i
 def with_cases(bench: Bench, asked: Export, model: Path, cases: tuple[InputCase, ...]) -> Sourced:
     """Compute the source's outputs for these cases."""
     again = {name: getattr(asked, name) for name in asked.__struct_fields__}
-    again.update(output=str(_made(bench.place())), cases=cases, export=False)
+    again.update(output=str(_create(bench.place())), cases=cases, export=False)
     answer = _exported(bench, Export(**again))
     eager = {case.name: got for case, got in zip(cases, answer.eager, strict=False)}
     names = [value.name for value in read_model(model, "model.onnx").facts.outputs]
@@ -135,7 +135,7 @@ def _exported(bench: Bench, job: Export) -> ExportResult:
             raise AssertionError(other)
 
 
-def _made(folder: Path) -> Path:
+def _create(folder: Path) -> Path:
     folder.mkdir(parents=True)
     return folder
 
@@ -175,7 +175,7 @@ def compared(
 
 def firsts(comparisons: Sequence[Comparison]) -> set[FirstDifference | None]:
     """Return the first differing nodes of the mismatches."""
-    return {each.first for each in comparisons if find_mismatches(each)}
+    return {comparison.first for comparison in comparisons if find_mismatches(comparison)}
 
 
 # One incorrect weight
@@ -224,7 +224,7 @@ def spoiled(model: Path, folder: Path, spoil: Spoil, random: Random) -> Spoiled:
     """Create a copy of the model with one incorrect weight."""
     proto = onnx.load(str(model))
     weight = spoil(proto, random)
-    path = _made(folder) / "model.onnx"
+    path = _create(folder) / "model.onnx"
     onnx.save(proto, str(path))
     return Spoiled(path, weight)
 

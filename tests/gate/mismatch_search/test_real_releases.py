@@ -21,28 +21,28 @@ STEPPING = {"kernel_shape": [2, 2], "strides": [2, 2], **CEILING}
 Make = Callable[..., Bench]
 
 
-def said(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], list[str]]:
+def summarize(bench: Bench, model: Path) -> tuple[set[tuple[str, str, str] | None], list[str]]:
     """Return the pair, node and operator of each mismatch, and the reasons why nodes were not found."""
     reading = read_model(model, "model.onnx")
     cases = generate_cases(reading.facts, reading.view, {}, bench.place())
     comparisons, undone = compared(bench, model, cases)
-    pairs = {each.first: each.pair for each in comparisons}
-    found = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
-    return found, [each.reason for each in undone]
+    pairs = {comparison.first: comparison.pair for comparison in comparisons}
+    actual = {first and (pairs[first], first.node, first.operator) for first in firsts(comparisons)}
+    return actual, [entry.reason for entry in undone]
 
 
 def test_a_release_that_computes_a_node_wrongly(bench: Make, tmp_path: Path) -> None:
     """ONNX Runtime 1.18 pools beyond the padding; the convolutions before and after the pooling are correct."""
     model = convolutions(tmp_path / "m.onnx", "AveragePool", 16, HALVING)
 
-    assert said(bench("1.18.1", "1.23.2", "1.31.1"), model) == ({("runtime", "pool", "AveragePool")}, [])
+    assert summarize(bench("1.18.1", "1.23.2", "1.31.1"), model) == ({("runtime", "pool", "AveragePool")}, [])
 
 
 def test_an_optimiser_that_computes_a_node_wrongly(bench: Make, tmp_path: Path) -> None:
     """ONNX Runtime 1.28 pools incorrectly only if its optimizer has changed the layout."""
     model = convolutions(tmp_path / "m.onnx", "AveragePool", 7, STEPPING)
 
-    assert said(bench("1.28.0"), model) == ({("optimization", "pool", "AveragePool")}, [])
+    assert summarize(bench("1.28.0"), model) == ({("optimization", "pool", "AveragePool")}, [])
 
 
 def test_nodes_that_have_no_name(bench: Make, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_models_that_agree_are_not_searched(bench: Make, tmp_path: Path) -> None
     """No node is reported if all outputs agree."""
     model = convolutions(tmp_path / "m.onnx", "MaxPool", 16, {"kernel_shape": [2, 2]})
 
-    assert said(bench("1.18.1", "1.31.1"), model) == (set(), [])
+    assert summarize(bench("1.18.1", "1.31.1"), model) == (set(), [])
 
 
 def test_a_model_with_external_data(bench: Make, tmp_path: Path) -> None:
@@ -72,4 +72,4 @@ def test_a_model_with_external_data(bench: Make, tmp_path: Path) -> None:
     onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="m.data", size_threshold=0)
     assert path.with_name("m.data").is_file()
 
-    assert said(bench("1.18.1", "1.31.1"), path) == ({("runtime", "pool", "AveragePool")}, [])
+    assert summarize(bench("1.18.1", "1.31.1"), path) == ({("runtime", "pool", "AveragePool")}, [])

@@ -71,8 +71,8 @@ class Study:
                 fresh=fresh or sourced.model,
                 source=sourced.asked,
             )
-            found = {verdict(wrong, first) for first in firsts(said)}
-            counted["/".join(sorted(found)) or "missed"] += 1
+            actual = {verdict(wrong, first) for first in firsts(said)}
+            counted["/".join(sorted(actual)) or "missed"] += 1
         return counted
 
 
@@ -160,7 +160,7 @@ def test_a_wrong_weight_of_a_sentence_encoder(sentences: Study, spoil: Spoil) ->
     assert counted["right"] >= (18 if spoil is scale_tensor else 10)
 
 
-def test_sources_are_where_the_tests_say() -> None:
+def test_source_paths_exist() -> None:
     """An incorrect path would otherwise only be noticed in tests that are usually skipped."""
     missing: Sequence[Path] = [path for path in (QUICKSTART, SENTENCES) if not path.is_file()]
 

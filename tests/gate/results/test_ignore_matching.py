@@ -42,7 +42,7 @@ def outcome(ignore: Ignore, judged: RuleHit, **more: object) -> tuple[str, bool,
 
 
 @pytest.mark.parametrize(("day", "expected"), [(30, ("", True, False)), (31, ("known", True, True))])
-def test_an_entry_holds_until_its_last_day(day: int, expected: object) -> None:
+def test_entry_is_valid_until_its_last_day(day: int, expected: object) -> None:
     """The end date is included; one day later the entry ignores nothing."""
     ignore = Ignore(rule="missing-kernel", reason="known", until=datetime.date(2027, 3, day))
 
@@ -65,7 +65,7 @@ def test_globs(glob: str, model: str, expected: bool) -> None:
     assert globs.matches(glob, model) is expected
 
 
-def test_fingerprints_accept_their_findings_alone() -> None:
+def test_fingerprints_accept_only_their_findings() -> None:
     """A second finding of the same rule in the same model is not ignored."""
     ignore = Ignore(rule="missing-kernel", reason="known", fingerprints=(hit("one").fingerprint,))
 
@@ -83,7 +83,7 @@ def test_sha256_accepts_one_content(contents: dict[str, str], reason: str) -> No
     assert outcome(ignore, hit(), contents=contents) == (reason, bool(reason), bool(reason))
 
 
-def test_sha256_accepts_nothing_that_has_no_content() -> None:
+def test_sha256_does_not_accept_findings_without_a_model() -> None:
     """A finding without a model is matched only by an entry without `sha256`."""
     plain = Ignore(rule="lock-stale", reason="known")
     of_content = Ignore(rule="lock-stale", reason="known", sha256=CONTENT)
@@ -92,7 +92,7 @@ def test_sha256_accepts_nothing_that_has_no_content() -> None:
     assert outcome(of_content, hit(model="", rule="lock-stale"), contents={"": CONTENT}) == ("", False, False)
 
 
-def test_a_list_meets_what_another_entry_accepts_first() -> None:
+def test_finding_ignored_by_another_entry_is_not_resolved() -> None:
     """A finding that another entry ignores first must not be reported as resolved."""
     plain = Ignore(rule="missing-kernel", reason="all")
     listed = Ignore(rule="missing-kernel", reason="one", fingerprints=(hit().fingerprint,))
@@ -101,13 +101,13 @@ def test_a_list_meets_what_another_entry_accepts_first() -> None:
     assert (weighed.ignored, [len(each) for each in met]) == ("all", [1, 1, 0])
 
 
-def said(**more: object) -> list[tuple[str, str, str]]:
+def entry_findings(**more: object) -> list[tuple[str, str, str]]:
     """Return level, rule and message of the findings about an entry."""
     usual: dict[str, object] = {"expired": False, "used": False, "stage_ran": True, "until": ""}
     use = IgnoreUse(place=PLACE, rule="input-removed", model="m.onnx", **{**usual, **more})  # type: ignore[arg-type]
     prefix = "the `[[ignore]]` entry of `input-removed` for `m.onnx` "
     judged = resolution.apply_rules([use], rules.ALL, {})
-    return [(each.level.value, each.rule, each.hit.message.removeprefix(prefix)) for each in judged]
+    return [(finding.level.value, finding.rule, finding.hit.message.removeprefix(prefix)) for finding in judged]
 
 
 DONE = [("note", "ignore-unused", "no longer matches a finding")]
@@ -142,6 +142,6 @@ PAST = {"expired": True, "until": "2027-01-01"}
         ({"listed": 3, "resolved": 1, "used": True, "stage_ran": False}, []),
     ],
 )
-def test_what_is_said_of_an_entry(use: dict[str, object], expected: list[tuple[str, str, str]]) -> None:
+def test_notes_about_entries(use: dict[str, object], expected: list[tuple[str, str, str]]) -> None:
     """An entry that can no longer hide findings is a note, and only if all stages that could match it ran."""
-    assert expected == said(**use)
+    assert expected == entry_findings(**use)

@@ -23,9 +23,9 @@ def about(node: str, model: str = "m.onnx", **changes: object) -> Finding:
     return finding(model=model, node=node, **changes)
 
 
-def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
+def test_errors_first_and_each_node_once(tmp_path: Path) -> None:
     """Errors come before warnings, each node is drawn once, and notes and ignored findings are not drawn."""
-    found = [
+    actual = [
         about("w", level="warning"),
         about("e"),
         about("e", rule="run-failed"),
@@ -36,12 +36,12 @@ def test_the_gravest_first_and_each_node_once(tmp_path: Path) -> None:
     ]
 
     assert [("m.onnx", "e"), ("m.onnx", "w")] == [
-        (each.model, each.node) for each in node_context.find_named_nodes(found)
+        (named_node.model, named_node.node) for named_node in node_context.find_named_nodes(actual)
     ]
 
 
 @pytest.mark.parametrize("message", ["an operator: the node that makes `b` in `f`", "the Neg that makes `b` is first"])
-def test_a_node_without_a_name_is_found_by_what_the_message_says(tmp_path: Path, message: str) -> None:
+def test_unnamed_node_is_identified_by_its_output(tmp_path: Path, message: str) -> None:
     """An unnamed node is identified by its output, both in the message and in the diagram."""
     (drawn,) = node_context.draw_named_nodes(
         [finding(message, model="m.onnx")], {"m.onnx": write(tmp_path / "m.onnx", CHAIN)}
@@ -51,7 +51,7 @@ def test_a_node_without_a_name_is_found_by_what_the_message_says(tmp_path: Path,
     assert [("b", "Neg", "failing")] == [(n.name, n.operator, n.kind) for n in drawn.nodes if n.kind == "failing"]
 
 
-def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
+def test_missing_nodes_are_not_drawn(tmp_path: Path) -> None:
     """Missing nodes, invalid or missing files, and models that were not selected are not drawn."""
     (tmp_path / "broken.onnx").write_bytes(b"\xff\xff")
     files = {
@@ -59,9 +59,9 @@ def test_what_cannot_be_drawn_is_not(tmp_path: Path) -> None:
         "broken.onnx": tmp_path / "broken.onnx",
         "gone.onnx": tmp_path / "gone.onnx",
     }
-    found = [about("no"), *(about("act", model=model) for model in ("broken.onnx", "gone.onnx", "other.onnx"))]
+    actual = [about("no"), *(about("act", model=model) for model in ("broken.onnx", "gone.onnx", "other.onnx"))]
 
-    assert () == node_context.draw_named_nodes(found, files)
+    assert () == node_context.draw_named_nodes(actual, files)
 
 
 def test_at_most_twenty_and_reports_can_be_joined(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_the_report_of_a_check_has_the_drawing(tmp_path: Path) -> None:
     assert ["det", "x", "y"] == [node.name for node in drawn.nodes]
 
 
-def test_nothing_is_read_where_nothing_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_diagrams_are_not_imported_without_findings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without findings, the diagram module is not imported."""
     import sys
 

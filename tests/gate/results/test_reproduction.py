@@ -23,7 +23,7 @@ MODEL = "models/m.onnx"
 NAMES = ("sizes batch=1 time=16", "sizes batch=3 time=16", "sizes batch=1 time=50", "the source's example")
 
 
-def _say(subjects: Iterable[object]) -> list[RuleHit]:
+def _command_of(subjects: Iterable[object]) -> list[RuleHit]:
     return [each for each in resolution.apply_rules(subjects, rules.ALL, {}) if not each.silent]
 
 
@@ -66,17 +66,17 @@ def _ran(*failing: str) -> ModelRuns:
     return ModelRuns(model=MODEL, place=Place("m"), runtime="onnxruntime 1.18.1", attempts=tuple(attempts))
 
 
-def test_worst_case_stands_for_all() -> None:
+def test_worst_case_is_selected() -> None:
     """The case with the largest difference is selected, because the finding shows its value."""
-    (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _say, 0, "onnxgate.toml", None)
+    (replay,) = find_replays([_compared(*NAMES[:2])], _cases(), _command_of, 0, "onnxgate.toml", None)
 
     assert (replay.cases, replay.rules) == ((NAMES[1],), ("source-mismatch",))
     assert replay.command == f'onnxgate check {MODEL} --stage runtime,parity --case "{NAMES[1]}"'
 
 
-def test_case_that_tells_the_axis_comes_along() -> None:
+def test_failing_size_comes_with_a_working_case() -> None:
     """A case that fails due to a size is reproduced with one that runs."""
-    (replay,) = find_replays([_ran(NAMES[1])], _cases(), _say, 7, "gate.toml", None)
+    (replay,) = find_replays([_ran(NAMES[1])], _cases(), _command_of, 7, "gate.toml", None)
 
     assert (replay.cases, replay.rules, replay.seed) == ((NAMES[0], NAMES[1]), ("dynamic-axis-broken",), 7)
     assert replay.command.endswith(" --seed 7 --config gate.toml")
@@ -87,14 +87,14 @@ def test_nothing_to_replay() -> None:
     refused = Attempt(optimization="all", outcome="load-refused", refusal=NO)
     loading = msgspec.structs.replace(_ran(), attempts=(refused,))
 
-    assert find_replays([_compared(), _ran(), loading], _cases(), _say, 0, "onnxgate.toml", None) == ()
+    assert find_replays([_compared(), _ran(), loading], _cases(), _command_of, 0, "onnxgate.toml", None) == ()
 
 
 def test_command_is_read_back_by_a_shell() -> None:
     """Model and axis names are untrusted, so they are quoted for the shell."""
     hostile = '-models/it\'s $(x) "y".onnx'
     subject = msgspec.structs.replace(_compared(NAMES[3]), model=hostile)
-    (replay,) = find_replays([subject], _cases(hostile), _say, 0, "onnxgate.toml", None)
+    (replay,) = find_replays([subject], _cases(hostile), _command_of, 0, "onnxgate.toml", None)
 
     words = ["onnxgate", "check", f"./{hostile}", "--stage", "runtime,parity", "--case", NAMES[3]]
     assert words == shlex.split(replay.command)
@@ -109,29 +109,29 @@ def test_command_is_read_back_by_a_shell() -> None:
         ("nightly.toml", "sub", " --directory sub --config sub/nightly.toml"),
     ],
 )
-def test_command_works_where_it_is_typed(config: str, directory: str, end: str) -> None:
+def test_command_selects_the_configs_folder(config: str, directory: str, end: str) -> None:
     """In another working directory, the command selects the config's folder with `--directory`."""
     typed = build_command("m.onnx", ("a",), 0, config, directory)
 
     assert typed == f"onnxgate check m.onnx --stage runtime,parity --case a{end}"
 
 
-def test_only_findings_that_are_shown_have_one() -> None:
+def test_hidden_findings_have_no_command() -> None:
     """Ignored findings and those explained by another finding have no reproduction command."""
-    every = find_replays([_compared(NAMES[1])], _cases(), _say, 0, "onnxgate.toml", None)
-    found = finding(rule="source-mismatch", model=MODEL)
+    every = find_replays([_compared(NAMES[1])], _cases(), _command_of, 0, "onnxgate.toml", None)
+    actual = finding(rule="source-mismatch", model=MODEL)
 
-    assert select_shown_replays(every, [found]) == every
-    assert select_shown_replays(every, [msgspec.structs.replace(found, ignored="known")]) == ()
-    assert select_shown_replays(every, [msgspec.structs.replace(found, rule="load-failed")]) == ()
+    assert select_shown_replays(every, [actual]) == every
+    assert select_shown_replays(every, [msgspec.structs.replace(actual, ignored="known")]) == ()
+    assert select_shown_replays(every, [msgspec.structs.replace(actual, rule="load-failed")]) == ()
 
 
 def test_inputs_of_the_user_are_files_already(tmp_path: Path) -> None:
     """Inputs of the user are already files, so they are not stored again."""
     own = {MODEL: (InputCase(name="a.npz", origin="user", inputs={"x": str(tmp_path / "absent.npy")}),)}
     subject = _compared(NAMES[1])
-    differences = tuple(msgspec.structs.replace(each, case="a.npz") for each in subject.differences[1:2])
+    differences = tuple(msgspec.structs.replace(difference, case="a.npz") for difference in subject.differences[1:2])
     subject = msgspec.structs.replace(subject, differences=differences)
-    (replay,) = find_replays([subject], own, _say, 0, "onnxgate.toml", tmp_path / "inputs")
+    (replay,) = find_replays([subject], own, _command_of, 0, "onnxgate.toml", tmp_path / "inputs")
 
     assert (replay.cases, replay.inputs) == (("a.npz",), ())

@@ -50,7 +50,7 @@ def judged(hit: Hit, rule: str = "opset-too-new", stage: Stage = Stage.SUPPORT) 
 
 def only_message(*hits: Hit) -> str:
     """Return the message of the single finding that the hits are merged into."""
-    (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(each) for each in hits]), KNOWN)
+    (finding,) = resolution.merge_runtimes(resolution.resolve_hits([judged(hit) for hit in hits]), KNOWN)
     return finding.message
 
 
@@ -109,7 +109,7 @@ def test_findings_at_two_places_stay_two() -> None:
     assert len(findings) == 2
 
 
-def test_observation_confirms_and_is_not_said_twice() -> None:
+def test_observation_confirms_prediction() -> None:
     """A failed load confirms the prediction that explains it; on another runtime it is a separate finding."""
     load = Hit(
         PLACE,
@@ -132,9 +132,9 @@ def test_observation_confirms_and_is_not_said_twice() -> None:
         KNOWN,
     )
 
-    said = [(finding.rule, finding.runtimes, finding.confirmed) for finding in findings]
+    actual = [(finding.rule, finding.runtimes, finding.confirmed) for finding in findings]
 
-    assert said == [
+    assert actual == [
         ("load-failed", ("onnxruntime 1.11.0",), False),
         ("opset-too-new", ("onnxruntime 1.9.0",), True),
     ]
@@ -149,11 +149,11 @@ def test_observation_decides_against_a_prediction() -> None:
         on=OnRuntime("onnxruntime 1.9.0"),
         relations=contradicts("opset-too-new"),
     )
-    weighed = resolution.resolve_hits(
+    resolved_hits = resolution.resolve_hits(
         [judged(hit("onnxruntime 1.9.0")), judged(loaded, "prediction-contradicted", Stage.RUNTIME)]
     )
 
-    assert [each.judged.rule for each in weighed] == ["prediction-contradicted"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["prediction-contradicted"]
 
 
 def test_a_rule_that_is_off_answers_all_the_same() -> None:
@@ -169,12 +169,12 @@ def test_a_rule_that_is_off_answers_all_the_same() -> None:
         resolution.apply_rules([runs], [rules.by_id["prediction-contradicted"]], {"prediction-contradicted": "off"})
     )
     elsewhere = judged(hit("onnxruntime 1.10.0"))
-    weighed = resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
+    resolved_hits = resolution.resolve_hits([judged(hit("onnxruntime 1.9.0")), elsewhere, *observed])
 
-    assert [elsewhere] == [each.judged for each in weighed]
+    assert [elsewhere] == [resolved_hit.judged for resolved_hit in resolved_hits]
 
 
-def test_what_is_contradicted_causes_nothing() -> None:
+def test_contradicted_prediction_is_not_a_cause() -> None:
     """A consequence of a contradicted prediction is reported as a finding again."""
     loaded = Hit(
         PLACE,
@@ -184,9 +184,9 @@ def test_what_is_contradicted_causes_nothing() -> None:
         relations=contradicts("unknown-operator"),
     )
     observed = judged(loaded, "prediction-contradicted", Stage.RUNTIME)
-    weighed = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
+    resolved_hits = resolution.resolve_hits([invalid(), judged(hit("onnxruntime 1.9.0"), "unknown-operator"), observed])
 
-    assert ["invalid-model", "prediction-contradicted"] == [each.judged.rule for each in weighed]
+    assert ["invalid-model", "prediction-contradicted"] == [resolved_hit.judged.rule for resolved_hit in resolved_hits]
 
 
 def stale(level: Level) -> RuleHit:
@@ -206,11 +206,11 @@ def mismatch() -> RuleHit:
     return RuleHit("source-mismatch", Stage.PARITY, Level.ERROR, hit)
 
 
-def test_only_the_cause_is_said() -> None:
+def test_only_the_cause_is_reported() -> None:
     """A consequence is not reported in addition to its cause."""
-    weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
+    resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()])
 
-    assert [each.judged.rule for each in weighed] == ["export-stale"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["export-stale"]
 
 
 def invalid(rule: str = "unknown-operator") -> RuleHit:
@@ -228,7 +228,7 @@ def invalid(rule: str = "unknown-operator") -> RuleHit:
     )
 
 
-def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> None:
+def test_model_error_follows_from_a_hit_on_any_runtime() -> None:
     """An error of the model is dropped if it follows from a hit on any runtime, and kept if it has another cause."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
 
@@ -236,7 +236,7 @@ def test_what_is_about_a_model_follows_from_what_is_said_on_any_runtime() -> Non
     assert len(resolution.resolve_hits([invalid("type-mismatch"), refused])) == 2
 
 
-def test_what_only_follows_does_not_block() -> None:
+def test_consequence_does_not_block_runs() -> None:
     """A consequence of another error does not prevent runs, unless its cause is missing or ignored."""
     refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
     accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
@@ -248,16 +248,16 @@ def test_what_only_follows_does_not_block() -> None:
 
 def test_softened_cause_hides_nothing() -> None:
     """A stale export that is only a warning does not hide a mismatch with the source."""
-    weighed = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
+    resolved_hits = resolution.resolve_hits([stale(Level.WARNING), mismatch()])
 
-    assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["export-stale", "source-mismatch"]
 
 
 def test_ignored_cause_hides_nothing() -> None:
     """A stale export that is ignored does not hide a mismatch with the source."""
-    weighed = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
+    resolved_hits = resolution.resolve_hits([stale(Level.ERROR), mismatch()], lambda each: each.rule == "export-stale")
 
-    assert [each.judged.rule for each in weighed] == ["export-stale", "source-mismatch"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["export-stale", "source-mismatch"]
 
 
 def test_softened_prediction_does_not_hide_the_observation() -> None:
@@ -270,9 +270,9 @@ def test_softened_prediction_does_not_hide_the_observation() -> None:
         on=OnRuntime("onnxruntime 1.9.0"),
         relations=explained_by("opset-too-new"),
     )
-    weighed = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
+    resolved_hits = resolution.resolve_hits([prediction, judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [each.judged.rule for each in weighed] == ["opset-too-new", "load-failed"]
+    assert [resolved_hit.judged.rule for resolved_hit in resolved_hits] == ["opset-too-new", "load-failed"]
 
 
 def about(what: str, rule: str = "missing-kernel") -> RuleHit:
@@ -287,7 +287,7 @@ def about(what: str, rule: str = "missing-kernel") -> RuleHit:
     return judged(predicted, rule)
 
 
-def test_an_observation_answers_one_prediction_of_a_rule() -> None:
+def test_observation_affects_single_predictions() -> None:
     """An observation affects single predictions of a rule: one is confirmed, one removed, and one unchanged."""
     load = Hit(
         PLACE,
@@ -300,14 +300,15 @@ def test_an_observation_answers_one_prediction_of_a_rule() -> None:
         ),
     )
     predictions = [about("Det"), about("Conv"), about("Mul"), about("Det", "type-mismatch")]
-    weighed = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
+    resolved_hits = resolution.resolve_hits([*predictions, judged(load, "load-failed", Stage.RUNTIME)])
 
     assert [("missing-kernel", "Det", True), ("missing-kernel", "Mul", False), ("type-mismatch", "Det", False)] == [
-        (each.judged.rule, each.judged.hit.topic, each.confirmed) for each in weighed
+        (resolved_hit.judged.rule, resolved_hit.judged.hit.topic, resolved_hit.confirmed)
+        for resolved_hit in resolved_hits
     ]
 
 
-def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
+def test_run_confirms_prediction_without_explaining_it() -> None:
     """A run can confirm a prediction that does not explain its failure, which is then reported as well."""
     load = Hit(
         PLACE,
@@ -319,12 +320,14 @@ def test_a_prediction_may_be_confirmed_by_what_stands_for_itself() -> None:
             *confirms(HitReference("missing-kernel", "Det")),
         ),
     )
-    weighed = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
+    resolved_hits = resolution.resolve_hits([about("Det"), judged(load, "load-failed", Stage.RUNTIME)])
 
-    assert [(KERNEL, True), ("load-failed", False)] == [(each.judged.rule, each.confirmed) for each in weighed]
+    assert [(KERNEL, True), ("load-failed", False)] == [
+        (resolved_hit.judged.rule, resolved_hit.confirmed) for resolved_hit in resolved_hits
+    ]
 
 
-def test_the_whole_rule_may_be_meant() -> None:
+def test_reference_without_topic_covers_the_rule() -> None:
     """A reference without a topic applies to all hits of the rule."""
     load = Hit(
         PLACE,
@@ -333,22 +336,22 @@ def test_the_whole_rule_may_be_meant() -> None:
         on=OnRuntime("onnxruntime 1.9.0"),
         relations=contradicts("missing-kernel"),
     )
-    weighed = resolution.resolve_hits(
+    resolved_hits = resolution.resolve_hits(
         [about("Det"), about("Conv"), judged(load, "prediction-contradicted", Stage.RUNTIME)]
     )
 
-    assert ["prediction-contradicted"] == [each.judged.rule for each in weighed]
+    assert ["prediction-contradicted"] == [resolved_hit.judged.rule for resolved_hit in resolved_hits]
 
 
-def test_fault_that_keeps_nothing_from_running() -> None:
+def test_passthrough_does_not_block_runs() -> None:
     """An input that is passed through does not prevent runs, other errors of the file do."""
     harmless, broken = (
         Hit(PLACE, "is passed through", model="m.onnx"),
         Hit(PLACE, "is not valid ONNX", model="broken.onnx"),
     )
-    found = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
+    actual = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
 
-    assert resolution.find_blocked_models(found, Ignores([], TODAY)) == {"broken.onnx"}
+    assert resolution.find_blocked_models(actual, Ignores([], TODAY)) == {"broken.onnx"}
 
 
 KERNEL = "missing-kernel"

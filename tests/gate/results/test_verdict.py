@@ -26,7 +26,7 @@ class Counted(tuple[Finding, ...]):
         return super().__iter__()
 
 
-def test_findings_are_not_sought_for_each_cell(tmp_path: Path) -> None:
+def test_findings_are_not_searched_for_each_cell(tmp_path: Path) -> None:
     """The findings are not searched again for each cell, because thousands of models have thousands of findings."""
     double = "g (double[1, 3, 8, 8] x, double[4, 3, 3, 3] w) => (double[1, 4, 6, 6] y) { y = Conv(x, w) }"
     for number in range(3):

@@ -29,13 +29,13 @@ def planned(tmp_path: Path) -> tuple[tuple[PlannedModel, ...], Lock]:
     return plan_models(request.project, lock, request.models), lock
 
 
-def test_kept(tmp_path: Path) -> None:
+def test_costs_round_trip(tmp_path: Path) -> None:
     """Stored costs are loaded again, and the latest measurement replaces earlier ones."""
     for seconds in (1.0, 2.5):
         plan.save_costs(tmp_path / "costs", SHA256, {"onnxruntime 1.18.1": seconds})
 
     assert {"onnxruntime 1.18.1": 2.5} == plan.load_costs(tmp_path / "costs", SHA256)
-    assert [SHA256] == [each.name for each in (tmp_path / "costs").iterdir()]
+    assert [SHA256] == [path.name for path in (tmp_path / "costs").iterdir()]
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"x": "y"}', b'{"x": -1}', b'{"x": 1e300}', b"\xff"])
@@ -55,7 +55,7 @@ def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../out", "x", "", f"{SHA256}\n", SHA256.upper()])
-def test_a_name_that_is_no_digest(tmp_path: Path, name: str) -> None:
+def test_invalid_digest_is_not_a_path(tmp_path: Path, name: str) -> None:
     """A report may contain any name as a digest, so a path outside of the folder is neither read nor written."""
     for folder in ("theirs", "ours"):
         (tmp_path / folder).mkdir()
@@ -78,7 +78,7 @@ def test_what_is_large_or_a_link(tmp_path: Path) -> None:
     assert ({}, {}, {"x": 1.0}) == (large, plan.load_costs(tmp_path, "b" * 64), plan.load_costs(tmp_path, SHA256))
 
 
-def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reused_runs_keep_their_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reused runs keep their earlier cost; if it is unknown, the partial time of this check is not stored."""
     monkeypatch.setenv("ONNXGATE_KEPT_DIR", str(tmp_path / "kept"))
     model = ReportedModel(path="a.onnx", sha256=SHA256)
@@ -93,7 +93,9 @@ def test_runs_that_were_taken_over_cost_as_before(tmp_path: Path, monkeypatch: p
     assert {"r": 8.0, "t": 4.0, "toolchain": 16.0} == plan.load_costs(tmp_path / "kept" / "costs", SHA256)
 
 
-def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
+def test_estimates_depend_only_on_config_and_lock(
+    planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path
+) -> None:
     """Estimates depend only on config and lock; a model with more runtimes costs more."""
     estimates = plan.estimate_costs_ms(*planned)
 
@@ -105,7 +107,7 @@ def test_estimates_need_no_machine(planned: tuple[tuple[PlannedModel, ...], Lock
 def test_measured_in_place_of_estimates(planned: tuple[tuple[PlannedModel, ...], Lock], tmp_path: Path) -> None:
     """Measured costs replace estimates; other estimates are scaled by the ratio of measured to estimated cost."""
     estimates = plan.estimate_costs_ms(*planned)
-    names = [each.name for each in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
+    names = [runtime.name for runtime in next(each for each in planned[0] if each.path == "d.onnx").runtimes]
     plan.save_costs(tmp_path, SHA256, {names[0]: 100.0, "of no target": 1000.0})
     weights, measured = plan.combine_costs_ms(*planned, tmp_path)
 
@@ -140,6 +142,6 @@ def test_second_exports_are_metered() -> None:
     meter.begin("toolchain", job)(1.0)
     with meter.attribute_to("/a.onnx"):
         meter.begin("toolchain", job)(2.0)
-    meter.begin("toolchain again", job)(4.0)
+    meter.begin("second export", job)(4.0)
 
-    assert {"/a.onnx": {"toolchain": 2.0, "toolchain again": 4.0}} == meter.seconds()
+    assert {"/a.onnx": {"toolchain": 2.0, "second export": 4.0}} == meter.seconds()

@@ -57,7 +57,7 @@ def test_ties_are_broken_alike() -> None:
     assert (1, 2, 3, 1, 2, 3) == divide_models(state(), 3, EVEN).shards
 
 
-def test_the_order_of_weights_is_of_no_matter() -> None:
+def test_order_of_weights_does_not_matter() -> None:
     """The order of the weights does not matter."""
     weights = {path: index * 7 % 5 for index, path in enumerate(PATHS)}
 
@@ -94,7 +94,7 @@ def test_a_job_divides_as_was_planned(tmp_path: Path, of: int) -> None:
     assert planned == load_division(write_plan(tmp_path / "plan.json", planned), state(), of)
 
 
-def test_nothing_is_divided(tmp_path: Path) -> None:
+def test_plan_without_models(tmp_path: Path) -> None:
     """A plan without models is valid only for a check without models."""
     file = write_plan(tmp_path / "plan.json", divide_models(state(()), 2, {}))
 
@@ -135,7 +135,7 @@ def test_a_model_that_was_moved_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"include": [{"shard": 1}]}', b"\xff", b"[" * 100_000])
-def test_a_file_that_is_no_plan(tmp_path: Path, content: bytes) -> None:
+def test_invalid_plan_is_an_error(tmp_path: Path, content: bytes) -> None:
     """An invalid or unreadable plan is an error."""
     file = tmp_path / "plan.json"
     file.write_bytes(content)

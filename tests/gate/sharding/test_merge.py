@@ -54,7 +54,7 @@ def parts_of(project: Project, chosen: frozenset[Stage], gathered: StageResults,
     return [shard_of(project, chosen, gathered, division, index) for index in indices]
 
 
-def given(reports: Sequence[Report]) -> list[ReportFile]:
+def report_files(reports: Sequence[Report]) -> list[ReportFile]:
     """Return the reports as they are read from files."""
     return [
         decode_report_file(f"{number}.json", report_json.format(each).encode()) for number, each in enumerate(reports)
@@ -71,7 +71,7 @@ def merged(each: Sequence[ReportFile], expected: ExpectedCheck = NOTHING) -> Rep
 def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, random) -> None:  # type: ignore[no-untyped-def]
     """The merged report is byte-identical to the unsharded one, in any order of the shards."""
     whole = report_of(request_of(project, chosen), gathered)
-    parts = given(parts_of(project, chosen, gathered, division))
+    parts = report_files(parts_of(project, chosen, gathered, division))
     random.shuffle(parts)
 
     assert report_json.format(whole) == report_json.format(merged(parts))
@@ -79,22 +79,22 @@ def test_all_shards_are_the_whole(project: Project, chosen, gathered, division, 
 
 @settings(max_examples=50, deadline=None)
 @examples(gathereds(), divisions, st.data())
-def test_less_than_all_is_no_pass(project: Project, gathered, division, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+def test_missing_shard_is_undecided(project: Project, gathered, division, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
     """If a shard is missing or its report is truncated, its models are named as undecided."""
     parts = parts_of(project, STATIC, gathered, division)
     lost = data.draw(st.sampled_from(parts))
     content = report_json.format(lost).encode()
     cut = decode_report_file("cut.json", content[: data.draw(st.integers(0, len(content) - 2))])
-    rest = given([each for each in parts if each is not lost])
+    rest = report_files([part for part in parts if part is not lost])
     for number, report in enumerate((merged(rest), merged([*rest, cut]))):
-        known = any(each.level == "error" and not each.ignored for each in report.findings)
+        known = any(finding.level == "error" and not finding.ignored for finding in report.findings)
 
         assert report.exit == (1 if known else 3)
         assert report.verdict == ("fail" if known else "undecided")
         assert not rest or {m.path for m in lost.models} == {
-            each.model for each in report.undecided if each.stage == "gate" and each.model
+            entry.model for entry in report.undecided if entry.stage == "gate" and entry.model
         }
-        assert number == 0 or "cut.json" in "".join(each.reason for each in report.undecided)
+        assert number == 0 or "cut.json" in "".join(entry.reason for entry in report.undecided)
 
 
 FIELDS = [name for name in Report.__struct_fields__ if name not in ("version", "onnxgate", "shard")]
@@ -102,7 +102,7 @@ FIELDS = [name for name in Report.__struct_fields__ if name not in ("version", "
 
 @settings(max_examples=50, deadline=None)
 @examples(gathereds(), divisions, st.sampled_from(FIELDS), st.data())
-def test_what_was_lost_is_missed(project: Project, gathered, division, name: str, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
+def test_modified_report_is_not_merged(project: Project, gathered, division, name: str, data: st.DataObject) -> None:  # type: ignore[no-untyped-def]
     """A report with a modified field, even if it is valid JSON, is not merged."""
     parts = parts_of(project, ALL, gathered, division)
     damaged = data.draw(st.sampled_from(parts))
@@ -110,20 +110,20 @@ def test_what_was_lost_is_missed(project: Project, gathered, division, name: str
     other = {str: "x", int: 7, tuple: (), dict: {}, type(None): None}[type(value)]
     if other == value:
         return
-    rest = [each for each in parts if each is not damaged]
-    report = merged(given([*rest, replace(damaged, **{name: other})]))
+    rest = [part for part in parts if part is not damaged]
+    report = merged(report_files([*rest, replace(damaged, **{name: other})]))
 
     assert report.exit in (1, 3)
-    assert any("was not merged" in each.reason for each in report.undecided)
+    assert any("was not merged" in entry.reason for entry in report.undecided)
 
 
 @pytest.fixture
 def parts(project: Project) -> list[Report]:
     """Return the reports of two shards that pass."""
-    return parts_of(project, STATIC, sound(), division_of((1, 2, 1, 2, 1), 2))
+    return parts_of(project, STATIC, summarize_passing(), division_of((1, 2, 1, 2, 1), 2))
 
 
-def sound() -> StageResults:
+def summarize_passing() -> StageResults:
     """Return results without problems, except for unused ignores."""
     from tests.harness.sharded_outcomes import _facts
 
@@ -137,21 +137,21 @@ def replace_in(gathered: StageResults, *judged: RuleHit) -> StageResults:
 
 def reasons(report: Report) -> str:
     """Return the reasons why the report is undecided."""
-    return "\n".join(each.reason for each in report.undecided)
+    return "\n".join(entry.reason for entry in report.undecided)
 
 
-def said(report: Report) -> list[tuple[str, str]]:
+def summarize(report: Report) -> list[tuple[str, str]]:
     """Return level and rule of the findings."""
-    return [(each.level, each.rule) for each in report.findings]
+    return [(finding.level, finding.rule) for finding in report.findings]
 
 
-def test_sound_shards(parts: list[Report]) -> None:
+def test_complete_shards(parts: list[Report]) -> None:
     """Only the merge reports unused and expired ignores, because it knows the models of all shards."""
-    whole = merged(given(parts))
+    whole = merged(report_files(parts))
 
-    assert [[], []] == [said(each) for each in parts]
-    assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == said(whole)[:2]
-    assert len(said(whole)) == 4
+    assert [[], []] == [summarize(part) for part in parts]
+    assert [("warning", "ignore-expired"), ("warning", "ignore-unused")] == summarize(whole)[:2]
+    assert len(summarize(whole)) == 4
     assert whole.exit == 0
 
 
@@ -164,14 +164,14 @@ def test_an_ignore_that_one_shard_uses(project: Project, path: str) -> None:
         model=path,
         on=OnRuntime("onnxruntime 1.19.2"),
     )
-    gathered = replace_in(sound(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
-    report = merged(given(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
+    gathered = replace_in(summarize_passing(), RuleHit("run-failed", Stage.RUNTIME, Level.ERROR, hit))
+    report = merged(report_files(parts_of(project, ALL, gathered, division_of((1, 2, 3, 2, 1), 3))))
 
     assert [("error", "run-failed", "about all")] == [
-        (each.level, each.rule, each.ignored) for each in report.findings if each.stage == "runtime"
+        (finding.level, finding.rule, finding.ignored) for finding in report.findings if finding.stage == "runtime"
     ]
-    assert "run-failed" not in "".join(each.message for each in report.findings if each.stage == "gate")
-    assert "lock-stale" in "".join(each.message for each in report.findings if each.stage == "gate")
+    assert "run-failed" not in "".join(finding.message for finding in report.findings if finding.stage == "gate")
+    assert "lock-stale" in "".join(finding.message for finding in report.findings if finding.stage == "gate")
 
 
 def test_every_field_is_merged() -> None:
@@ -188,21 +188,21 @@ def test_every_field_is_merged() -> None:
 def test_every_count_is_merged(project: Project) -> None:
     """An unknown count is an error and is not treated as 0."""
     division = division_of((1, 2, 1, 2, 1), 2)
-    reports = parts_of(project, ALL, sound(), division)
-    reports = [replace(each, counts={**each.counts, "new": 1}) for each in reports]
+    reports = parts_of(project, ALL, summarize_passing(), division)
+    reports = [replace(report, counts={**report.counts, "new": 1}) for report in reports]
     with pytest.raises(KeyError, match="new"):
         merge_reports(reports, (), "error")
 
 
 def test_the_same_report_twice(parts: list[Report]) -> None:
     """A repeated upload of the same report changes nothing."""
-    assert merged(given(parts)) == merged(given([*parts, parts[0]]))
+    assert merged(report_files(parts)) == merged(report_files([*parts, parts[0]]))
 
 
-def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
+def test_different_reports_of_one_shard_are_undecided(parts: list[Report]) -> None:
     """If a shard has two different reports, the result is undecided, and errors of both are kept."""
     worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
-    report = merged(given([*parts, worse]))
+    report = merged(report_files([*parts, worse]))
 
     assert "shard 1 has reports that differ: `0.json` and `2.json`" in reasons(report)
     assert report.remarks == ("another",)
@@ -210,24 +210,24 @@ def test_one_shard_twice_and_not_alike(parts: list[Report]) -> None:
 
 def test_shards_of_another_check(project: Project, parts: list[Report]) -> None:
     """A report of a different plan is not merged, and this is reported."""
-    other = parts_of(project, STATIC, sound(), division_of((2, 1, 2, 1, 2), 2))
-    report = merged(given([*parts, other[0]]))
+    other = parts_of(project, STATIC, summarize_passing(), division_of((2, 1, 2, 1, 2), 2))
+    report = merged(report_files([*parts, other[0]]))
 
     assert "`2.json` was not merged: it belongs to another check (shard 1/2, `" in reasons(report)
     assert len(report.models) == len(PATHS)
 
 
-def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> None:
+def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Report]) -> None:
     """Two halves of different checks contain every model but are not a complete check."""
-    other = parts_of(project, ALL, sound(), division_of((1, 2, 1, 2, 1), 2))
-    report = merged(given([parts[0], other[1]]))
+    other = parts_of(project, ALL, summarize_passing(), division_of((1, 2, 1, 2, 1), 2))
+    report = merged(report_files([parts[0], other[1]]))
 
     assert report.exit == 3
     assert "the report of shard 2/2 is missing" in reasons(report)
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"", "it is empty, because its job did not complete"),
         (b"  \n", "it is empty"),
@@ -242,20 +242,20 @@ def test_half_of_each_of_two_checks(project: Project, parts: list[Report]) -> No
         (b'{"a":' * 100_000, "it is truncated or not JSON"),
     ],
 )
-def test_no_report(parts: list[Report], content: bytes, said: str) -> None:
+def test_no_report(parts: list[Report], content: bytes, message: str) -> None:
     """The reason why a file was not merged is reported, and its shard is missing."""
-    report = merged([*given(parts[:1]), decode_report_file("x.json", content)])
+    report = merged([*report_files(parts[:1]), decode_report_file("x.json", content)])
 
     assert report.exit == 3
-    assert f"`x.json` was not merged: {said}" in reasons(report)
+    assert f"`x.json` was not merged: {message}" in reasons(report)
     assert "the report of shard 2/2 is missing" in reasons(report)
 
 
-def test_a_whole_report_is_no_shard(project: Project, parts: list[Report]) -> None:
+def test_unsharded_report_is_rejected(project: Project, parts: list[Report]) -> None:
     """The report of an unsharded check is not accepted as a shard."""
-    whole = report_of(request_of(project, STATIC), sound())
+    whole = report_of(request_of(project, STATIC), summarize_passing())
 
-    assert "it is the report of an undivided check" in reasons(merged(given([*parts, whole])))
+    assert "it is the report of an undivided check" in reasons(merged(report_files([*parts, whole])))
 
 
 def resealed(report: Report, **shard: object) -> Report:
@@ -279,7 +279,7 @@ def resealed(report: Report, **shard: object) -> Report:
 )
 def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -> None:
     """A report must contain exactly the models that its division assigns to its shard."""
-    report = merged(given([resealed(parts[0], **forged), parts[1]]))
+    report = merged(report_files([resealed(parts[0], **forged), parts[1]]))
 
     assert report.exit == 3
     assert "was not merged" in reasons(report)
@@ -292,9 +292,9 @@ def test_shards_that_cannot_be(parts: list[Report], forged: dict[str, object]) -
         {"levels": {"ignore-unused": "\x1b"}},
     ],
 )
-def test_words_that_no_check_writes(parts: list[Report], forged: dict[str, object]) -> None:
+def test_unknown_values_are_not_merged(parts: list[Report], forged: dict[str, object]) -> None:
     """Reports with unknown stages or levels are not merged and do not cause an error."""
-    report = merged(given([resealed(part, **forged) for part in parts]))
+    report = merged(report_files([resealed(part, **forged) for part in parts]))
 
     assert (report.verdict, report.exit) == ("undecided", 3)
     assert "it contains an unknown stage or level" in reasons(report)
@@ -305,59 +305,61 @@ def test_drawings_of_all_shards_are_the_gravest(parts: list[Report]) -> None:
 
     def drawn(part: Report, level: str) -> Report:
         model = part.models[0].path
-        found = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
+        actual = tuple(finding(model=model, node=f"{n:02}", level=level, fingerprint=f"{n}") for n in range(15))
         boxes = (DrawnNode(name="x", kind="failing"),)
-        shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in found)
-        return report_json.seal_report(replace(part, findings=found, drawings=shown))
+        shown = tuple(Drawing(model=model, node=each.node, nodes=boxes, edges=()) for each in actual)
+        return report_json.seal_report(replace(part, findings=actual, drawings=shown))
 
     first, second = (drawn(part, level) for part, level in zip(parts, ("warning", "error"), strict=True))
-    report = merged(given([first, second]))
-    errors = {(each.model, each.node) for each in second.drawings}
+    report = merged(report_files([first, second]))
+    errors = {(drawing.model, drawing.node) for drawing in second.drawings}
 
     assert (
-        node_context.MAX_DIAGRAMS == len(report.drawings) == len({(each.model, each.node) for each in report.drawings})
+        node_context.MAX_DIAGRAMS
+        == len(report.drawings)
+        == len({(drawing.model, drawing.node) for drawing in report.drawings})
     )
-    assert errors < {(each.model, each.node) for each in report.drawings}
+    assert errors < {(drawing.model, drawing.node) for drawing in report.drawings}
     assert list(report.drawings) == sorted(report.drawings, key=lambda each: (each.model, each.node))
 
 
-def test_a_pass_that_left_something_undecided(parts: list[Report]) -> None:
+def test_contradictory_verdict_is_not_merged(parts: list[Report]) -> None:
     """A report whose verdict contradicts its content is not merged."""
     gap = merged([]).undecided
-    report = merged(given([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
+    report = merged(report_files([report_json.seal_report(replace(parts[0], undecided=gap)), parts[1]]))
 
     assert "its verdict is `pass`, although it contains undecided checks" in reasons(report)
 
 
-def test_nothing_at_all() -> None:
+def test_no_reports_are_undecided() -> None:
     """Without any report the result is undecided, and each expected model is named."""
     nothing, named = merged([]), merged([], ExpectedCheck(models=PATHS))
 
     assert (nothing.exit, nothing.verdict, len(nothing.undecided)) == (3, "undecided", 1)
-    assert list(PATHS) == [each.model for each in named.undecided]
+    assert list(PATHS) == [entry.model for entry in named.undecided]
 
 
 @pytest.mark.parametrize(
-    ("expected", "said"),
+    ("expected", "message"),
     [
         (ExpectedCheck(plan="0123456789ab"), "not to `0123456789ab` (`--key`)"),
         (ExpectedCheck(config="e" * 64), "the config in this folder is not the one that"),
         (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one that"),
     ],
 )
-def test_not_what_was_expected(parts: list[Report], expected: ExpectedCheck, said: str) -> None:
+def test_reports_of_an_earlier_check_are_rejected(parts: list[Report], expected: ExpectedCheck, message: str) -> None:
     """Reports of an earlier check are not accepted for the current state."""
-    report = merged(given(parts), expected)
+    report = merged(report_files(parts), expected)
 
     assert report.undecided
-    assert said in reasons(report)
+    assert message in reasons(report)
 
 
 def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -> None:
     """If reports of two checks are given, those of the plan in `--key` are merged."""
-    other = parts_of(project, STATIC, sound(), division_of((1, 1, 1, 1, 1), 2))
+    other = parts_of(project, STATIC, summarize_passing(), division_of((1, 1, 1, 1, 1), 2))
     assert other[0].shard is not None
-    report = merged(given([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
+    report = merged(report_files([*parts, *other]), ExpectedCheck(plan=other[0].shard.plan))
 
     assert len(report.models) == len(PATHS)
     assert reasons(report).count("belongs to another check") == 2
@@ -365,7 +367,7 @@ def test_the_expected_plan_is_preferred(project: Project, parts: list[Report]) -
 
 def test_hostile_strings(parts: list[Report]) -> None:
     """An untrusted name is kept in the report, and escaped by the formats."""
-    report = merged([*given(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
+    report = merged([*report_files(parts), decode_report_file("\x1b[31m\n::error::x", b"")])
 
     assert "\x1b" not in report_json.format(report)
     assert msgspec.json.decode(report_json.format(report), type=Report) == report

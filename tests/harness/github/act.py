@@ -82,7 +82,7 @@ class Actor:
         if payload is not None:
             (self.scratch / "event.json").write_text(json.dumps(payload), encoding="utf-8")
             options.append(f"--eventpath={self.scratch / 'event.json'}")
-        ended = subprocess.run(
+        result = subprocess.run(
             [*self._command(workflow, event), *options],
             cwd=self.repository,
             env={**os.environ, "GIT_CONFIG_GLOBAL": os.devnull},
@@ -91,8 +91,8 @@ class Actor:
             text=True,
             check=False,
         )
-        entries = (json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{"))
-        return Workflow(ended.returncode, tuple(entries))
+        entries = (json.loads(line) for line in result.stdout.splitlines() if line.startswith("{"))
+        return Workflow(result.returncode, tuple(entries))
 
     def _command(self, workflow: Path, event: str) -> list[str]:
         stubs = [f"--local-repository={name}={folder}" for name, folder in self.actions.items()]
@@ -109,11 +109,11 @@ def stubs(folder: Path, texts: Iterable[str]) -> dict[str, Path]:
     """Create local stand-ins for the third-party actions that these files use, by name and commit."""
     used = {name for text in texts for name in re.findall(r"uses: ((?:actions|github)/\S+)", text)}
     known = {path.name: path for path in STUBS.iterdir()}
-    found: dict[str, Path] = {}
+    actual: dict[str, Path] = {}
     for name, _, revision in (each.partition("@") for each in sorted(used)):
         owner, repository = name.split("/")[:2]
         if repository in known:
             shutil.copytree(known[repository], folder / repository, dirs_exist_ok=True)
             commit(folder / repository)
-            found[f"{owner}/{repository}@{revision}"] = folder / repository
-    return found
+            actual[f"{owner}/{repository}@{revision}"] = folder / repository
+    return actual

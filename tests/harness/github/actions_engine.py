@@ -99,7 +99,7 @@ class Engine:
         files = {name: str(folder / name) for name in FILES}
         for path in files.values():
             Path(path).touch()
-        ended = subprocess.run(
+        result = subprocess.run(
             ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(folder / "run.sh")],
             cwd=self.workspace,
             env={**self._runner_environment(), **files, **values},
@@ -109,9 +109,9 @@ class Engine:
             check=False,
         )
         return Step(
-            outcome="success" if ended.returncode == 0 else "failure",
+            outcome="success" if result.returncode == 0 else "failure",
             outputs=key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
-            log=ended.stdout.decode(errors="replace"),
+            log=result.stdout.decode(errors="replace"),
             summary=_summary(folder / "GITHUB_STEP_SUMMARY"),
         )
 

@@ -51,7 +51,7 @@ class Server:
                 return 200, self.comments[int(number) - 1]
             case "GET", ["pulls"]:
                 head = query["head"][0]
-                return 200, [each for each in self.pulls if each["head"]["label"] == head]
+                return 200, [pull_request for pull_request in self.pulls if pull_request["head"]["label"] == head]
         if (method, path) == ("GET", "/user") and self.login:
             return 200, {"login": self.login, "type": "User"}
         return 404, {"message": "Not Found"}

@@ -105,7 +105,7 @@ def browser(executable: str, folder: Path) -> Iterator[Browser]:
 def _attached(browser: Browser) -> Browser:
     """Attach to the page and enable its log and network events."""
     targets = browser.ask("Target.getTargets")["targetInfos"]
-    page = next(each["targetId"] for each in targets if each["type"] == "page")
+    page = next(target["targetId"] for target in targets if target["type"] == "page")
     browser.session = browser.ask("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
     for domain in ("Page", "Runtime", "Log", "Network"):
         browser.ask(f"{domain}.enable")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from onnxgate.core.matrix import Entry, Matrix, MatrixModel, Observed, Predicted, Reason, build_matrix
-from tests.harness.reports.sample_reports import FOLDER
+from tests.harness.reports.sample_reports import FOLDER, report
 
 LETTERS: dict[str, Predicted] = {"+": "loads", "x": "refused", "?": "unknown"}
 RELEASES = ("1.16.0", "1.16.3", "1.17.1", "1.17.3", "1.18.0", "1.18.1")
@@ -35,6 +37,6 @@ def model(letters: str, path: str = "m.onnx") -> MatrixModel:
     return MatrixModel(path=path, runtimes=tuple(entries))
 
 
-def matrix(*models: MatrixModel) -> Matrix:
-    """Return the matrix of the models with its verdict."""
-    return build_matrix(models, "0.1.0")
+def matrix(*models: MatrixModel, **changes: Any) -> Matrix:
+    """Return the matrix of the models, for a passing report with changes."""
+    return build_matrix(models, report(**changes))

@@ -120,7 +120,7 @@ def small_lock() -> Lock:
     policy = target_policy(Target(runtime=REQUIREMENT, select="newest"))
     target = LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))
     needed = {tuple(pin.split("==")) for runtime in runtimes for pin in runtime.packages}
-    packages = tuple(each for each in locked.packages if (each.name, each.version) in needed)
+    packages = tuple(package for package in locked.packages if (package.name, package.version) in needed)
     return Lock(targets={"server": target}, packages=packages)
 
 

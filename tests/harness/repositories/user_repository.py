@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tests.conftest import FOREIGN, FOREIGN_PREFIXES
+from tests.conftest import CI_PREFIXES, CI_VARIABLES
 
 INDEX_VARIABLES = (
     *("UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE", "UV_OFFLINE"),
@@ -22,7 +22,7 @@ PATIENCE_S = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandResult:
     """Result of a command."""
 
     status: int
@@ -38,7 +38,7 @@ class Repository:
     folder: Path
     environment: Mapping[str, str]
 
-    def given(self, **variables: str | Path | None) -> Repository:
+    def with_environment(self, **variables: str | Path | None) -> Repository:
         """Return a copy with other environment variables; None removes one."""
         merged = {**self.environment, **variables}
         return replace(self, environment={name: str(value) for name, value in merged.items() if value is not None})
@@ -47,12 +47,12 @@ class Repository:
         """Return a copy that runs the command in another folder."""
         return replace(self, folder=folder)
 
-    def run(self, *arguments: str, status: int = 0, patience_s: float = PATIENCE_S) -> Ended:
+    def run(self, *arguments: str, status: int = 0, patience_s: float = PATIENCE_S) -> CommandResult:
         """Run the command and require its exit status."""
         with self.start(*arguments) as process:
-            ended = wait(process, patience_s)
-        assert ended.status == status, f"status {ended.status}\n{ended.out}\n{ended.err}"
-        return ended
+            result = wait(process, patience_s)
+        assert result.status == status, f"status {result.status}\n{result.out}\n{result.err}"
+        return result
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start the command in its own session."""
@@ -70,9 +70,9 @@ class Repository:
 
     def report(self, *arguments: str, status: int = 0) -> dict[str, Any]:
         """Return the JSON report of `onnxgate check`."""
-        said: dict[str, Any] = json.loads(self.run("check", "--output", "json", *arguments, status=status).out)
-        assert said["exit"] == status
-        return said
+        decoded: dict[str, Any] = json.loads(self.run("check", "--output", "json", *arguments, status=status).out)
+        assert decoded["exit"] == status
+        return decoded
 
     def edit(self, name: str, old: str, new: str) -> None:
         """Replace a text that must occur in the file."""
@@ -89,14 +89,14 @@ class Repository:
         (self.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
 
-def wait(process: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> Ended:
+def wait(process: subprocess.Popen[str], patience_s: float = PATIENCE_S) -> CommandResult:
     """Wait for a command to end; kill it after the timeout."""
     try:
         out, err = process.communicate(timeout=patience_s)
     except subprocess.TimeoutExpired:
         process.kill()
         raise
-    return Ended(process.returncode, out, err)
+    return CommandResult(process.returncode, out, err)
 
 
 def usual_environment() -> dict[str, str]:
@@ -104,7 +104,7 @@ def usual_environment() -> dict[str, str]:
     return {
         name: value
         for name, value in os.environ.items()
-        if name not in FOREIGN and not name.startswith(FOREIGN_PREFIXES)
+        if name not in CI_VARIABLES and not name.startswith(CI_PREFIXES)
     }
 
 

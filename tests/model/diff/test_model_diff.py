@@ -55,16 +55,16 @@ def compare(folder: Path, old: onnx.ModelProto, new: onnx.ModelProto) -> Differe
     return compute_diff(NamedModel("old.onnx", first), NamedModel("new.onnx", second), "0")
 
 
-def told(found: Difference) -> list[tuple[str, ...]]:
+def summarize(actual: Difference) -> list[tuple[str, ...]]:
     """Return the changes of nodes in short form."""
-    return [(it.change, it.operator, it.name, *(detail.text for detail in it.details)) for it in found.nodes]
+    return [(it.change, it.operator, it.name, *(detail.text for detail in it.details)) for it in actual.nodes]
 
 
 def test_equal_bytes(tmp_path: Path) -> None:
     """Identical files are reported as identical, without details."""
-    found = compare(tmp_path, net(), net())
+    comparison = compare(tmp_path, net(), net())
 
-    assert (found.verdict, found.nodes, found.weights, found.beside) == ("identical", (), (), ())
+    assert (comparison.verdict, comparison.nodes, comparison.weights, comparison.beside) == ("identical", (), (), ())
 
 
 def test_every_name(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_every_name(tmp_path: Path) -> None:
         renamed |= {name: f"v{index}" for name in node.output if name != "y"}
         node.input[:] = [renamed.get(name, name) for name in node.input]
         node.output[:] = [renamed.get(name, name) for name in node.output]
-    found = compare(tmp_path, net(), new)
+    comparison = compare(tmp_path, net(), new)
 
-    assert (found.verdict, told(found), found.weights) == ("same", [], ())
-    assert found.beside == ("node names", "names of intermediate values", "weight names", "graph name")
+    assert (comparison.verdict, summarize(comparison), comparison.weights) == ("same", [], ())
+    assert comparison.beside == ("node names", "names of intermediate values", "weight names", "graph name")
 
 
 def test_another_order(tmp_path: Path) -> None:
@@ -91,20 +91,20 @@ def test_another_order(tmp_path: Path) -> None:
     new.graph.node.insert(3, left)
     new.graph.node.pop(1)
     assert new.graph.node[1] == right
-    found = compare(tmp_path, net(), new)
+    comparison = compare(tmp_path, net(), new)
 
-    assert (found.verdict, found.beside) == ("same", ("node order",))
+    assert (comparison.verdict, comparison.beside) == ("same", ("node order",))
 
 
 @pytest.mark.parametrize("operator", ["Identity", "Relu", "Cast"])
 @pytest.mark.parametrize("after", ["first", "mix", "second", "shrink", "third"])
 def test_put_in(tmp_path: Path, operator: str, after: str) -> None:
     """An inserted node is the only reported change; its readers are not reported."""
-    found = compare(tmp_path, net(), put_in(net(), operator, after))
+    comparison = compare(tmp_path, net(), put_in(net(), operator, after))
 
-    assert told(found) == [("added", operator, "put in")]
-    assert found.nodes[0].inserted
-    assert (found.weights, found.ends) == ((), ())
+    assert summarize(comparison) == [("added", operator, "put in")]
+    assert comparison.nodes[0].inserted
+    assert (comparison.weights, comparison.ends) == ((), ())
 
 
 def put_in(model: onnx.ModelProto, operator: str, after: str) -> onnx.ModelProto:
@@ -118,14 +118,14 @@ def put_in(model: onnx.ModelProto, operator: str, after: str) -> onnx.ModelProto
     return model
 
 
-def test_taken_out(tmp_path: Path) -> None:
+def test_deleted_node(tmp_path: Path) -> None:
     """A deleted node is the only reported change."""
-    found = compare(tmp_path, put_in(net(), "Relu", "second"), net())
+    comparison = compare(tmp_path, put_in(net(), "Relu", "second"), net())
 
-    assert told(found) == [("removed", "Relu", "put in")]
-    assert found.nodes[0].inserted
-    assert found.nodes[0].reads == ("`MatMul` `second`",)
-    assert found.nodes[0].feeds == ("`LeakyRelu` `shrink`",)
+    assert summarize(comparison) == [("removed", "Relu", "put in")]
+    assert comparison.nodes[0].inserted
+    assert comparison.nodes[0].reads == ("`MatMul` `second`",)
+    assert comparison.nodes[0].feeds == ("`LeakyRelu` `shrink`",)
 
 
 def test_at_the_ends(tmp_path: Path) -> None:
@@ -134,30 +134,30 @@ def test_at_the_ends(tmp_path: Path) -> None:
     last = parse(NET.replace("[last] y = Add (h, x)", "[last] z = Add (h, x)\n  [new] y = Neg (z)"))
     for model in (first, last):
         model.graph.initializer.extend(net().graph.initializer)
-        found = compare(tmp_path, net(), model)
+        comparison = compare(tmp_path, net(), model)
 
-        assert told(found) == [("added", "Neg", "new")]
-        assert (found.nodes[0].inserted, found.ends) == (True, ())
+        assert summarize(comparison) == [("added", "Neg", "new")]
+        assert (comparison.nodes[0].inserted, comparison.ends) == (True, ())
 
 
 def test_replaced(tmp_path: Path) -> None:
     """A node of another operator in the same place is reported as a replacement."""
-    found = compare(tmp_path, net(), net(NET.replace("Sigmoid", "Tanh")))
+    comparison = compare(tmp_path, net(), net(NET.replace("Sigmoid", "Tanh")))
 
-    assert told(found) == [("replaced", "Tanh", "right")]
-    assert found.nodes[0].was == "Sigmoid"
+    assert summarize(comparison) == [("replaced", "Tanh", "right")]
+    assert comparison.nodes[0].was == "Sigmoid"
 
 
 def test_an_attribute(tmp_path: Path) -> None:
     """Both values of an attribute are reported; an explicit default value is not a change."""
-    found = compare(tmp_path, net(), net(NET.replace("0.25", "0.5")))
+    comparison = compare(tmp_path, net(), net(NET.replace("0.25", "0.5")))
     spelled = compare(
         tmp_path,
         net(NET.replace("<alpha = 0.25>", "")),
         net(NET.replace("<alpha = 0.25>", "<alpha = 0.01>")),
     )
 
-    assert told(found) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
+    assert summarize(comparison) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
     assert (spelled.verdict, spelled.beside) == ("same", ("explicit default values",))
 
 
@@ -166,24 +166,24 @@ def test_swapped_operands(tmp_path: Path) -> None:
     swapped = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, b)")))
     harmless = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (x, h)")))
 
-    assert told(swapped) == [("changed", "Sub", "mix", "inputs 0 and 1 are swapped")]
-    assert told(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped (no effect on `Add`)")]
+    assert summarize(swapped) == [("changed", "Sub", "mix", "inputs 0 and 1 are swapped")]
+    assert summarize(harmless) == [("changed", "Add", "last", "inputs 0 and 1 are swapped (no effect on `Add`)")]
 
 
-def test_wired_otherwise(tmp_path: Path) -> None:
+def test_rewired_input(tmp_path: Path) -> None:
     """An input that comes from another existing node is reported."""
-    found = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
+    comparison = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
 
-    assert told(found) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
+    assert summarize(comparison) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
 
 
 def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
     """Moving one input to the other's position is not reported as a swap."""
-    found = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, x)")))
+    comparison = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (c, x)")))
     second = compare(tmp_path, net(), net(NET.replace("Sub (b, c)", "Sub (x, b)")))
 
     assert all("swapped" not in detail.text for it in second.nodes for detail in it.details)
-    assert [detail.text for it in found.nodes if it.name == "mix" for detail in it.details] == [
+    assert [detail.text for it in comparison.nodes if it.name == "mix" for detail in it.details] == [
         "input 0 is `Sigmoid` `right`, was `Relu` `left`",
         "input 1 is input `x`, was `Sigmoid` `right`",
     ]
@@ -192,10 +192,13 @@ def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
 def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
     """The former input of the reader is reported once, at the added node."""
     text = NET.replace("[last] y = Add (h, x)", "[new] z = Neg (d)  [last] y = Add (h, z)")
-    found = compare(tmp_path, net(), net(text))
+    comparison = compare(tmp_path, net(), net(text))
 
-    assert told(found) == [("added", "Neg", "new")]
-    assert (found.nodes[0].inserted, found.nodes[0].feeds) == (False, ("`Add` `last` (input 1, was input `x`)",))
+    assert summarize(comparison) == [("added", "Neg", "new")]
+    assert (comparison.nodes[0].inserted, comparison.nodes[0].feeds) == (
+        False,
+        ("`Add` `last` (input 1, was input `x`)",),
+    )
 
 
 def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
@@ -206,25 +209,25 @@ def test_swapped_weights_of_one_node(tmp_path: Path) -> None:
         for seed, name in enumerate(("scale", "offset")):
             values = np.random.default_rng(seed).standard_normal(8).astype(np.float32)
             model.graph.initializer.append(numpy_helper.from_array(values, name))
-    found = compare(tmp_path, old, new)
+    comparison = compare(tmp_path, old, new)
 
-    assert told(found) == [("changed", "LayerNormalization", "norm", "inputs 1 and 2 are swapped")]
-    assert found.weights == ()
+    assert summarize(comparison) == [("changed", "LayerNormalization", "norm", "inputs 1 and 2 are swapped")]
+    assert comparison.weights == ()
 
 
-def test_a_weight_of_its_own(tmp_path: Path) -> None:
+def test_weight_that_is_no_longer_shared(tmp_path: Path) -> None:
     """A node that no longer shares a weight gets an added weight; the shared one is unchanged."""
     shared = net(NET.replace("w3", "w1"))
     shared.graph.initializer.pop(2)
     own = net(NET.replace("(x, w1)", "(x, w9)").replace("w3", "w8"))
     own.graph.initializer[0].name, own.graph.initializer[2].name = "w8", "w9"
-    found = compare(tmp_path, shared, own)
+    comparison = compare(tmp_path, shared, own)
 
-    assert told(found) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
-    assert [(it.change, it.name) for it in found.weights] == [("added", "w9")]
+    assert summarize(comparison) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
+    assert [(it.change, it.name) for it in comparison.weights] == [("added", "w9")]
 
 
-def test_a_weight_behind_a_node(tmp_path: Path) -> None:
+def test_weight_replaced_by_a_node(tmp_path: Path) -> None:
     """If a weight is replaced by a quantized one and a DequantizeLinear node, only the added node is reported."""
     text = "g (float[N, 3, 8, 8] x) => (float[N, 2, 6, 6] y) { [conv] c = Conv (x, w)  [act] y = Relu (c) }"
     packed = "[unpack] w = DequantizeLinear (q, s)  [conv]"
@@ -233,10 +236,10 @@ def test_a_weight_behind_a_node(tmp_path: Path) -> None:
     old.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     new.graph.initializer.append(numpy_helper.from_array((weight * 50).astype(np.int8), "q"))
     new.graph.initializer.append(numpy_helper.from_array(np.float32(0.02), "s"))
-    found = compare(tmp_path, old, new)
+    comparison = compare(tmp_path, old, new)
 
-    assert told(found) == [("added", "DequantizeLinear", "unpack")]
-    assert found.nodes[0].feeds == ("`Conv` `conv` (input 1, was weight `w`)",)
+    assert summarize(comparison) == [("added", "DequantizeLinear", "unpack")]
+    assert comparison.nodes[0].feeds == ("`Conv` `conv` (input 1, was weight `w`)",)
 
 
 def test_one_weight(tmp_path: Path) -> None:
@@ -245,10 +248,10 @@ def test_one_weight(tmp_path: Path) -> None:
     values = numpy_helper.to_array(new.graph.initializer[1]).copy()
     values[2, 3] += 0.5
     new.graph.initializer[1].CopyFrom(numpy_helper.from_array(values, "w2"))
-    found = compare(tmp_path, net(), new)
-    (weight,) = found.weights
+    comparison = compare(tmp_path, net(), new)
+    (weight,) = comparison.weights
 
-    assert told(found) == []
+    assert summarize(comparison) == []
     assert (weight.change, weight.name, weight.elements, weight.total) == ("changed", "w2", 1, 64)
     assert weight.largest == pytest.approx(0.5, rel=1e-6)
     assert weight.relative == pytest.approx(0.5 / np.linalg.norm(numpy_helper.to_array(net().graph.initializer[1])))
@@ -270,10 +273,10 @@ def test_a_weight_that_is_not_finite(tmp_path: Path) -> None:
 
 def test_two_weights_swapped(tmp_path: Path) -> None:
     """Two weights that are swapped are reported as changed weights, not as changed nodes."""
-    found = compare(tmp_path, net(), net(NET.replace("w1", "w").replace("w3", "w1").replace("(x, w)", "(x, w3)")))
+    comparison = compare(tmp_path, net(), net(NET.replace("w1", "w").replace("w3", "w1").replace("(x, w)", "(x, w3)")))
 
-    assert told(found) == []
-    assert [(it.name, it.text) for it in found.weights] == [
+    assert summarize(comparison) == []
+    assert [(it.name, it.text) for it in comparison.weights] == [
         ("w1", "has the former content of `w1`"),
         ("w3", "has the former content of `w3`"),
     ]
@@ -284,10 +287,10 @@ def test_weights_that_change_places_in_a_ring(tmp_path: Path) -> None:
     ring = NET.replace("w1", "a").replace("w2", "b").replace("w3", "c")
     for old, new in (("a)", "w2)"), ("b)", "w3)"), ("c)", "w1)")):
         ring = ring.replace(f", {old}", f", {new}") if old != "c)" else ring.replace("(f, c)", "(f, w1)")
-    found = compare(tmp_path, net(), net(ring.replace("Sub (b, w1)", "Sub (b, c)")))
+    comparison = compare(tmp_path, net(), net(ring.replace("Sub (b, w1)", "Sub (b, c)")))
 
-    assert told(found) == []
-    assert [it.change for it in found.weights] == ["changed"] * 3
+    assert summarize(comparison) == []
+    assert [it.change for it in comparison.weights] == ["changed"] * 3
 
 
 @pytest.mark.parametrize("tuned", [0.0, 0.01])
@@ -313,16 +316,16 @@ def test_many_equal_blocks(tmp_path: Path, tuned: float) -> None:
         return model
 
     every = list(range(12))
-    found = compare(tmp_path, blocks("o", every, -1, 0), blocks("n", [it for it in every if it != 7], 3, tuned))
+    comparison = compare(tmp_path, blocks("o", every, -1, 0), blocks("n", [it for it in every if it != 7], 3, tuned))
 
-    assert sorted((it.change, it.operator, it.name) for it in found.nodes) == [
+    assert sorted((it.change, it.operator, it.name) for it in comparison.nodes) == [
         ("added", "Neg", "ne"),
         ("removed", "Add", "oa7"),
         ("removed", "MatMul", "om7"),
         ("removed", "Relu", "or7"),
     ]
-    assert sorted(it.change for it in found.weights) == ["changed"] * (11 if tuned else 0) + ["removed"]
-    assert all(it.relative is None or it.relative < 0.02 for it in found.weights)
+    assert sorted(it.change for it in comparison.weights) == ["changed"] * (11 if tuned else 0) + ["removed"]
+    assert all(it.relative is None or it.relative < 0.02 for it in comparison.weights)
 
 
 def test_weights_and_nodes_at_once(tmp_path: Path) -> None:
@@ -334,19 +337,19 @@ def test_weights_and_nodes_at_once(tmp_path: Path) -> None:
     value = new.graph.node[-2].output[0]
     new.graph.node.insert(len(new.graph.node) - 1, helper.make_node("Relu", [value], ["late"], name="late"))
     new.graph.node[-1].input[0] = "late"
-    found = compare(tmp_path, net(), new)
+    comparison = compare(tmp_path, net(), new)
 
-    assert told(found) == [("added", "Relu", "put in"), ("added", "Relu", "late")]
-    assert [(it.change, it.name) for it in found.weights] == [("changed", name) for name in ("w1", "w2", "w3")]
+    assert summarize(comparison) == [("added", "Relu", "put in"), ("added", "Relu", "late")]
+    assert [(it.change, it.name) for it in comparison.weights] == [("changed", name) for name in ("w1", "w2", "w3")]
 
 
 def test_inside_a_graph(tmp_path: Path) -> None:
     """Changes in a branch are reported with the branch as their scope."""
     old = parse(INSIDE)
-    found = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Tanh (a)")))
+    comparison = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Tanh (a)")))
     captured = compare(tmp_path, old, parse(INSIDE.replace("Sigmoid (a)", "Sigmoid (x)")))
 
-    assert [(it.change, it.scope, it.operator) for it in found.nodes] == [
+    assert [(it.change, it.scope, it.operator) for it in comparison.nodes] == [
         ("replaced", ("`If` `choice`, then_branch",), "Tanh")
     ]
     assert [(it.operator, it.name, it.details[0].text) for it in captured.nodes if it.scope] == [
@@ -364,7 +367,7 @@ def test_inside_a_local_function(tmp_path: Path) -> None:
         ("replaced", ("local function `my.twice`",), "Neg", "Relu")
     ]
     assert [(it.change, it.name, it.was) for it in name.functions] == [("renamed", "my.double", "my.twice")]
-    assert (name.verdict, told(name)) == ("same", [])
+    assert (name.verdict, summarize(name)) == ("same", [])
 
 
 def test_the_interface(tmp_path: Path) -> None:
@@ -379,12 +382,12 @@ def test_the_interface(tmp_path: Path) -> None:
         ("input", "changed", "x", "axis 0 is 1, was `N`")
     ]
     assert [(it.role, it.change, it.name, it.was) for it in renamed.interface] == [("input", "renamed", "z", "x")]
-    assert told(renamed) == []
+    assert summarize(renamed) == []
     assert [(it.role, it.change, it.name) for it in added.interface] == [
         ("input", "added", "z"),
         ("output", "added", "u"),
     ]
-    assert told(added) == [("added", "Neg", "u")]
+    assert summarize(added) == [("added", "Neg", "u")]
 
 
 def test_an_output_of_another_node(tmp_path: Path) -> None:
@@ -392,27 +395,27 @@ def test_an_output_of_another_node(tmp_path: Path) -> None:
     text = "g (float[N, 8] x) => (float[N, 8] y, float[N, 8] z) { y = Relu (x)  z = Sigmoid (x)  w = Neg (x) }"
     new = parse(text)
     new.graph.node[1].output[0], new.graph.node[2].output[0] = "w", "z"
-    found = compare(tmp_path, parse(text), new)
+    comparison = compare(tmp_path, parse(text), new)
 
-    assert told(found) == []
-    assert [(it.output, it.before, it.after) for it in found.ends] == [("z", "`Sigmoid` `z`", "`Neg` `z`")]
+    assert summarize(comparison) == []
+    assert [(it.output, it.before, it.after) for it in comparison.ends] == [("z", "`Sigmoid` `z`", "`Neg` `z`")]
 
 
-def test_what_makes_no_difference(tmp_path: Path) -> None:
+def test_changes_that_keep_models_equal(tmp_path: Path) -> None:
     """IR version and metadata are reported without making a different model; another opset makes a different model."""
     new = net()
     new.producer_name, new.ir_version = "someone", 9
     new.metadata_props.add(key="labels", value="a,b")
-    found = compare(tmp_path, net(), new)
+    comparison = compare(tmp_path, net(), new)
     opset = net()
     opset.opset_import[0].version = 19
 
-    assert found.verdict == "same"
-    assert [(it.what, it.before, it.after) for it in found.stamps] == [
+    assert comparison.verdict == "same"
+    assert [(it.what, it.before, it.after) for it in comparison.stamps] == [
         ("IR version", "8", "9"),
         ("producer", None, "someone"),
     ]
-    assert [(it.what, it.before, it.after) for it in found.metadata] == [("labels", None, "a,b")]
+    assert [(it.what, it.before, it.after) for it in comparison.metadata] == [("labels", None, "a,b")]
     assert compare(tmp_path, net(), opset).verdict == "different"
 
 
@@ -431,21 +434,21 @@ def test_constants_and_initializers(tmp_path: Path) -> None:
     new = net()
     tensor = new.graph.initializer.pop(0)
     new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
-    found = compare(tmp_path, net(), new)
+    comparison = compare(tmp_path, net(), new)
 
-    assert (found.verdict, told(found)) == ("same", [])
-    assert found.beside == ("storage of weights",)
-    assert [(it.operator, it.before, it.after) for it in found.operators] == [("Constant", 0, 1)]
+    assert (comparison.verdict, summarize(comparison)) == ("same", [])
+    assert comparison.beside == ("storage of weights",)
+    assert [(it.operator, it.before, it.after) for it in comparison.operators] == [("Constant", 0, 1)]
 
 
 def test_data_that_are_not_there(tmp_path: Path) -> None:
     """If external data is missing, the verdict is undecided."""
     new = net()
     make_external(new, "gone.bin")
-    found = compare(tmp_path, net(), new)
+    comparison = compare(tmp_path, net(), new)
 
-    assert found.verdict == "undecided"
-    assert {(it.change, it.text) for it in found.weights} == {
+    assert comparison.verdict == "undecided"
+    assert {(it.change, it.text) for it in comparison.weights} == {
         ("unreadable", "could not be compared: `gone.bin` is missing")
     }
 
@@ -457,10 +460,10 @@ def test_a_weight_less_shared(tmp_path: Path) -> None:
     new = net()
     new.graph.initializer[2].CopyFrom(new.graph.initializer[0])
     new.graph.initializer[2].name = "w3"
-    found = compare(tmp_path, shared, new)
+    comparison = compare(tmp_path, shared, new)
 
-    assert (found.verdict, told(found)) == ("same", [])
-    assert [(it.change, it.name, it.was) for it in found.weights] == [("copied", "w3", "w1")]
+    assert (comparison.verdict, summarize(comparison)) == ("same", [])
+    assert [(it.change, it.name, it.was) for it in comparison.weights] == [("copied", "w3", "w1")]
 
 
 @pytest.mark.parametrize("head", [HEAD, HEAD.replace("18", "17")])
@@ -483,15 +486,15 @@ def test_repeated_blocks(tmp_path: Path, head: str) -> None:
         )
         return model
 
-    found = compare(tmp_path, blocks(10, "w{}".format), blocks(9, lambda index: f"w{index + (index >= 4)}"))
+    comparison = compare(tmp_path, blocks(10, "w{}".format), blocks(9, lambda index: f"w{index + (index >= 4)}"))
     alike = compare(tmp_path, blocks(10, lambda _: "w0"), blocks(9, lambda _: "w0"))
 
-    assert [(it.change, it.operator, it.name) for it in found.nodes] == [
+    assert [(it.change, it.operator, it.name) for it in comparison.nodes] == [
         ("removed", "MatMul", "m4"),
         ("removed", "Relu", "r4"),
         ("removed", "Add", "a4"),
     ]
-    assert [(it.change, it.name) for it in found.weights] == [("removed", "w4")]
+    assert [(it.change, it.name) for it in comparison.weights] == [("removed", "w4")]
     assert sorted((it.change, it.operator) for it in alike.nodes) == [
         ("removed", "Add"),
         ("removed", "MatMul"),

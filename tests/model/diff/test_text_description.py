@@ -186,6 +186,6 @@ def test_numbered(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["conv1", "/layer1/relu/Relu_output_0", "model/dense/BiasAdd:0", "x", "layer.0.weight"]
 )
-def test_given(name: str) -> None:
+def test_user_given_names_are_kept(name: str) -> None:
     """Names without an exporter's counter are kept."""
     assert find_user_given_name(name) == name

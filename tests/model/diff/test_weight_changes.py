@@ -33,7 +33,7 @@ def chain(*weights: np.ndarray, names: tuple[str, ...] = NAMES) -> onnx.ModelPro
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def drawn(count: int = 3, seed: int = 0) -> list[np.ndarray]:
+def random_weights(count: int = 3, seed: int = 0) -> list[np.ndarray]:
     """Return random square weights."""
     random = np.random.default_rng(seed)
     return [random.standard_normal((8, 8)).astype(np.float32) for _ in range(count)]
@@ -51,12 +51,12 @@ def measure(old: Path, new: Path) -> WeightChanges | None:
 
 def test_names_do_not_count(tmp_path: Path) -> None:
     """Renamed weights with the same values are unchanged."""
-    assert moved(tmp_path, chain(*drawn()), chain(*drawn(), names=("p", "q", "r"))) is None
+    assert moved(tmp_path, chain(*random_weights()), chain(*random_weights(), names=("p", "q", "r"))) is None
 
 
 def test_one_element(tmp_path: Path) -> None:
     """The weight with the largest change is named as in the new model."""
-    old, new = drawn(), drawn()
+    old, new = random_weights(), random_weights()
     new[0][1, 1] += 0.25
     new[1][0, 0] -= 0.5
 
@@ -67,7 +67,7 @@ def test_one_element(tmp_path: Path) -> None:
 
 def test_added_and_removed(tmp_path: Path) -> None:
     """An inserted weight does not change the others."""
-    first, second, third = drawn()
+    first, second, third = random_weights()
 
     assert moved(tmp_path, chain(first, third), chain(first, second, third)) == WeightChanges(changed=0, of=3, added=1)
     assert moved(tmp_path, chain(first, second, third), chain(first, third)) == WeightChanges(
@@ -77,26 +77,26 @@ def test_added_and_removed(tmp_path: Path) -> None:
 
 def test_swapped(tmp_path: Path) -> None:
     """Two swapped weights count as two changed weights."""
-    first, second, third = drawn()
-    found = moved(tmp_path, chain(first, second, third), chain(second, first, third))
+    first, second, third = random_weights()
+    actual = moved(tmp_path, chain(first, second, third), chain(second, first, third))
 
-    assert found is not None
-    assert (found.changed, found.added, found.removed) == (2, 0, 0)
+    assert actual is not None
+    assert (actual.changed, actual.added, actual.removed) == (2, 0, 0)
 
 
 def test_another_type(tmp_path: Path) -> None:
     """A weight converted to float16 has changed by the rounding error."""
-    old = drawn(1)
-    found = moved(tmp_path, chain(*old), chain(old[0].astype(np.float16)))
+    old = random_weights(1)
+    actual = moved(tmp_path, chain(*old), chain(old[0].astype(np.float16)))
 
-    assert found is not None
-    assert found.changed == 1
-    assert found.largest == pytest.approx(np.abs(old[0] - old[0].astype(np.float16)).max())
+    assert actual is not None
+    assert actual.changed == 1
+    assert actual.largest == pytest.approx(np.abs(old[0] - old[0].astype(np.float16)).max())
 
 
 def test_external_data(tmp_path: Path) -> None:
     """External storage is not a change; missing external data is an error."""
-    old, new = chain(*drawn()), chain(*drawn())
+    old, new = chain(*random_weights()), chain(*random_weights())
     data = make_external(new, "weights.bin")
     (tmp_path / "weights.bin").write_bytes(data)
 
@@ -109,7 +109,7 @@ def test_external_data(tmp_path: Path) -> None:
 
 def test_constants(tmp_path: Path) -> None:
     """A weight in a `Constant` equals the same weight in an initializer."""
-    old, new = chain(*drawn()), chain(*drawn())
+    old, new = chain(*random_weights()), chain(*random_weights())
     tensor = new.graph.initializer.pop(0)
     new.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
 
@@ -132,19 +132,19 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
     weights[1][5, 5] = 4
     (new := tmp_path / "new.onnx").write_bytes(chain(*weights).SerializeToString())
     tracemalloc.start()
-    found = measure(old, new)
+    actual = measure(old, new)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert found == WeightChanges(changed=1, of=2, largest=2.0, name="b")
+    assert actual == WeightChanges(changed=1, of=2, largest=2.0, name="b")
     assert peak_bytes < 48 * 1024 * 1024
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
 @pytest.mark.parametrize("backwards", [False, True])
-def test_what_is_not_finite_has_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
+def test_non_finite_elements_have_no_bound(tmp_path: Path, broken: float, backwards: bool) -> None:
     """If an element is or was NaN or infinite, no largest change is reported."""
-    old, new = drawn(), drawn()
+    old, new = random_weights(), random_weights()
     new[0][1, 1] = broken
     new[0][2, 2] += 0.125
     new[1][0, 0] += 0.25

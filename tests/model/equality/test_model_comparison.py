@@ -61,7 +61,7 @@ def test_metadata_and_names_do_not_count(tmp_path: Path) -> None:
 AXES = "g (float[unk__6, unk__7] x) => (float[unk__6, unk__7] y) { y = Neg (x) }"
 
 
-def test_numbers_that_a_converter_gives_to_axes(tmp_path: Path) -> None:
+def test_axis_numbers_of_a_converter(tmp_path: Path) -> None:
     """tf2onnx numbers axes differently in each export; only which axes have the same name counts."""
     again = AXES.replace("unk__7", "unk__41").replace("unk__6", "unk__9")
     square = AXES.replace("unk__7", "unk__6")
@@ -133,7 +133,7 @@ def test_defaults_are_filled_in(tmp_path: Path, old: str, new: str) -> None:
     assert compare(tmp_path, net(text % old), net(text % new)) == ()
 
 
-def test_weights_count_by_what_they_hold(tmp_path: Path) -> None:
+def test_weights_are_compared_by_value(tmp_path: Path) -> None:
     """Inline raw, inline typed and external data are equal if their values are."""
     raw, typed, external = net(), net(), net()
     for tensor in typed.graph.initializer:
@@ -158,8 +158,8 @@ def test_large_files_are_compared_without_being_loaded(tmp_path: Path, monkeypat
     assert (compare(tmp_path, net(), typed), len(compare(tmp_path, net(), net(seed=1)))) == ((), 2)
 
 
-@pytest.mark.parametrize(("steps", "said"), [(4, ()), (5, ("weight `w` differs in 1 of 54 elements, by up to",))])
-def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(("steps", "message"), [(4, ()), (5, ("weight `w` differs in 1 of 54 elements, by up to",))])
+def test_rounding_is_equal(tmp_path: Path, steps: int, message: tuple[str, ...]) -> None:
     """Floats up to 4 representable numbers apart are equal."""
     old, new = net(), net()
     values = numpy_helper.to_array(new.graph.initializer[1]).copy()
@@ -167,10 +167,10 @@ def test_rounding_is_equal(tmp_path: Path, steps: int, said: tuple[str, ...]) ->
         values.flat[7] = np.nextafter(values.flat[7], np.float32(np.inf))
     new.graph.initializer[1].raw_data = values.tobytes()
 
-    assert tuple(text.rpartition(" ")[0] for text in compare(tmp_path, old, new)) == said
+    assert tuple(text.rpartition(" ")[0] for text in compare(tmp_path, old, new)) == message
 
 
-def test_rounding_is_said(tmp_path: Path) -> None:
+def test_rounding_is_counted(tmp_path: Path) -> None:
     """Elements that are equal only within rounding are counted."""
     paths = [tmp_path / "old.onnx", tmp_path / "new.onnx"]
     old, new = net(), net()
@@ -229,14 +229,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_changes_are_said(tmp_path: Path, change: str) -> None:
+def test_changes_are_reported(tmp_path: Path, change: str) -> None:
     """Each change is reported once, with its place."""
     text, said = CHANGES[change]
 
     assert compare(tmp_path, net(), net(text)) == said
 
 
-def test_opsets_are_said(tmp_path: Path) -> None:
+def test_opset_changes_are_reported(tmp_path: Path) -> None:
     """Another opset or domain is a difference; another IR version is not."""
     new = net(head='<ir_version: 9, opset_import: ["" : 20, "my.domain" : 1]>\n')
 
@@ -256,9 +256,9 @@ def test_too_few_data(tmp_path: Path) -> None:
 
 def test_retrained_weights_are_counted(tmp_path: Path) -> None:
     """Each retrained weight is reported with its number of changed elements."""
-    said = compare(tmp_path, net(), net(seed=1))
+    actual = compare(tmp_path, net(), net(seed=1))
 
-    assert [text.partition(", by up to")[0] for text in said] == [
+    assert [text.partition(", by up to")[0] for text in actual] == [
         "weight `w` differs in 54 of 54 elements",
         "weight `m` differs in 288 of 288 elements",
     ]
@@ -274,7 +274,7 @@ BRANCHES = """g (bool c, float[N] x) => (float[N] y)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         ("h = Neg (x) b = Abs (h)", "k = Neg (x) b = Abs (k)", ()),
         (
@@ -289,9 +289,9 @@ BRANCHES = """g (bool c, float[N] x) => (float[N] y)
         ),
     ],
 )
-def test_subgraphs(tmp_path: Path, before: str, after: str, said: tuple[str, ...]) -> None:
+def test_subgraphs(tmp_path: Path, before: str, after: str, message: tuple[str, ...]) -> None:
     """Branches are compared like graphs, including outer values."""
-    assert compare(tmp_path, BRANCHES, BRANCHES.replace(before, after)) == said
+    assert compare(tmp_path, BRANCHES, BRANCHES.replace(before, after)) == message
 
 
 FUNCTION = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
@@ -301,7 +301,7 @@ act <slope> (v) => (w) { t = LeakyRelu <alpha: float = @slope> (v) w = Neg (t) }
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (
             "(v) => (w) { t = LeakyRelu <alpha: float = @slope> (v)",
@@ -312,9 +312,9 @@ act <slope> (v) => (w) { t = LeakyRelu <alpha: float = @slope> (v) w = Neg (t) }
         ("slope = 0.5", "slope = 0.25", ("node 0 `local.act`: attribute `slope` is 0.25, was 0.5",)),
     ],
 )
-def test_local_functions(tmp_path: Path, before: str, after: str, said: tuple[str, ...]) -> None:
+def test_local_functions(tmp_path: Path, before: str, after: str, message: tuple[str, ...]) -> None:
     """The body of a local function is compared once, under its own name."""
-    assert compare(tmp_path, parse(FUNCTION, ""), parse(FUNCTION.replace(before, after), "")) == said
+    assert compare(tmp_path, parse(FUNCTION, ""), parse(FUNCTION.replace(before, after), "")) == message
 
 
 def test_a_missing_local_function_is_reported_once(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_removed_attributes_are_reported_in_the_order_of_the_file(tmp_path: Path
     assert gone == ["`s` was removed", "`r` was removed", "`q` was removed", "`p` was removed"]
 
 
-def test_missing_data_are_no_equality(tmp_path: Path) -> None:
+def test_missing_data_is_never_equal(tmp_path: Path) -> None:
     """Missing external data is never equal."""
     old, new = net(), net()
     make_external(new, "gone.bin")
@@ -370,22 +370,24 @@ def tensor_attribute(values: np.ndarray[Any, Any]) -> AttributeProto:
     return AttributeProto(name="value", type=AttributeProto.TENSOR, t=numpy_helper.from_array(values))
 
 
-def test_every_nan_is_one(tmp_path: Path) -> None:
+def test_nan_bit_patterns_are_equal(tmp_path: Path) -> None:
     """All NaN bit patterns are equal; NaN and a number differ."""
     quiet, loud, number = (np.array([bits, 0, 0], np.uint32).view(np.float32) for bits in (0x7FC00000, 0xFFC00001, 0))
     models = [constant(tensor_attribute(values)) for values in (quiet, loud, number)]
 
-    said = compare(tmp_path, models[0], models[1]), compare(tmp_path, models[0], models[2])
+    actual = compare(tmp_path, models[0], models[1]), compare(tmp_path, models[0], models[2])
 
-    assert said == ((), ("node 0 `Constant`: attribute `value` differs in 1 of 3 elements",))
+    assert actual == ((), ("node 0 `Constant`: attribute `value` differs in 1 of 3 elements",))
 
 
-@pytest.mark.parametrize(("new", "said"), [([b"a", b"b"], 0), ([b"a", b"c"], 1), ([b"a", b"bb"], 1), ([b"ab", b""], 1)])
-def test_strings(tmp_path: Path, new: list[bytes], said: int) -> None:
+@pytest.mark.parametrize(
+    ("new", "message"), [([b"a", b"b"], 0), ([b"a", b"c"], 1), ([b"a", b"bb"], 1), ([b"ab", b""], 1)]
+)
+def test_strings(tmp_path: Path, new: list[bytes], message: int) -> None:
     """Strings are compared one by one."""
     old = constant(tensor_attribute(np.array([b"a", b"b"], object)))
 
-    assert len(compare(tmp_path, old, constant(tensor_attribute(np.array(new, object))))) == said
+    assert len(compare(tmp_path, old, constant(tensor_attribute(np.array(new, object))))) == message
 
 
 def test_nan_attribute_is_itself(tmp_path: Path) -> None:
@@ -395,9 +397,9 @@ def test_nan_attribute_is_itself(tmp_path: Path) -> None:
     again = constant(nan)
     again.producer_name = "another"
 
-    said = compare(tmp_path, constant(nan), again), compare(tmp_path, constant(nan), constant(one))
+    actual = compare(tmp_path, constant(nan), again), compare(tmp_path, constant(nan), constant(one))
 
-    assert said == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
+    assert actual == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
 
 
 def sparse(values: list[float], indices: list[int]) -> onnx.ModelProto:
@@ -415,9 +417,9 @@ def test_sparse_weights(tmp_path: Path) -> None:
     """Sparse weights are compared by values and indices."""
     base = sparse([1, 2], [3, 4])
 
-    said = [compare(tmp_path, base, other) for other in (base, sparse([1, 3], [3, 4]), sparse([1, 2], [3, 5]))]
+    actual = [compare(tmp_path, base, other) for other in (base, sparse([1, 3], [3, 4]), sparse([1, 2], [3, 5]))]
 
-    assert said == [
+    assert actual == [
         (),
         ("sparse weight `w` differs in 1 of 2 elements, by up to 1",),
         ("sparse weight `w` (indices) differs in 1 of 2 elements, by up to 1",),
@@ -498,12 +500,12 @@ def test_attribute_references(tmp_path: Path) -> None:
     text = FUNCTION.replace("act <slope>", "act <slope, other>").replace("slope = 0.5", "slope = 0.5, other = 0.5")
     imports = 'opset_import: ["" : 18]>\nact'
 
-    said = [
+    actual = [
         compare(tmp_path, parse(text, ""), parse(text.replace(*change), ""))
         for change in (("@slope", "@other"), (imports, imports.replace("18", "17")))
     ]
 
-    assert said == [
+    assert actual == [
         ("local function `local.act`: node 0 `LeakyRelu`: attribute `alpha` is other, was slope",),
         ("local function `local.act` imports different opsets",),
     ]

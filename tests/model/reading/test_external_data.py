@@ -32,7 +32,7 @@ def problems(path: Path) -> list[str | None]:
     return [use.problem for use in check_external_data(read_view(path), path)]
 
 
-def test_sound(tmp_path: Path) -> None:
+def test_valid_external_data(tmp_path: Path) -> None:
     """A file that ends with the last tensor's last byte is valid, and its hash is a fact of the model."""
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_bytes(bytes(32))
@@ -57,6 +57,39 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
         (None, ""),
         ("short", "has 31 of at least 32 bytes"),
     ]
+
+
+IF = "o = If (c) <then_branch = t () => (float[4] a) {{ {} }}, else_branch = e () => (float[4] b) {{ b = Neg(k) }}>"
+
+
+@pytest.mark.parametrize(
+    ("nodes", "used"),
+    [
+        ("", False),
+        ("z = Neg(w)", True),
+        (IF.format("a = Neg(w)"), True),
+        (IF.format("a = Neg(k)"), False),
+    ],
+)
+def test_use(tmp_path: Path, nodes: str, used: bool) -> None:
+    """An initializer is used if a node refers to it, even in a subgraph or without an effect on the outputs."""
+    text = f"g (float[4] k, bool c) => (float[4] y) <float[4] w = {{1, 2, 3, 4}}> {{ y = Relu(k) {nodes} }}"
+    model = parse(text)
+    make_external(model, "w.bin")
+    path = write(tmp_path / "model.onnx", model)
+
+    assert [(use.problem, use.used) for use in check_external_data(read_view(path), path)] == [("missing", used)]
+
+
+@pytest.mark.parametrize("place", ["input", "output"])
+def test_use_as_input_or_output(tmp_path: Path, place: str) -> None:
+    """The value of an input with a default, or of an output, is used."""
+    model = parse("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Relu(x) }")
+    getattr(model.graph, place).append(onnx.helper.make_tensor_value_info("w", 1, [4]))
+    make_external(model, "w.bin")
+    path = write(tmp_path / "model.onnx", model)
+
+    assert [use.used for use in check_external_data(read_view(path), path)] == [True]
 
 
 @pytest.mark.parametrize(
@@ -89,15 +122,15 @@ def test_missing_and_misplaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "pointer").write_text(POINTER)
 
-    said = [
+    actual = [
         problems(write(tmp_path / "model.onnx", external_model(location)))[0]
         for location in ("absent", "x" * 5000, "broken", "folder", "pipe", "pointer")
     ]
 
-    assert said == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
+    assert actual == ["missing", "missing", "missing", "not-a-file", "not-a-file", "lfs-pointer"]
 
 
-def test_pointer_stands_for_its_content(tmp_path: Path) -> None:
+def test_facts_describe_the_pointers_content(tmp_path: Path) -> None:
     """If the external data is a pointer, the facts describe the data that it points to."""
     path = write(tmp_path / "model.onnx", external_model())
     (tmp_path / "w.bin").write_text(POINTER)
@@ -138,7 +171,7 @@ def test_escapes(tmp_path: Path, location: str, problem: str | None) -> None:
     assert problems(path) == [problem, problem]
 
 
-def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
+def test_files_outside_the_folder_are_not_hashed(tmp_path: Path) -> None:
     """A file outside the model's folder is not hashed."""
     (tmp_path / "w.bin").write_bytes(bytes(32))
     path = write(tmp_path / "models" / "model.onnx", external_model("../w.bin"))
@@ -146,7 +179,7 @@ def test_escaped_files_are_no_facts(tmp_path: Path) -> None:
     assert hash_external_files(read_view(path), path) == ()
 
 
-def test_links_into_one_folder(tmp_path: Path) -> None:
+def test_links_from_one_blob_folder_are_valid(tmp_path: Path) -> None:
     """A model and data linked from one folder of blobs are valid, as in a Hugging Face cache."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "1"
     snapshot.mkdir(parents=True)

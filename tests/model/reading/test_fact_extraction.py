@@ -51,7 +51,7 @@ def test_all_facts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ir_version", [3, 8])
-def test_initializers_are_no_inputs(tmp_path: Path, ir_version: int) -> None:
+def test_initializers_are_not_required_inputs(tmp_path: Path, ir_version: int) -> None:
     """An input with an initializer is not a required input, even if IR version 3 requires it to be listed."""
     model = parse(
         "g (float[N] x, float[1] w) => (float[N] y) <float[1] w = {1}> { y = Add (x, w) }",
@@ -74,10 +74,10 @@ def test_a_default_makes_an_input_optional(tmp_path: Path, ir_version: int, expe
 
 def test_local_functions_are_named_as_operators_are(tmp_path: Path) -> None:
     """Local functions are named like operators, so that their calls can be recognized."""
-    found = facts(tmp_path, parse(FUNCTION, ""))
+    actual = facts(tmp_path, parse(FUNCTION, ""))
 
-    assert set(found.functions) <= set(found.operators)
-    assert found.functions != ()
+    assert set(actual.functions) <= set(actual.operators)
+    assert actual.functions != ()
 
 
 def test_data_that_are_not_there_are_named(tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ def test_opsets_of_functions(tmp_path: Path) -> None:
         f'<domain: "my", opset_import: ["": {version}, "ai.onnx.ml": 3]> {body % version}\n' for version in (22, 17)
     )
     graph = "g (float[N] x) => (float[N] y) { y = my.f17 (x) }\n"
-    found = facts(tmp_path, parse(graph + functions, '<ir_version: 8, opset_import: ["": 18, "my": 1]>'))
+    actual = facts(tmp_path, parse(graph + functions, '<ir_version: 8, opset_import: ["": 18, "my": 1]>'))
 
-    assert found.opsets == {"ai.onnx": 18, "my": 1}
-    assert found.function_opsets == {"ai.onnx": 22, "ai.onnx.ml": 3}
-    assert found.needed_opsets == {"ai.onnx": 22, "ai.onnx.ml": 3, "my": 1}
+    assert actual.opsets == {"ai.onnx": 18, "my": 1}
+    assert actual.function_opsets == {"ai.onnx": 22, "ai.onnx.ml": 3}
+    assert actual.needed_opsets == {"ai.onnx": 22, "ai.onnx.ml": 3, "my": 1}
 
 
 def test_unreadable(tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def test_no_file(tmp_path: Path) -> None:
     """A folder, a pipe and a missing file are distinguished without being opened."""
     os.mkfifo(tmp_path / "pipe")
 
-    said = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
+    actual = [detect_other_type(tmp_path / name) for name in ("", "pipe", "absent")]
 
-    assert said == ["a folder", "not a regular file", "not there"]
+    assert actual == ["a folder", "not a regular file", "not there"]
 
 
 def test_model(tmp_path: Path) -> None:
@@ -104,15 +104,15 @@ def test_truncated_anywhere(tmp_path: Path) -> None:
     """A truncated model is described as truncated, or is a valid message without its last fields."""
     content = parse().SerializeToString()
     path = tmp_path / "model.onnx"
-    said = set()
+    actual = set()
     for size in range(2, len(content)):
         path.write_bytes(content[:size])
-        said.add(detect_other_type(path).partition(" (")[0])
+        actual.add(detect_other_type(path).partition(" (")[0])
 
-    assert said == {"", "a truncated model"}
+    assert actual == {"", "a truncated model"}
 
 
-def test_truncated_says_how_much_is_missing(tmp_path: Path) -> None:
+def test_truncation_reports_the_expected_size(tmp_path: Path) -> None:
     """The expected size follows from the lengths in the file."""
     content = parse().SerializeToString()
     path = tmp_path / "model.onnx"

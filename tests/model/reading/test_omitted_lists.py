@@ -153,7 +153,7 @@ ELEMENTS = {
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), kind=st.sampled_from(sorted(ELEMENTS)), repeats=st.sampled_from([1, 4000, 20_000]))
-def test_restored_lists_are_what_onnx_reads(tmp_path: Path, data: st.DataObject, kind: str, repeats: int) -> None:
+def test_restored_lists_equal_those_of_onnx(tmp_path: Path, data: st.DataObject, kind: str, repeats: int) -> None:
     """Restored lists are correct for any division into chunks, even if elements look like the start of another one."""
     elements = data.draw(st.lists(ELEMENTS[kind], min_size=1, max_size=12)) * repeats
     name = {"floats": "nodes_values", "ints": "nodes_nodeids", "strings": "nodes_modes"}[kind]
@@ -273,7 +273,7 @@ def check(path: Path, large_bytes: int) -> tuple[ModelFault | None, list[object]
 
 
 @pytest.mark.parametrize("operator", OMITTED_LISTS)
-def test_omission_changes_no_answer_of_onnx(tmp_path: Path, operator: str) -> None:
+def test_omission_does_not_change_onnx_results(tmp_path: Path, operator: str) -> None:
     """Omitted lists change no result of the checker or of shape inference, in any version of the operator."""
     faults = set()
     short: dict[str, object] = {name: elements[:100] for name, elements in LISTS[operator].items()}
@@ -288,7 +288,7 @@ def test_omission_changes_no_answer_of_onnx(tmp_path: Path, operator: str) -> No
     assert {True, False} == faults
 
 
-def test_matching_reads_no_long_list(tmp_path: Path) -> None:
+def test_operations_with_omitted_lists_are_equal(tmp_path: Path) -> None:
     """Operations with omitted lists are equal to complete ones, so that cached results apply to both."""
     path = write(tmp_path / "m.onnx", make_model())
 
@@ -319,7 +319,7 @@ def test_one_element_makes_a_difference(tmp_path: Path, name: str) -> None:
     assert [[text]] * 4 == pairs(tmp_path, make_model(), make_model(**{name: [*map(type(elements[0]), elements)]}))
 
 
-def test_equal_elements_make_none(tmp_path: Path) -> None:
+def test_equal_elements_are_no_difference(tmp_path: Path) -> None:
     """The order of attributes is ignored, and NaN and both zeros are equal."""
     old, new = (make_model(nodes_values=[float("nan"), zero] * (NODES // 2)) for zero in (0.0, -0.0))
     attributes = [*new.graph.node[0].attribute]

@@ -315,7 +315,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("odd", ["", *ODD])
-def test_what_is_read_lightly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
+def test_omitted_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, odd: str) -> None:
     """Plain weights are omitted, but not tensors that onnx's checker reads, unless the file is too large."""
     model = parse()
     model.graph.initializer.add().CopyFrom(weights(100_000))

@@ -39,7 +39,7 @@ def _iter_graphs_below(holder: GraphProto | FunctionProto) -> Iterator[GraphProt
                 yield from _iter_graphs_below(graph)
 
 
-def walk(model: ModelProto) -> tuple[list[str], list[tuple[object, ...]], list[TensorProto]]:
+def collect_names(model: ModelProto) -> tuple[list[str], list[tuple[object, ...]], list[TensorProto]]:
     """Return names of graphs, fields of nodes, and tensors, collected without a view."""
     graphs = [model.graph, *_iter_graphs_below(model.graph)]
     graphs += [graph for function in model.functions for graph in _iter_graphs_below(function)]
@@ -73,12 +73,12 @@ def test_a_view_has_nested_graphs_and_functions() -> None:
     """Outer graphs come before inner ones, and local functions last."""
     model = parser.parse_model(NESTED)
 
-    assert view(ModelView(model)) == walk(model)
+    assert view(ModelView(model)) == collect_names(model)
     assert [graph.proto.name for graph in ModelView(model).graphs] == ["g", "one", "two", "three", "four"]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_view_of_a_mutant_has_what_its_messages_have(seed: int, tmp_path: Path) -> None:
+def test_view_of_a_damaged_model_is_complete(seed: int, tmp_path: Path) -> None:
     """A view of a damaged model is complete, so that the checks read everything."""
     compared = 0
     for index in range(150):
@@ -88,7 +88,7 @@ def test_a_view_of_a_mutant_has_what_its_messages_have(seed: int, tmp_path: Path
             seen = read_view(path)
         except UnreadableModel:
             continue
-        (graphs, nodes, tensors), (own_graphs, own_nodes, own_tensors) = walk(seen.proto), view(seen)
+        (graphs, nodes, tensors), (own_graphs, own_nodes, own_tensors) = collect_names(seen.proto), view(seen)
         assert (own_graphs, own_nodes) == (graphs, nodes)
         assert by_content(own_tensors) == by_content(tensors)
         compared += 1

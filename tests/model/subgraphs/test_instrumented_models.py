@@ -45,7 +45,7 @@ def written(text: str, folder: Path) -> tuple[onnx.ModelProto, Path]:
     return model, folder / "m.onnx"
 
 
-def test_steps_are_what_an_output_needs() -> None:
+def test_steps_are_the_nodes_an_output_depends_on() -> None:
     """Only nodes that the output depends on are listed, without those that depend only on weights."""
     model = parser.parse_model(BRANCHED)
 
@@ -56,12 +56,12 @@ def test_steps_are_what_an_output_needs() -> None:
     )
 
 
-def test_steps_see_what_subgraphs_take() -> None:
+def test_steps_include_values_used_in_subgraphs() -> None:
     """A value that only a branch uses is one of the node's inputs."""
     assert list_search_nodes(parser.parse_model(NESTED), ["y"])[-1] == SearchNode(1, ("go", "a"), ("y",))
 
 
-def test_exposed_values_are_outputs_behind_the_own_ones(tmp_path: Path) -> None:
+def test_exposed_values_follow_the_original_outputs(tmp_path: Path) -> None:
     """The new file begins with the original bytes, has the same outputs and adds the exposed values."""
     model, path = written(BRANCHED, tmp_path)
     exposed = expose_values(model, path, ["a", "b", "y"], tmp_path / "exposed")
@@ -80,7 +80,7 @@ def test_exposed_values_are_outputs_behind_the_own_ones(tmp_path: Path) -> None:
     }
 
 
-def test_external_data_lie_beside_the_copy(tmp_path: Path) -> None:
+def test_external_data_is_next_to_the_copy(tmp_path: Path) -> None:
     """External data is placed next to the copy, as a hard link if possible, and never modified."""
     model, path = written(BRANCHED, tmp_path)
     model.graph.initializer[0].CopyFrom(numpy_helper.from_array(np.array([3, 5], np.float32), "w"))
@@ -92,7 +92,7 @@ def test_external_data_lie_beside_the_copy(tmp_path: Path) -> None:
     assert (exposed.parent / "d" / "m.data").read_bytes() == (tmp_path / "d" / "m.data").read_bytes()
 
 
-def test_missing_external_data_are_said(tmp_path: Path) -> None:
+def test_missing_external_data_is_reported(tmp_path: Path) -> None:
     """If external data is missing, no model is created."""
     model, path = written(BRANCHED, tmp_path)
     tensor = model.graph.initializer[0]
@@ -113,7 +113,7 @@ def test_portions_keep_to_the_limit() -> None:
     assert split_by_size(model, ["a", "b", "c", "a"], {"N": 2}, 64) == [["a", "b"], ["c"], ["a"]]
 
 
-def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
+def run_isolated(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict[str, list[object]]:
     """Return the outputs of nodes that are run in isolation with these values."""
     model = parser.parse_model(text)
     known = {
@@ -126,25 +126,25 @@ def run_apart(text: str, targets: list[int], fed: dict[str, np.ndarray]) -> dict
     return {name: given[named].tolist() for name, named in made.outputs.items()}
 
 
-def test_nodes_apart_are_fed_with_what_is_known() -> None:
+def test_isolated_nodes_get_known_values() -> None:
     """Each isolated node gets the known values, not the results of other nodes."""
     fed = {name: np.array([[number, number]], np.float32) for number, name in enumerate(("x", "a", "b"), 1)}
 
-    assert run_apart(BRANCHED, [1, 2, 3], fed) == {"a": [[3, 5]], "b": [[-2, -2]], "y": [[5, 5]]}
+    assert run_isolated(BRANCHED, [1, 2, 3], fed) == {"a": [[3, 5]], "b": [[-2, -2]], "y": [[5, 5]]}
 
 
-def test_what_is_not_known_is_made() -> None:
+def test_unknown_inputs_are_computed() -> None:
     """If an input is unknown, the nodes that compute it are included."""
     fed = {"x": np.array([[1, 2]], np.float32), "a": np.array([[7, 7]], np.float32)}
 
-    assert run_apart(BRANCHED, [3], fed) == {"y": [[0, 0]]}
+    assert run_isolated(BRANCHED, [3], fed) == {"y": [[0, 0]]}
 
 
-def test_branches_take_what_is_fed() -> None:
+def test_branches_use_the_given_values() -> None:
     """A subgraph uses the given value under its own name."""
     fed = {"a": np.array([0, 0], np.float32), "go": np.array(True), "x": np.array([1, 1], np.float32)}
 
-    assert run_apart(NESTED, [0, 1], fed) == {"a": [-1, -1], "y": [1, 1]}
+    assert run_isolated(NESTED, [0, 1], fed) == {"a": [-1, -1], "y": [1, 1]}
 
 
 def test_weights_that_are_not_at_hand_are_fed(tmp_path: Path) -> None:

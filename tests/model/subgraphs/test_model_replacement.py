@@ -47,7 +47,7 @@ def test_one_file(tmp_path: Path) -> None:
     assert files(committed.parent) == ["m.onnx"]
 
 
-def test_where_nothing_is_yet(tmp_path: Path) -> None:
+def test_new_model(tmp_path: Path) -> None:
     """For a new model, the folder is created and the external data is named after the model."""
     fresh = external(tmp_path / "scratch" / "model.onnx", "model.onnx.data")
     replace_model(fresh, tmp_path / "new" / "m.onnx")
@@ -117,7 +117,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {path.name: path.read_bytes() for path in committed.parent.iterdir()} == before
 
 
-def test_no_model_has_no_data(tmp_path: Path) -> None:
+def test_invalid_model_has_no_external_data(tmp_path: Path) -> None:
     """A missing or invalid model has no external data."""
     (tmp_path / "page.onnx").write_text("<html>")
 

@@ -13,24 +13,24 @@ from onnxgate.model.subgraphs.node_context import MAX_BOXES, NamedNode, extract_
 HEAD = '<ir_version: 8, opset_import: ["" : 18{}]> '
 
 
-def drawn(text: str, name: str, output: str = "", *, functions: str = "") -> Drawing | None:
+def neighborhood(text: str, name: str, output: str = "", *, functions: str = "") -> Drawing | None:
     """Return the neighborhood of a node in a model in ONNX text format."""
     imported = ', "local" : 1' if functions else ""
     model = onnx.parser.parse_model(HEAD.format(imported) + text + functions)
     return extract_neighbourhood(ModelView(model), NamedNode("m.onnx", name or output, unnamed=not name))
 
 
-def said(found: Drawing | None) -> tuple[dict[str, str], set[str]]:
+def boxes_and_arrows(actual: Drawing | None) -> tuple[dict[str, str], set[str]]:
     """Return boxes by name, and arrows as text."""
-    assert found is not None
-    names = [box.name for box in found.nodes]
-    arrows = {f"{names[each.source]} -{each.value}-> {names[each.target]}" for each in found.edges}
-    return {box.name: f"{box.kind} {box.operator}".strip() for box in found.nodes}, arrows
+    assert actual is not None
+    names = [box.name for box in actual.nodes]
+    arrows = {f"{names[edge.source]} -{edge.value}-> {names[edge.target]}" for edge in actual.edges}
+    return {box.name: f"{box.kind} {box.operator}".strip() for box in actual.nodes}, arrows
 
 
 def test_two_steps_each_way() -> None:
     """Weights, inputs and outputs are marked; nodes three steps away are omitted."""
-    found = drawn(
+    actual = neighborhood(
         """g (float[N] x) => (float[N] y, float[N] side) <float[1] w = {1}, float[1] far = {2}> {
           [n0] a = Add(x, far)
           [n1] b = Relu(a)
@@ -60,36 +60,36 @@ def test_two_steps_each_way() -> None:
             *("n0 -a-> n1", "n1 -b-> n2", "w -w-> n2", "n1 -b-> bad", "n2 -c-> bad"),
             *("bad -d-> n3", "bad -d-> n4", "n3 -side-> side", "n4 -e-> n5"),
         },
-    ) == said(found)
+    ) == boxes_and_arrows(actual)
 
 
 def test_a_constant_is_a_weight_and_its_value_names_it() -> None:
     """A Constant node is drawn as a weight, named after its value if it has no name."""
-    boxes, arrows = said(
-        drawn("g (float[N] x) => (float[N] y) { k = Constant<value_float = 1.0>() [bad] y = Add(x, k) }", "bad")
+    boxes, arrows = boxes_and_arrows(
+        neighborhood("g (float[N] x) => (float[N] y) { k = Constant<value_float = 1.0>() [bad] y = Add(x, k) }", "bad")
     )
 
     assert {"bad": "failing Add", "x": "input", "k": "weight Constant", "y": "output"} == boxes
     assert {"x -x-> bad", "k -k-> bad", "bad -y-> y"} == arrows
 
 
-def test_an_unnamed_node_is_found_by_what_it_makes() -> None:
+def test_unnamed_node_is_found_by_its_output() -> None:
     """An unnamed node is found by its output, and its box has the output's name."""
-    boxes, _ = said(drawn("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
+    boxes, _ = boxes_and_arrows(neighborhood("g (float[N] x) => (float[N] y) { a = Relu(x) y = Neg(a) }", "", "a"))
 
     assert "failing Relu" == boxes["a"]
     assert {"a", "x", "y"} == set(boxes)
 
 
-def test_no_such_node_and_two_of_a_name() -> None:
+def test_missing_and_ambiguous_nodes() -> None:
     """Nothing is drawn if the node is ambiguous; a named node is not found by its output."""
     text = "g (float[N] x) => (float[N] y) { [one] a = Relu(x) [two] b = Neg(a) [two] y = Abs(b) }"
 
-    assert drawn(text, "three") is None
-    assert drawn(text, "two") is None
-    assert drawn(text, "", "a") is None
-    assert drawn(text, "", "") is None
-    assert drawn(text, "one") is not None
+    assert neighborhood(text, "three") is None
+    assert neighborhood(text, "two") is None
+    assert neighborhood(text, "", "a") is None
+    assert neighborhood(text, "", "") is None
+    assert neighborhood(text, "one") is not None
 
 
 def test_inside_a_subgraph() -> None:
@@ -101,13 +101,13 @@ def test_inside_a_subgraph() -> None:
         else_branch = e () => (float[N] w) { [other] w = Identity(x) }>
     }"""
 
-    boxes, arrows = said(drawn(text, "bad"))
+    boxes, arrows = boxes_and_arrows(neighborhood(text, "bad"))
 
     assert {"bad": "failing Neg", "outer": "node Relu", "last": "node Add", "x": "input", "u": "output"} == boxes
     assert {"x -x-> outer", "outer -a-> bad", "bad -v-> last", "x -x-> last", "last -u-> u"} == arrows
 
 
-def test_a_subgraph_takes_what_its_node_is_fed() -> None:
+def test_value_used_in_a_subgraph_is_an_input_of_its_node() -> None:
     """A value used in a subgraph is drawn as an input of the node with the subgraph."""
     text = """g (bool c, float[N] x) => (float[N] y) {
       [bad] a = Relu(x)
@@ -116,7 +116,7 @@ def test_a_subgraph_takes_what_its_node_is_fed() -> None:
         else_branch = e () => (float[N] w) { w = Identity(x) }>
     }"""
 
-    boxes, arrows = said(drawn(text, "bad"))
+    boxes, arrows = boxes_and_arrows(neighborhood(text, "bad"))
 
     assert {"bad": "failing Relu", "x": "input", "if": "node If", "y": "output"} == boxes
     assert {"x -x-> bad", "bad -a-> if", "x -x-> if", "if -y-> y"} == arrows
@@ -124,13 +124,13 @@ def test_a_subgraph_takes_what_its_node_is_fed() -> None:
 
 def test_inside_a_local_function() -> None:
     """The function's own inputs and outputs are drawn as ends."""
-    found = drawn(
+    actual = neighborhood(
         "g (float[N] x) => (float[N] y) { y = local.f(x) }",
         "bad",
         functions=' <domain: "local", opset_import: ["" : 18]> f (p) => (q) { a = Relu(p) [bad] q = Neg(a) }',
     )
 
-    boxes, _ = said(found)
+    boxes, _ = boxes_and_arrows(actual)
 
     assert {"bad": "failing Neg", "a": "node Relu", "p": "input", "q": "output"} == boxes
 
@@ -140,22 +140,24 @@ def test_many_neighbours_are_counted() -> None:
     before = "".join(f"[in{n}] a{n} = Relu(x) " for n in range(40))
     after = "".join(f"[out{n}] b{n} = Neg(c) " for n in range(9))
     joined = ", ".join(f"a{n}" for n in range(40))
-    found = drawn(f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad")
-    assert found is not None
+    actual = neighborhood(
+        f"g (float[N] x) => (float[M] b0) {{ {before} [bad] c = Concat<axis = 0>({joined}) {after} }}", "bad"
+    )
+    assert actual is not None
 
-    assert [box.name for box in found.nodes if box.kind == "more"] == ["36 more", "7 more"]
-    assert [box.name for box in found.nodes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
-    assert {(found.nodes[each.source].name, found.nodes[each.target].name) for each in found.edges} >= {
+    assert [box.name for box in actual.nodes if box.kind == "more"] == ["36 more", "7 more"]
+    assert [box.name for box in actual.nodes if box.name.startswith("in")] == ["in0", "in1", "in2", "in3"]
+    assert {(actual.nodes[edge.source].name, actual.nodes[edge.target].name) for edge in actual.edges} >= {
         ("36 more", "bad"),
         ("bad", "7 more"),
     }
 
 
-def test_a_value_that_nobody_makes_is_left_out() -> None:
+def test_value_without_producer_is_omitted() -> None:
     """A value that no node computes is omitted."""
     model = onnx.parser.parse_model(HEAD.format("") + "g (float[N] x) => (float[N] y) { [bad] z = Add(x, gone) }")
 
-    boxes, arrows = said(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
+    boxes, arrows = boxes_and_arrows(extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "bad", unnamed=False)))
 
     assert {"bad": "failing Add", "x": "input"} == boxes
     assert {"x -x-> bad"} == arrows
@@ -175,14 +177,14 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 
 
 @given(models())
-def test_never_too_many_and_never_adrift(model: onnx.ModelProto) -> None:
+def test_few_connected_boxes_for_any_model(model: onnx.ModelProto) -> None:
     """Any model results in few boxes, exactly one of them failing, all connected by arrows."""
-    found = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
-    assert found is not None
-    numbers = range(len(found.nodes))
-    tied = {end for each in found.edges for end in (each.source, each.target)}
+    neighbourhood = extract_neighbourhood(ModelView(model), NamedNode("m.onnx", "n0", unnamed=False))
+    assert neighbourhood is not None
+    numbers = range(len(neighbourhood.nodes))
+    tied = {end for edge in neighbourhood.edges for end in (edge.source, edge.target)}
 
-    assert len(found.nodes) <= MAX_BOXES + 1
-    assert [box.kind for box in found.nodes].count("failing") == 1
+    assert len(neighbourhood.nodes) <= MAX_BOXES + 1
+    assert [box.kind for box in neighbourhood.nodes].count("failing") == 1
     assert tied <= set(numbers)
     assert set(numbers) - {0} <= tied

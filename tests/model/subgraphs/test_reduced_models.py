@@ -21,10 +21,12 @@ def surroundings(model: onnx.ModelProto) -> NodeSurroundings:
     """Return the surroundings of a node in the main graph; `Constant` nodes count as constants."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {value.name: value.type for value in (*inferred.input, *inferred.value_info, *inferred.output)}
-    constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {each.name: each for each in model.graph.initializer}
+    constants: dict[str, onnx.TensorProto | onnx.NodeProto] = {
+        tensor.name: tensor for tensor in model.graph.initializer
+    }
     constants |= {node.output[0]: node for node in model.graph.node if node.op_type == "Constant"}
-    functions = {reduced_models.function_key(each): each for each in model.functions}
-    imports = {each.domain or "ai.onnx": each.version for each in model.opset_import}
+    functions = {reduced_models.function_key(function): function for function in model.functions}
+    imports = {opset.domain or "ai.onnx": opset.version for opset in model.opset_import}
     return NodeSurroundings(imports, types.get, constants, functions)
 
 
@@ -40,14 +42,14 @@ def shown(model: onnx.ModelProto | None) -> str:
     return " ".join(onnx.printer.to_text(model.graph).split())
 
 
-def test_what_a_node_is_given_becomes_inputs_with_their_shapes() -> None:
+def test_node_inputs_become_model_inputs() -> None:
     """Inputs have known sizes and names of dynamic axes and are listed once; outputs have a type and no shape."""
     model = parse("g (float[N, 4] x) => (float[N, 4] z) { y = Relu (x) [twice] z = Mul (y, y) }")
     cut_out = cut(model, 1)
 
     assert "alone (float[N,4] y) => (float[] z) { [twice] z = Mul (y, y) }" == shown(cut_out)
     assert cut_out is not None
-    assert (IR, [("", 18)]) == (cut_out.ir_version, [(each.domain, each.version) for each in cut_out.opset_import])
+    assert (IR, [("", 18)]) == (cut_out.ir_version, [(opset.domain, opset.version) for opset in cut_out.opset_import])
 
 
 def test_small_constants_stay_constants() -> None:
@@ -80,7 +82,7 @@ def test_other_weights_become_inputs(*, away: bool) -> None:
     assert "alone (float[1,200] x, float[200,200] w) => (float[] y) { y = MatMul (x, w) }" == shown(cut(model))
 
 
-def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
+def test_outer_values_of_a_subgraph_become_inputs() -> None:
     """Outer values at any depth of a subgraph become inputs; its own values do not."""
     model = parse(
         "g (bool b, float[2] x, float[2] y) => (float[2] z) { z = If (b) <"
@@ -94,7 +96,7 @@ def test_what_a_subgraph_takes_from_outside_becomes_an_input() -> None:
     assert "alone (bool b, float[2] y, float[2] x) => (float[] z) {" in shown(cut(model))
 
 
-def test_a_local_function_comes_along() -> None:
+def test_local_function_is_included() -> None:
     """A local function is included with the functions that it calls, and no others."""
     head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
     functions = """
@@ -105,7 +107,7 @@ def test_a_local_function_comes_along() -> None:
     cut_out = cut(model)
 
     assert cut_out is not None
-    assert ["inner", "outer"] == [each.name for each in cut_out.functions]
+    assert ["inner", "outer"] == [function.name for function in cut_out.functions]
 
 
 NESTED_CALLS = """
@@ -137,7 +139,7 @@ def test_a_function_comes_after_those_that_it_calls() -> None:
     assert [[1, 1]] == [output.tolist() for output in ReferenceEvaluator(cut_out).run(None, feeds)]
 
 
-def test_nothing_is_made_of_what_is_not_known() -> None:
+def test_untyped_node_is_not_extracted() -> None:
     """A node is not extracted if an input has no type, or if its own tensor is external."""
     head = '<ir_version: 8, opset_import: ["" : 18, "mine": 1]>\n'
     untyped = parse("g (float[2] x) => (float[2] z) { y = mine.Strange (x) z = Relu (y) }", head)

@@ -117,9 +117,9 @@ def test_named_node() -> None:
     """Nodes in branches are found; an empty name matches no node."""
     model = parse(BRANCHES.replace("h = Neg", "[inner] h = Neg"))
 
-    found = find_node(ModelView(model), "inner")
+    node = find_node(ModelView(model), "inner")
 
-    assert (found and found.op_type, find_node(ModelView(model), ""), find_node(ModelView(model), "none")) == (
+    assert (node and node.op_type, find_node(ModelView(model), ""), find_node(ModelView(model), "none")) == (
         "Neg",
         None,
         None,

@@ -42,10 +42,8 @@ def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str
         (
             "tolerance = { nope = { rtol = 1, atol = 1 } }",
             (
-                (
-                    "onnxgate.toml:6: `model[0].tolerance.nope`: no output is named `nope`; expected one of `logits`, "
-                    "`mask`",
-                ),
+                "onnxgate.toml:6: `model[0].tolerance.nope`: no output is named `nope`; expected one of `logits`, "
+                "`mask`",
             ),
         ),
     ],

@@ -45,7 +45,7 @@ def test_root_of_a_worktree(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "actual"),
     [
         ("[tool.onnxgate]\n", True),
         ("[tool.onnxgate.targets.a]\nruntime = 'onnxruntime'\n", True),
@@ -55,12 +55,12 @@ def test_root_of_a_worktree(repository: Path) -> None:
         ("dependencies = ['onnxgate'\n", False),
     ],
 )
-def test_pyproject(repository: Path, text: str, found: bool) -> None:
+def test_pyproject(repository: Path, text: str, actual: bool) -> None:
     """A `pyproject.toml` with a `[tool.onnxgate]` table is used, even with syntax errors, which must be reported."""
     pyproject = repository / "pyproject.toml"
     pyproject.write_text(text)
 
-    assert (pyproject if found else None) == find_config(repository / "deep")
+    assert (pyproject if actual else None) == find_config(repository / "deep")
 
 
 def test_own_file_first(repository: Path) -> None:

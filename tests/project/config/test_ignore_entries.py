@@ -60,7 +60,7 @@ def edit(text: str, prefix: tuple[str, ...] = (), *added: Ignore, **listed: tupl
     return edit_ignores(text.encode(), prefix, change, "onnxgate.toml").decode()
 
 
-def test_an_entry_is_added_behind_the_last() -> None:
+def test_entry_is_added_after_the_last() -> None:
     """Comments, order and blank lines are preserved."""
     head, tail = TEXT.split("# last")
     new = '\n[[ignore]]\nrule = "missing-kernel"\nmodel = "m.onnx"\nfingerprints = ["0000000000000001"]\n'
@@ -75,7 +75,7 @@ def test_a_list_is_shortened_in_its_place() -> None:
     assert f'{TEXT[:start]}["0000000000000002"]{TEXT[end:]}' == edit(TEXT, _1=(SECOND,))
 
 
-def test_an_entry_is_taken_out_with_the_blank_line_before_it() -> None:
+def test_entry_is_removed_with_its_blank_line() -> None:
     """The text after the removed entry is preserved."""
     start, end = TEXT.index("\n  [[ ignore ]]"), TEXT.index("# last")
 
@@ -117,7 +117,7 @@ def test_an_entry_of_a_pyproject_has_its_prefix() -> None:
         ("tool.onnxgate = { models = ['a'] }\n", ("tool", "onnxgate")),
     ],
 )
-def test_what_cannot_be_added_to_is_refused(text: str, prefix: tuple[str, ...]) -> None:
+def test_uneditable_text_is_an_error(text: str, prefix: tuple[str, ...]) -> None:
     """Text that cannot be edited reliably is an error."""
     with pytest.raises(UsageError, match="cannot be edited"):
         edit(text, prefix, NEW)
@@ -156,7 +156,9 @@ IGNORES = st.builds(
 
 
 @given(st.lists(IGNORES, max_size=3), st.dictionaries(st.sampled_from([0, 1]), MARKS), st.booleans())
-def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple[str, ...]], crlf: bool) -> None:
+def test_edited_file_parses_to_the_intended_entries(
+    added: list[Ignore], listed: dict[int, tuple[str, ...]], crlf: bool
+) -> None:
     """Whatever strings the entries contain, the edited file parses to the intended entries, and its other values are
     unchanged.
     """
@@ -167,8 +169,8 @@ def test_an_edit_means_what_it_says(added: list[Ignore], listed: dict[int, tuple
 
     entries = made.get("ignore", [])
 
-    assert [each["rule"] for each in entries] == [each["rule"] for each in own] + [each.rule for each in added]
-    assert [each.get("reason") for each in entries][len(own) :] == [each.reason for each in added]
+    assert [entry["rule"] for entry in entries] == [each["rule"] for each in own] + [each.rule for each in added]
+    assert [entry.get("reason") for entry in entries][len(own) :] == [each.reason for each in added]
     assert made["limits"] == {"time-s": 3}
 
 
@@ -184,7 +186,7 @@ def test_a_glob_of_a_path_matches_it_and_can_be_written(path: str) -> None:
     assert not matches(glob, f"{path}x")
 
 
-def test_a_glob_of_a_path_is_no_other_glob() -> None:
+def test_star_in_a_path_matches_only_a_star() -> None:
     """A star in a path matches only a star."""
     assert not matches(escape_glob("a*.onnx"), "ab.onnx")
     assert not matches(escape_glob("[ab].onnx"), "a.onnx")
@@ -222,7 +224,7 @@ def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["onnxgate.toml", "real.toml"]
 
 
-def test_a_file_that_was_changed_meanwhile_is_left_alone(tmp_path: Path) -> None:
+def test_concurrent_edit_is_not_overwritten(tmp_path: Path) -> None:
     """A concurrent edit of the config is not overwritten."""
     path = tmp_path / "onnxgate.toml"
     path.write_bytes(b"x = 3\n")

@@ -384,7 +384,7 @@ def test_wrong_element(folder: Path) -> None:
         (b"[targets\n", "line 1, column 9: "),
     ],
 )
-def test_no_toml(folder: Path, text: bytes, expected: str) -> None:
+def test_toml_syntax_error(folder: Path, text: bytes, expected: str) -> None:
     """A TOML syntax error is reported with its line."""
 
     (problem,) = problems(folder, text)

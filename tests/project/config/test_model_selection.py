@@ -167,7 +167,7 @@ def test_not_exported_yet_by_name(folder: Path) -> None:
     entry = '[[model]]\npath = "fresh/new.onnx"\nsource = "export.py:build"'
     project = project_of(folder, f'models = ["models/*.onnx", "fresh/*.onnx"]\n{entry}')
 
-    assert ["fresh/new.onnx"] == [each.path for each in project.models(["fresh/new.onnx"], base=folder, absent=True)]
+    assert ["fresh/new.onnx"] == [model.path for model in project.models(["fresh/new.onnx"], base=folder, absent=True)]
     with pytest.raises(UsageError, match="does not exist"):
         project.models(["fresh/other.onnx"], base=folder, absent=True)
 

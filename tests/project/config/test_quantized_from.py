@@ -13,7 +13,7 @@ CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantize
 
 
 @pytest.mark.parametrize(
-    ("path", "name", "said"),
+    ("path", "name", "message"),
     [
         ("a.onnx", "./a.onnx", "`./a.onnx` is the model itself; expected the float model that it was quantized from"),
         ("a.onnx", "c.onnx", "`c.onnx` does not exist"),
@@ -22,13 +22,13 @@ CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantize
         ("a.onnx", "", "expected the path of a model in the project, got ``"),
     ],
 )
-def test_quantized_from(tmp_path: Path, path: str, name: str, said: str) -> None:
+def test_quantized_from(tmp_path: Path, path: str, name: str, message: str) -> None:
     """A glob of models may share one original; a path outside of the project or to a missing file is an error."""
     (tmp_path / ".git").mkdir()
     for each in ("a.onnx", "b.onnx"):
         (tmp_path / each).touch()
 
-    assert problems(tmp_path, CONFIG.format(path, name)) == [f"line 5: `model[0].quantized-from`: {said}"]
+    assert problems(tmp_path, CONFIG.format(path, name)) == [f"line 5: `model[0].quantized-from`: {message}"]
 
 
 def test_quantized_from_that_is_right(tmp_path: Path) -> None:

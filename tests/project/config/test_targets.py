@@ -21,7 +21,7 @@ def problems(folder: Path, target: str) -> list[str]:
     try:
         load_config(folder / "onnxgate.toml")
     except ConfigError as error:
-        return [each.removeprefix("line 3: `targets.a.") for each in error.problems]
+        return [problem.removeprefix("line 3: `targets.a.") for problem in error.problems]
     return []
 
 
@@ -35,7 +35,7 @@ def problems(folder: Path, target: str) -> list[str]:
         "python = '.venv'\nextensions = ['foo']\n[targets.b]\nruntime = 'onnxruntime'\npython = '.venv'",
     ],
 )
-def test_taken(tmp_path: Path, target: str) -> None:
+def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
     """Packages, libraries inside the project, and custom builds with any provider are accepted."""
 
     assert problems(tmp_path, target) == []
@@ -119,13 +119,13 @@ def test_refused(tmp_path: Path, target: str, expected: str) -> None:
 def test_engines(tmp_path: Path, target: str, expected: list[str]) -> None:
     """Keys that an engine does not support are rejected for its targets."""
     (tmp_path / "onnxgate.toml").write_text(f"[targets.a]\n{target}\n", encoding="utf-8")
-    found: tuple[str, ...] = ()
+    actual: tuple[str, ...] = ()
     try:
         load_config(tmp_path / "onnxgate.toml")
     except ConfigError as error:
-        found = error.problems
+        actual = error.problems
 
-    assert list(found) == expected
+    assert list(actual) == expected
 
 
 @pytest.mark.parametrize(

@@ -72,21 +72,23 @@ def event(folder: Path, said: object) -> dict[str, str]:
 
 def chosen(root: Path, environment: Mapping[str, str], *, offline: bool = False) -> tuple[str, str]:
     """Return the name and commit of the selected baseline, or "" and the remark if no baseline is selected."""
-    found = choose_baseline(root, None, environment, offline=offline)
-    assert (found.revision is None) == bool(found.remark)
-    return (found.revision.name, found.revision.commit) if found.revision is not None else ("", found.remark)
+    baseline = choose_baseline(root, None, environment, offline=offline)
+    assert (baseline.revision is None) == bool(baseline.remark)
+    return (
+        (baseline.revision.name, baseline.revision.commit) if baseline.revision is not None else ("", baseline.remark)
+    )
 
 
-def test_asked_for_wins(origin: Origin, tmp_path: Path) -> None:
+def test_explicit_baseline_overrides_ci(origin: Origin, tmp_path: Path) -> None:
     """An explicit baseline overrides the CI environment; `none` and an empty value select no baseline, without a
     remark.
     """
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     environment = {**GITHUB, "GITHUB_BASE_REF": "main"}
-    found = choose_baseline(root, "origin/topic", environment)
+    baseline = choose_baseline(root, "origin/topic", environment)
 
-    assert found.revision is not None
-    assert (found.revision.name, found.revision.commit) == ("origin/topic", origin.topic)
+    assert baseline.revision is not None
+    assert (baseline.revision.name, baseline.revision.commit) == ("origin/topic", origin.topic)
     assert [choose_baseline(root, asked, environment) for asked in ("none", "")] == [BaselineChoice(), BaselineChoice()]
 
 
@@ -173,27 +175,27 @@ def test_merge_queue(origin: Origin, tmp_path: Path, depth: int) -> None:
     """In a merge queue the baseline is the base commit from the event."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=depth)
     ref = "refs/heads/gh-readonly-queue/main/pr-7-abc"
-    said = event(tmp_path, {"merge_group": {"base_sha": origin.main, "base_ref": "refs/heads/main"}})
+    output = event(tmp_path, {"merge_group": {"base_sha": origin.main, "base_ref": "refs/heads/main"}})
 
-    assert chosen(root, {**GITHUB, **said, "GITHUB_REF": ref}) == (origin.main[:12], origin.main)
+    assert chosen(root, {**GITHUB, **output, "GITHUB_REF": ref}) == (origin.main[:12], origin.main)
 
 
 @pytest.mark.parametrize("depth", [0, 1])
 def test_push(origin: Origin, tmp_path: Path, depth: int) -> None:
     """For a push the baseline is the previous commit of the branch."""
     root = origin.clone(tmp_path / "clone", "refs/heads/main", depth=depth)
-    said = event(tmp_path, {"before": origin.first, "repository": {"default_branch": "main"}})
+    output = event(tmp_path, {"before": origin.first, "repository": {"default_branch": "main"}})
 
-    assert chosen(root, {**GITHUB, **said, "GITHUB_REF": "refs/heads/main"}) == (origin.first[:12], origin.first)
+    assert chosen(root, {**GITHUB, **output, "GITHUB_REF": "refs/heads/main"}) == (origin.first[:12], origin.first)
 
 
 @pytest.mark.parametrize("before", [ZEROES, GONE], ids=["new branch", "force-pushed"])
 def test_push_without_a_before(origin: Origin, tmp_path: Path, before: str) -> None:
     """If the branch is new or its previous commit missing, the baseline is the merge base with the default branch."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
-    said = event(tmp_path, {"before": before, "forced": True, "repository": {"default_branch": "main"}})
+    output = event(tmp_path, {"before": before, "forced": True, "repository": {"default_branch": "main"}})
 
-    assert chosen(root, {**GITHUB, **said, "GITHUB_REF": "refs/heads/topic"}) == ("origin/main", origin.main)
+    assert chosen(root, {**GITHUB, **output, "GITHUB_REF": "refs/heads/topic"}) == ("origin/main", origin.main)
 
 
 def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
@@ -217,18 +219,18 @@ def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         *("", "[]", "{", '"x"', "[" * 100_000, '{"before": 7}', '{"before": "--help"}', '{"before": "HEAD"}'),
         *('{"merge_group": "x"}', '{"merge_group": {"base_sha": "HEAD^1"}}', '{"repository": {"default_branch": []}}'),
         '{"before": "main", "repository": {"default_branch": "x\\u0000y"}}',
     ],
 )
-def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, said: str) -> None:
+def test_event_that_cannot_be_believed(origin: Origin, tmp_path: Path, message: str) -> None:
     """A malformed event never causes an error, selects no baseline, and is never passed to git."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
 
-    assert chosen(root, {**GITHUB, **event(tmp_path, said), "GITHUB_REF": "refs/heads/topic"}) == (
+    assert chosen(root, {**GITHUB, **event(tmp_path, message), "GITHUB_REF": "refs/heads/topic"}) == (
         "",
         "no baseline: the previous commit is unknown; set `--against REF`",
     )
@@ -247,9 +249,9 @@ def test_commits_and_branches_by_their_form() -> None:
 def test_pull_request_that_is_not_checked_out(origin: Origin, tmp_path: Path) -> None:
     """`pull_request_target` checks out the base, so that a comparison with the base would be meaningless."""
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
-    said = {**GITHUB, "GITHUB_REF": "refs/heads/main", "GITHUB_BASE_REF": "main"}
+    actual = {**GITHUB, "GITHUB_REF": "refs/heads/main", "GITHUB_BASE_REF": "main"}
 
-    assert chosen(root, said) == ("", "no baseline: `origin/main` already contains this commit; set `--against REF`")
+    assert chosen(root, actual) == ("", "no baseline: `origin/main` already contains this commit; set `--against REF`")
 
 
 def test_gitlab(origin: Origin, tmp_path: Path) -> None:
@@ -280,7 +282,7 @@ def test_gitlab_merged_results(origin: Origin, tmp_path: Path, depth: int) -> No
 def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
     """A fast-forward merge train has no merge commit, so the baseline is the target commit that GitLab provides."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
-    said = {
+    actual = {
         "GITLAB_CI": "true",
         "CI_COMMIT_SHA": origin.topic,
         "CI_MERGE_REQUEST_EVENT_TYPE": "merge_train",
@@ -288,17 +290,20 @@ def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
         "CI_MERGE_REQUEST_TARGET_BRANCH_SHA": origin.main,
     }
 
-    assert chosen(root, said) == (origin.main[:12], origin.main)
+    assert chosen(root, actual) == (origin.main[:12], origin.main)
 
 
 def test_no_repository(tmp_path: Path) -> None:
     """In an exported archive or a repository without commits there is no baseline."""
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "--quiet")
-    said = ("", "no baseline: this is not a git repository with a commit, or git is not installed; set `--against REF`")
+    actual = (
+        "",
+        "no baseline: this is not a git repository with a commit, or git is not installed; set `--against REF`",
+    )
 
-    assert chosen(tmp_path / "empty", GITHUB) == said
-    assert choose_baseline(None, None, GITHUB) == BaselineChoice(remark=said[1])
+    assert chosen(tmp_path / "empty", GITHUB) == actual
+    assert choose_baseline(None, None, GITHUB) == BaselineChoice(remark=actual[1])
 
 
 @pytest.mark.parametrize("name", ["HEAD^1", "HEAD~1", "HEAD^", "@~", "HEAD~"])
@@ -307,19 +312,19 @@ def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str)
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     with pytest.raises(UsageError, match="`--offline` does not fetch it"):
         choose_baseline(root, name, {}, offline=True)
-    found = choose_baseline(root, name, {})
+    baseline = choose_baseline(root, name, {})
 
-    assert found.revision is not None
-    assert (found.revision.name, found.revision.commit) == (name, origin.topic_first)
+    assert baseline.revision is not None
+    assert (baseline.revision.name, baseline.revision.commit) == (name, origin.topic_first)
 
 
 def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path) -> None:
     """Ancestors are fetched step by step, also through a second parent, and a commit can be given by its full ID."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     asked = {"HEAD^2~1": origin.topic_first, "HEAD~2": origin.main, origin.first: origin.first}
-    found = {name: choose_baseline(root, name, {}).revision for name in asked}
+    actual = {name: choose_baseline(root, name, {}).revision for name in asked}
 
-    assert {name: each.commit if each is not None else "" for name, each in found.items()} == asked
+    assert {name: each.commit if each is not None else "" for name, each in actual.items()} == asked
 
 
 @pytest.mark.parametrize(
@@ -342,15 +347,15 @@ def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why
     assert "`fetch-depth: 2` for `HEAD^1`" in (raised.value.hint or "")
 
 
-def test_history_is_left_as_it_is(origin: Origin, tmp_path: Path) -> None:
+def test_fetching_does_not_change_history(origin: Origin, tmp_path: Path) -> None:
     """A commit that is missing in a full clone is fetched without making the clone shallow or creating a ref."""
     root = tmp_path / "clone"
     git(tmp_path, "clone", "--quiet", "--single-branch", "--branch=main", origin.url, str(root))
     refs = git(root, "for-each-ref")
-    found = choose_baseline(root, origin.topic, {})
+    baseline = choose_baseline(root, origin.topic, {})
 
-    assert found.revision is not None
-    assert found.revision.commit == origin.topic
+    assert baseline.revision is not None
+    assert baseline.revision.commit == origin.topic
     assert git(root, "rev-parse", "--is-shallow-repository") == "false"
     assert git(root, "for-each-ref") == refs
 
@@ -361,7 +366,7 @@ def test_inside_of_a_hook(origin: Origin, tmp_path: Path, monkeypatch: pytest.Mo
     git(tmp_path / "other", "init", "--quiet")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other" / ".git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other" / ".git" / "index"))
-    found = choose_baseline(origin.folder, "main", {})
+    baseline = choose_baseline(origin.folder, "main", {})
 
-    assert found.revision is not None
-    assert found.revision.commit == origin.newer_main
+    assert baseline.revision is not None
+    assert baseline.revision.commit == origin.newer_main

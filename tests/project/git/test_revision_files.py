@@ -161,11 +161,11 @@ def test_likeness(root: Path) -> None:
     (root / "new.onnx").write_bytes(content + b"more")
     (root / "newer.onnx").write_bytes(pointer(b"another" * 999) + extension)
     git(root, "add", "--all")
-    found = find_similar(
+    similar = find_similar(
         Tree(resolve_revision(root, "HEAD")),
         ["like.onnx", "far.onnx"],
         [newcomer(root, n) for n in ("new.onnx", "newer.onnx")],
     )
 
-    assert {path: before for path, (before, _) in found.items()} == {"new.onnx": "like.onnx"}
-    assert 90 <= found["new.onnx"][1] < 100
+    assert {path: before for path, (before, _) in similar.items()} == {"new.onnx": "like.onnx"}
+    assert 90 <= similar["new.onnx"][1] < 100

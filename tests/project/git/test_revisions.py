@@ -98,7 +98,7 @@ def test_data_that_are_not_there(root: Path, tmp_path: Path) -> None:
     assert lost.reason == "`ml/lost.bin` does not exist at `HEAD`"
 
 
-def test_what_is_no_model_and_what_is_a_link(root: Path, tmp_path: Path) -> None:
+def test_links_and_other_files_have_a_reason(root: Path, tmp_path: Path) -> None:
     """A file that is not a model and a link are each reported with a reason."""
     (root / "ml" / "m.onnx").write_bytes(b"\xff" * 99)
     (root / "ml" / "link.onnx").symlink_to("m.onnx")
@@ -136,7 +136,7 @@ def content(root: Path) -> bytes:
     return content
 
 
-def test_pointer_whose_content_lies_here(root: Path, content: bytes, tmp_path: Path) -> None:
+def test_pointer_with_local_content(root: Path, content: bytes, tmp_path: Path) -> None:
     """Content in the local Git LFS storage is used even if Git LFS is not installed."""
     oid = hashlib.sha256(content).hexdigest()
     stored = root / ".git" / "lfs" / "objects" / oid[:2] / oid[2:4] / oid
@@ -167,7 +167,7 @@ def test_data_that_a_model_names_twice(root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offline", [True, False])
-def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_path: Path, offline: bool) -> None:
+def test_pointer_with_unavailable_content(root: Path, content: bytes, tmp_path: Path, offline: bool) -> None:
     """If the content of a pointer cannot be fetched, the hint contains the command that fetches it."""
     need("git-lfs")
     lacking = _absent(resolve_revision(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
@@ -177,7 +177,7 @@ def test_pointer_whose_content_cannot_be_had(root: Path, content: bytes, tmp_pat
     assert not lacking.is_new
 
 
-def test_pointer_whose_content_is_fetched(root: Path, tmp_path: Path) -> None:
+def test_pointer_content_is_fetched(root: Path, tmp_path: Path) -> None:
     """A pointer's content and data are fetched from the remote, unless `--offline` is set."""
     need("git-lfs")
     model = parse(WEIGHTS)

@@ -55,7 +55,7 @@ class LocalIndex:
 
 def _wheel(package: str, version: str, file: str, requires: Iterable[str]) -> bytes:
     info = f"{package.replace('-', '_')}-{version}.dist-info"
-    needs = "".join(f"Requires-Dist: {each}\n" for each in requires)
+    needs = "".join(f"Requires-Dist: {require}\n" for require in requires)
     tag = "-".join(file.removesuffix(".whl").split("-")[2:])
     contents = {
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n{needs}",

@@ -32,8 +32,8 @@ class Registry:
 
     def add(self, name: str, version: str, needs: Mapping[str, str] | None = None, *, hashed: bool = True) -> None:
         """Publish a release; with `hashed=False` it has only a SHA-1 digest, as old releases do."""
-        said = {"integrity": integrity(name, version)} if hashed else {"shasum": "0" * 40}
-        dist = {"tarball": f"{self.url}/{name}/-/{name}-{version}.tgz", **said}
+        actual = {"integrity": integrity(name, version)} if hashed else {"shasum": "0" * 40}
+        dist = {"tarball": f"{self.url}/{name}/-/{name}-{version}.tgz", **actual}
         release = {"name": name, "version": version, "dependencies": dict(needs or {}), "dist": dist}
         self._packages.setdefault(name, {})[version] = release
 

@@ -113,9 +113,9 @@ def test_check_writes_nothing(locked: Checkout) -> None:
     (locked.folder / "b.onnx").unlink()
     (locked.folder / "a.onnx").write_bytes(b"")
 
-    said = locked.run("--check", status=1).splitlines()
+    result = locked.run("--check", status=1).splitlines()
 
-    assert said == [
+    assert result == [
         "target `edge` is not locked",
         "`b.onnx` is locked but no longer in the project",
         "`c.onnx` is not locked",
@@ -194,7 +194,7 @@ def test_names_that_command(checkout: Checkout) -> None:
     """Escape sequences and workflow commands in a file name are printed in escaped form."""
     checkout.write("::error::x\x1b[31m.onnx", RELU)
 
-    said = checkout.run()
+    result = checkout.run()
 
-    assert "\x1b" not in said
-    assert not any(line.lstrip().startswith("::") for line in said.splitlines())
+    assert "\x1b" not in result
+    assert not any(line.lstrip().startswith("::") for line in result.splitlines())

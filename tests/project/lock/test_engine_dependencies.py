@@ -54,7 +54,7 @@ def test_companions(tmp_path: Path, runtime: str, expected: tuple[str, ...]) -> 
     (row,) = lock.targets["engine"].runtimes
 
     assert row.packages == expected
-    assert tuple(f"{each.name}=={each.version}" for each in lock.packages) == expected
+    assert tuple(f"{package.name}=={package.version}" for package in lock.packages) == expected
 
 
 def test_pins_stay(tmp_path: Path, published: LocalIndex, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,10 @@ def test_first(tmp_path: Path) -> None:
     lock = locked(project)
 
     assert both("0.2") == pins(lock)
-    assert {each.extensions for each in lock.targets["server"].runtimes} == {("ort-extras",)}
-    assert [f"{each.name} {each.version}" for each in lock.packages if each.name == "ort-extras"] == ["ort-extras 0.2"]
+    assert {runtime.extensions for runtime in lock.targets["server"].runtimes} == {("ort-extras",)}
+    assert [f"{package.name} {package.version}" for package in lock.packages if package.name == "ort-extras"] == [
+        "ort-extras 0.2"
+    ]
     assert lock == parse_lock(render_lock(lock), "onnxgate.lock")
     assert policy_differences(project.config, lock) == ()
 
@@ -83,7 +85,7 @@ def test_added_to_a_locked_target(tmp_path: Path, published: LocalIndex) -> None
     assert policy_differences(project.config, after) == ()
 
 
-def test_taken_out(tmp_path: Path, published: LocalIndex) -> None:
+def test_removed_extension(tmp_path: Path, published: LocalIndex) -> None:
     """Removing the extension also removes its pin and wheels, and leaves the lock as if it had never been added."""
     without = lock_first(project_of(tmp_path, CONFIG), published)
     with_it = lock_first(project_of(tmp_path, WITH), published)
@@ -121,7 +123,7 @@ def test_upgrade(
     assert policy_differences(project.config, upgraded) == ()
 
 
-def test_upgrade_outside_of_what_is_asked_for(tmp_path: Path, published: LocalIndex) -> None:
+def test_upgrade_outside_the_requirement(tmp_path: Path, published: LocalIndex) -> None:
     """An upgrade to a release outside of the target's requirement is an error."""
     project = project_of(tmp_path, CONFIG + 'extensions = ["ort-extras<0.2"]\n')
 
@@ -149,7 +151,7 @@ def test_targets_that_differ(tmp_path: Path) -> None:
     ]
 
 
-def test_new_runtimes_share_what_is_locked(tmp_path: Path, published: LocalIndex) -> None:
+def test_new_target_uses_existing_pin(tmp_path: Path, published: LocalIndex) -> None:
     """A newly added target uses the pin of another target if both have the same requirement."""
     first = lock_first(project_of(tmp_path, WITH), published)
     publish(published, "0.3")

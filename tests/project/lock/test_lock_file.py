@@ -47,7 +47,7 @@ def test_refused(text: str, expected: str) -> None:
     assert caught.value.hint
 
 
-def test_newer_lock_says_upgrade() -> None:
+def test_newer_lock_suggests_an_upgrade() -> None:
     """The hint for a newer lock version is to upgrade onnxgate and not to recreate the lock."""
     with pytest.raises(LockError) as caught:
         parse_lock("version = 99\n", "onnxgate.lock")

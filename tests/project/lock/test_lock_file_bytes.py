@@ -44,7 +44,7 @@ def test_round_trip(lock: Lock) -> None:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(locks)
-def test_order_is_no_matter(lock: Lock) -> None:
+def test_order_does_not_matter(lock: Lock) -> None:
     """The order in which tables were created does not change the rendered bytes."""
     turned = msgspec.structs.replace(
         lock,

@@ -133,9 +133,9 @@ def test_missing_data(tmp_path: Path) -> None:
 
 def test_data_elsewhere(tmp_path: Path) -> None:
     """The error for external data outside of the folder suggests storing it in the model."""
-    said = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))
+    actual = refusal(model(tmp_path, EXTERNAL.replace("w.bin", "../w.bin"), "a b.onnx"))
 
-    assert said == (
+    assert actual == (
         "`a b.onnx`: its external data `../w.bin` cannot be read: it is outside the model's folder; "
         "run `onnxgate fix 'a b.onnx'` to store the data in the model"
     )

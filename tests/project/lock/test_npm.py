@@ -53,13 +53,13 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
 def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade: tuple[str, ...] = ()) -> Lock:
     """Return the lock of a project without models."""
     project = project_of(folder, config)
-    asked = parse_upgrade(upgrade)
+    requested = parse_upgrade(upgrade)
     return update_lock(
         project,
         old,
         {},
         Machine(no_toolchain, no_build),
-        upgrade=asked,
+        upgrade=requested,
     ).lock
 
 
@@ -76,9 +76,9 @@ def locked(folder: Path, old: Lock | None = None, config: str = CONFIG, upgrade:
 )
 def test_select(registry: Registry, specifier: str, select: ReleaseSelection, expected: list[str]) -> None:
     """A version range means the same as for a Python package; nightly builds are excluded."""
-    found = NpmResolver(Lock()).find(Requirement(f"{ENGINE}{specifier}"), select)
+    actual = NpmResolver(Lock()).find(Requirement(f"{ENGINE}{specifier}"), select)
 
-    assert expected == [str(each.version) for each in found]
+    assert expected == [str(each.version) for each in actual]
 
 
 @pytest.mark.surface
@@ -114,7 +114,7 @@ def test_an_upgrade_takes_the_place_of_the_old_pins(
     one = locked(tmp_path, first, upgrade=(f"{ENGINE}=1.30.1",))
     every = locked(tmp_path, first, upgrade=("",))
 
-    assert ["1.20.1", "1.30.1"] == [each.release for each in one.targets["web"].runtimes]
+    assert ["1.20.1", "1.30.1"] == [runtime.release for runtime in one.targets["web"].runtimes]
     assert {"1.20.1", "1.30.1"} == {each.version for each in one.npm}
     assert one == every
 
@@ -128,18 +128,18 @@ def test_a_narrower_range_drops_pins(registry: Registry, tmp_path: Path) -> None
 
 
 @pytest.mark.surface
-def test_a_lost_table_is_missed_and_asked_for_again(registry: Registry, tmp_path: Path) -> None:
+def test_missing_table_is_resolved_again(registry: Registry, tmp_path: Path) -> None:
     """Missing integrities are reported and resolved again from the pins of the rows."""
     lock = locked(tmp_path)
     lost = msgspec.structs.replace(lock, npm=())
-    said = policy_differences(project_of(tmp_path, CONFIG).config, lost)
+    actual = policy_differences(project_of(tmp_path, CONFIG).config, lost)
 
-    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity for it" == said[0]
+    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity for it" == actual[0]
     assert lock == locked(tmp_path, lost)
 
 
 @pytest.mark.surface
-def test_what_cannot_be_locked(registry: Registry, tmp_path: Path) -> None:
+def test_unlockable_releases(registry: Registry, tmp_path: Path) -> None:
     """A missing release and a release without SHA-512 integrity have different error messages."""
     registry.add(COMPANION, "2.0.0")
     registry.add(ENGINE, "2.0.0", {COMPANION: "2.0.0"}, hashed=False)
@@ -167,7 +167,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("wrong", "right", "expected"),
+    ("problem", "right", "expected"),
     [
         (
             NPM[0].integrity,
@@ -182,18 +182,18 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
         ),
     ],
 )
-def test_damage_is_told(wrong: str, right: str, expected: str) -> None:
+def test_damaged_lock_is_reported(problem: str, right: str, expected: str) -> None:
     """A lock with values that onnxgate never writes is reported as damaged."""
     text = render_lock(Lock(targets={"web": LockedTarget(policy="p", runtimes=ROWS)}, npm=NPM))
-    assert wrong in text
+    assert problem in text
 
     with pytest.raises(LockError, match=expected):
-        parse_lock(text.replace(wrong, right), "onnxgate.lock")
+        parse_lock(text.replace(problem, right), "onnxgate.lock")
 
 
 @pytest.mark.parametrize(
-    "said", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
+    "message", ["npm error code E404\nnpm error 404 Not Found - GET x\n", "npm ERR! 404 Not Found - GET x"]
 )
-def test_a_cause_is_what_npm_says_first(said: str) -> None:
+def test_cause_is_extracted_from_npm_output(message: str) -> None:
     """The cause is extracted from the error output of old and new npm releases."""
-    assert summarize_npm_error(said) == "404 Not Found - GET x"
+    assert summarize_npm_error(message) == "404 Not Found - GET x"

@@ -66,7 +66,7 @@ OTHERS = (
 )
 
 
-def test_what_decides() -> None:
+def test_settings_that_change_the_policy() -> None:
     """A different range, selection, environment, extension or order of extensions gives a different policy."""
 
     assert len({target_policy(each) for each in (SERVER, *OTHERS)}) == 1 + len(OTHERS)
@@ -77,15 +77,15 @@ def test_what_decides() -> None:
 def test_rows_that_were_changed(changed: dict[str, Any]) -> None:
     """Adding an extension or another environment to a row by hand is detected."""
     rows = (RUNTIMES[0], msgspec.structs.replace(RUNTIMES[1], **changed))
-    said = policy_differences(
+    actual = policy_differences(
         Config(targets={"server": SERVER}), locked(runtimes=rows, resolved=resolved_digest(RUNTIMES))
     )
 
-    assert said[0].endswith('which does not match `onnxruntime>=1.18,<1.20`, `select = "minors"`')
-    assert said[1] == "the runtimes of target `server` do not match its `resolved` digest"
+    assert actual[0].endswith('which does not match `onnxruntime>=1.18,<1.20`, `select = "minors"`')
+    assert actual[1] == "the runtimes of target `server` do not match its `resolved` digest"
 
 
-def test_what_does_not_decide() -> None:
+def test_settings_that_do_not_change_the_policy() -> None:
     """Settings that only affect how runtimes are used do not change the policy."""
     used = Target(runtime=SERVER.runtime, optimization=("all",), required=False)
 

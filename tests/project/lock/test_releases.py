@@ -31,9 +31,11 @@ def publish_onnxruntime(index: LocalIndex) -> None:
     index.add("onnxruntime", "1.32.0rc1", ("3.11",))
 
 
-def found(requirement: str, select: ReleaseSelection) -> list[tuple[str, str]]:
+def list_releases(requirement: str, select: ReleaseSelection) -> list[tuple[str, str]]:
     """Return the releases with their Python versions."""
-    return [(str(each.version), each.python) for each in find_releases(Requirement(requirement), select, UvIndex())]
+    return [
+        (str(release.version), release.python) for release in find_releases(Requirement(requirement), select, UvIndex())
+    ]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_select(
     """
     publish_onnxruntime(local_index)
 
-    assert expected == found(requirement, select)
+    assert expected == list_releases(requirement, select)
 
 
 def test_release_without_our_platforms(local_index: LocalIndex) -> None:
@@ -69,7 +71,7 @@ def test_release_without_our_platforms(local_index: LocalIndex) -> None:
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
     local_index.add("onnxruntime", "1.18.1", ("3.11",), platforms=("win_arm64",))
 
-    assert found("onnxruntime", "minors") == [("1.18.0", "3.11")]
+    assert list_releases("onnxruntime", "minors") == [("1.18.0", "3.11")]
 
 
 def test_no_such_release(local_index: LocalIndex) -> None:
@@ -77,7 +79,7 @@ def test_no_such_release(local_index: LocalIndex) -> None:
     local_index.add("onnxruntime", "1.18.0", ("3.11",))
 
     with pytest.raises(ConfigError) as caught:
-        found("onnxruntime>=2", "minors")
+        list_releases("onnxruntime>=2", "minors")
 
     assert "no release of `onnxruntime` satisfies `>=2`" in caught.value.message
     assert "1.18.0" in caught.value.message
@@ -89,7 +91,7 @@ def test_unreachable(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
     use_index(monkeypatch, "http://127.0.0.1:9/simple", tmp_path_factory.mktemp("cache"))
 
     with pytest.raises(ResolutionError) as caught:
-        found("onnxruntime>=1", "minors")
+        list_releases("onnxruntime>=1", "minors")
 
     assert caught.value.message.startswith("cannot query the package index: Failed to fetch")
     assert "\n" not in caught.value.message
@@ -134,7 +136,7 @@ def test_settings_of_other_projects(local_index: LocalIndex, monkeypatch: pytest
     local_index.add("onnxruntime", "1.19.0", ("3.11",))
     monkeypatch.setenv("UV_CONSTRAINT", "/nowhere/constraints.txt")
 
-    assert found("onnxruntime", "newest") == [("1.19.0", "3.11")]
+    assert list_releases("onnxruntime", "newest") == [("1.19.0", "3.11")]
 
 
 @pytest.mark.parametrize(
@@ -165,4 +167,4 @@ def test_real_index() -> None:
     """On the real index, 1.14 has no wheels for Python 3.11, and 1.17.2 does not exist."""
     expected = [("1.14.1", "3.10"), ("1.15.1", "3.11"), ("1.16.3", "3.11"), ("1.17.3", "3.11"), ("1.18.1", "3.11")]
 
-    assert expected == found("onnxruntime>=1.14,<1.19", "minors")
+    assert expected == list_releases("onnxruntime>=1.14,<1.19", "minors")

@@ -95,7 +95,7 @@ def test_first(tmp_path: Path, published: LocalIndex) -> None:
     lock = locked(project)
 
     assert pins(lock) == FIRST
-    assert [f"{each.name} {each.version}" for each in lock.packages] == [
+    assert [f"{package.name} {package.version}" for package in lock.packages] == [
         "numpy 1.26.4",
         "numpy 2.4.0",
         "onnxruntime 1.18.1",
@@ -168,7 +168,7 @@ def test_narrower_range(tmp_path: Path, published: LocalIndex) -> None:
     second = locked(project_of(tmp_path, CONFIG.replace(">=1.18", ">=1.19")), first)
 
     assert FIRST[1:] == pins(second)
-    assert [each.name for each in second.packages] == ["numpy", "onnxruntime"]
+    assert [package.name for package in second.packages] == ["numpy", "onnxruntime"]
 
 
 def test_a_pin_that_no_longer_fits(tmp_path: Path, published: LocalIndex) -> None:
@@ -286,7 +286,7 @@ def test_upgrade(
         ("onnxruntime==9.9 bad", None),
     ],
 )
-def test_upgrade_that_nobody_takes(tmp_path: Path, published: LocalIndex, upgrade: str, hint: str | None) -> None:
+def test_upgrade_outside_every_range(tmp_path: Path, published: LocalIndex, upgrade: str, hint: str | None) -> None:
     """An upgrade to a release outside of every range is an error and is not ignored."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
@@ -297,7 +297,7 @@ def test_upgrade_that_nobody_takes(tmp_path: Path, published: LocalIndex, upgrad
     assert hint == caught.value.hint
 
 
-def test_upgrade_to_what_is_not_there(tmp_path: Path, published: LocalIndex) -> None:
+def test_upgrade_to_missing_release(tmp_path: Path, published: LocalIndex) -> None:
     """An upgrade to a release that does not exist is an error."""
     project = project_of(tmp_path, CONFIG)
 
@@ -305,7 +305,7 @@ def test_upgrade_to_what_is_not_there(tmp_path: Path, published: LocalIndex) -> 
         locked(project, lock_first(project, published), upgrade=("onnxruntime==1.18.7",))
 
 
-def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
+def test_missing_wheels_are_restored(tmp_path: Path, published: LocalIndex) -> None:
     """If a merge removed the wheels of a pin, they are restored for the same version."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
@@ -314,7 +314,7 @@ def test_lost_wheels(tmp_path: Path, published: LocalIndex) -> None:
     assert first == locked(project, msgspec.structs.replace(first, packages=first.packages[:1]))
 
 
-def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
+def test_missing_row_is_resolved_again(tmp_path: Path, published: LocalIndex) -> None:
     """If a merge removed a row, it is resolved again; the remaining pin is kept even if newer releases exist."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
@@ -328,7 +328,7 @@ def test_lost_rows(tmp_path: Path, published: LocalIndex) -> None:
     assert first == again
 
 
-def test_targets_of_the_config_alone(tmp_path: Path, published: LocalIndex) -> None:
+def test_targets_follow_the_config(tmp_path: Path, published: LocalIndex) -> None:
     """New targets are added, removed ones are deleted, and the others are kept."""
     first = lock_first(project_of(tmp_path, CONFIG), published)
     renamed = CONFIG + '[targets.edge]\nruntime = "onnxruntime==1.20.*"\n'
@@ -343,12 +343,12 @@ def test_toolchain(tmp_path: Path, published: LocalIndex) -> None:
     """The toolchain that is found is locked; if there is none, the locked toolchain is kept with a note."""
     project = project_of(tmp_path, CONFIG + '[toolchain]\nrequires = ["torch==2.13.*"]\n')
 
-    found = update_lock(project, None, {}, Machine(lambda: TOOLCHAIN, no_build))
-    kept = update_lock(project, found.lock, {}, Machine(no_toolchain, no_build))
+    lock = update_lock(project, None, {}, Machine(lambda: TOOLCHAIN, no_build))
+    kept = update_lock(project, lock.lock, {}, Machine(no_toolchain, no_build))
     none = update_lock(project, None, {}, Machine(no_toolchain, no_build))
 
-    assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == found.lock.toolchain
-    assert found.lock == kept.lock
+    assert msgspec.structs.replace(TOOLCHAIN, policy=toolchain_policy(project.config.toolchain)) == lock.lock.toolchain
+    assert lock.lock == kept.lock
     assert kept.notes == ("no toolchain with `torch==2.13.*`; the locked toolchain is unchanged",)
     assert (none.lock.toolchain, none.notes) == (
         None,
@@ -380,8 +380,8 @@ def test_another_toolchain(
     first = update_lock(before, None, {}, Machine(lambda: TOOLCHAIN, no_build)).lock
     project = project_of(tmp_path, text.format(requires))
 
-    asked = parse_upgrade(upgrade)
-    again = update_lock(project, first, {}, Machine(lambda: NEWER, no_build), upgrade=asked)
+    requested = parse_upgrade(upgrade)
+    again = update_lock(project, first, {}, Machine(lambda: NEWER, no_build), upgrade=requested)
 
     assert again.lock.toolchain is not None
     assert again.lock.toolchain.packages == expected.packages
@@ -416,7 +416,7 @@ def test_some_models() -> None:
     assert msgspec.structs.replace(old, models=new.models) == new
 
 
-def test_some_models_of_no_lock() -> None:
+def test_updating_models_requires_a_lock() -> None:
     """Updating single models requires a lock."""
     with pytest.raises(LockError) as caught:
         update_lock_models(None, {})

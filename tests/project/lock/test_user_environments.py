@@ -48,9 +48,9 @@ def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def relocked(project: Project, old: Lock | None, find: BuildFinder, upgrade: tuple[str, ...] = ()) -> LockUpdate:
     """Lock one model again and return the update with its notes."""
-    asked = parse_upgrade(upgrade)
+    requested = parse_upgrade(upgrade)
     entries = {"m.onnx": MODEL}
-    return update_lock(project, old, entries, Machine(no_toolchain, find), upgrade=asked)
+    return update_lock(project, old, entries, Machine(no_toolchain, find), upgrade=requested)
 
 
 def rows(relocked: LockUpdate) -> list[str]:
@@ -64,17 +64,17 @@ def test_first(tmp_path: Path) -> None:
     trip.
     """
     project = project_of(tmp_path, OWN + EXTENDED)
-    found = relocked(project, None, build("1.24.0", "0.2"))
-    text = render_lock(found.lock)
+    actual = relocked(project, None, build("1.24.0", "0.2"))
+    text = render_lock(actual.lock)
 
-    assert rows(found) == ["onnxruntime@.venv+ort-extras>=0.1 1.24.0 ort-extras==0.2"]
-    assert (found.lock.packages, found.notes) == ((), ())
-    assert found.lock == parse_lock(text, "onnxgate.lock")
+    assert rows(actual) == ["onnxruntime@.venv+ort-extras>=0.1 1.24.0 ort-extras==0.2"]
+    assert (actual.lock.packages, actual.notes) == ((), ())
+    assert actual.lock == parse_lock(text, "onnxgate.lock")
     assert 'release = "1.24.0", packages = ["ort-extras==0.2"], extensions = ["ort-extras>=0.1"]' in text
-    assert policy_differences(project.config, found.lock) == ()
+    assert policy_differences(project.config, actual.lock) == ()
 
 
-def test_stays_where_it_is_not(tmp_path: Path) -> None:
+def test_missing_environment_keeps_pins(tmp_path: Path) -> None:
     """On a machine without the environment the locked pins are kept with a note."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
@@ -85,7 +85,7 @@ def test_stays_where_it_is_not(tmp_path: Path) -> None:
     assert again.notes == ("target `own`: there is no `.venv`; the locked pins are unchanged",)
 
 
-def test_stays_where_another_one_is(tmp_path: Path) -> None:
+def test_other_installed_release_keeps_pins(tmp_path: Path) -> None:
     """A different installed release is reported, and locked only with an explicit upgrade."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
@@ -110,7 +110,7 @@ def test_upgrade(tmp_path: Path, upgrade: str) -> None:
     assert (rows(again), again.notes) == (["onnxruntime@.venv 1.25.0"], ())
 
 
-def test_upgrade_to_what_is_not_there(tmp_path: Path) -> None:
+def test_upgrade_to_a_release_that_is_not_installed(tmp_path: Path) -> None:
     """An upgrade to a release other than the installed one is an error."""
     project = project_of(tmp_path, OWN)
     first = relocked(project, None, build("1.24.0"))
@@ -143,15 +143,15 @@ def test_another_policy(tmp_path: Path, config: str, expected: list[str]) -> Non
 def test_not_locked(tmp_path: Path) -> None:
     """A required target without an installed build makes the lock stale; an optional target does not."""
     required, optional = OWN, OWN + "required = false\n"
-    said = relocked(project_of(tmp_path, required), None, no_build)
+    actual = relocked(project_of(tmp_path, required), None, no_build)
 
-    assert (rows(said), said.notes) == ([], ("target `own`: there is no `.venv`; it is not locked",))
-    assert policy_differences(project_of(tmp_path, required).config, said.lock) == (
+    assert (rows(actual), actual.notes) == ([], ("target `own`: there is no `.venv`; it is not locked",))
+    assert policy_differences(project_of(tmp_path, required).config, actual.lock) == (
         "target `own` is locked without any runtime, since `.venv` had no build of it: "
         "install one there first, or write `required = false`",
     )
-    assert policy_differences(project_of(tmp_path, optional).config, said.lock) == ()
-    assert said.lock == parse_lock(render_lock(said.lock), "onnxgate.lock")
+    assert policy_differences(project_of(tmp_path, optional).config, actual.lock) == ()
+    assert actual.lock == parse_lock(render_lock(actual.lock), "onnxgate.lock")
 
 
 def test_locked_environment_instead(tmp_path: Path, local_index: LocalIndex) -> None:

@@ -73,7 +73,7 @@ def test_locked(files: list[str], python: str, expected: list[str]) -> None:
     assert expected == locked(files, python)
 
 
-def test_order_is_no_matter() -> None:
+def test_order_does_not_matter() -> None:
     """The order of files in the index does not matter."""
     for seed in range(20):
         shuffled = random.Random(seed).sample(NUMPY, len(NUMPY))

@@ -36,7 +36,7 @@ def facts(inputs: Values, outputs: Values = ONE_OUTPUT) -> ModelFacts:
     return ModelFacts("m.onnx", "0" * 64, 100, 8, {"ai.onnx": 18}, "", inputs, outputs, {"Relu": 1}, ())
 
 
-def said(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> list[Finding]:
+def apply_rules(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> list[Finding]:
     """Return the findings of all rules about changes."""
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at `main`", from_lock=from_lock)
     return resolution.merge_runtimes(
@@ -46,7 +46,7 @@ def said(before: ModelFacts, after: ModelFacts, *, from_lock: bool = False) -> l
 
 def breaks(before: ModelFacts, after: ModelFacts) -> list[str]:
     """Return the rules of errors."""
-    return [finding.rule for finding in said(before, after) if finding.level == "error"]
+    return [finding.rule for finding in apply_rules(before, after) if finding.level == "error"]
 
 
 def with_symbols(value: ValueInfo, spell: Callable[[str], str]) -> ValueInfo:
@@ -65,7 +65,7 @@ def replaced(values: Values, index: int, **fields: object) -> Values:
 @given(interfaces, interfaces)
 def test_an_equal_interface_has_no_finding(inputs: Values, outputs: Values) -> None:
     """An unchanged interface breaks no caller."""
-    assert [] == said(facts(inputs, outputs), facts(inputs, outputs))
+    assert [] == apply_rules(facts(inputs, outputs), facts(inputs, outputs))
 
 
 @given(interfaces, interfaces)
@@ -78,7 +78,7 @@ def test_renamed_axes_break_no_caller(inputs: Values, outputs: Values) -> None:
 
     renamed = [tuple(with_symbols(value, spell) for value in side) for side in (inputs, outputs)]
 
-    assert [] == said(facts(inputs, outputs), facts(*renamed))
+    assert [] == apply_rules(facts(inputs, outputs), facts(*renamed))
 
 
 @given(interfaces)
@@ -89,7 +89,7 @@ def test_wider_inputs_break_no_caller(inputs: Values) -> None:
     )
     unknown = tuple(msgspec.structs.replace(v, shape=None) for v in inputs)
 
-    assert [[], []] == [said(facts(inputs), facts(each)) for each in (dynamic, unknown)]
+    assert [[], []] == [apply_rules(facts(inputs), facts(each)) for each in (dynamic, unknown)]
 
 
 def static(dim: Dim) -> int:
@@ -147,10 +147,10 @@ def test_one_break_of_an_output_is_one_finding(rule: str, outputs: Values, data:
 def test_an_output_before_others_is_one_finding(outputs: Values, at: int) -> None:
     """An inserted output changes the order if other outputs follow it, and otherwise is a new output."""
     new = ValueInfo("added!", "tensor(int8)", (9,))
-    found = said(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
+    actual = apply_rules(facts((), outputs), facts((), (*outputs[:at], new, *outputs[at:])))
 
     assert [("note", "output-added") if at >= len(outputs) else ("error", "io-reordered")] == [
-        (each.level, each.rule) for each in found
+        (each.level, each.rule) for each in actual
     ]
 
 
@@ -169,7 +169,7 @@ def test_another_order_is_one_finding(outputs: Values, random: object) -> None:
 @settings(max_examples=300)
 def test_added_and_removed_names_are_reported(before: Values, after: Values) -> None:
     """Each added or removed name of any two interfaces is in a message."""
-    message = " ".join(each.message for each in said(facts(before), facts(after)) if each.level == "error")
+    message = " ".join(each.message for each in apply_rules(facts(before), facts(after)) if each.level == "error")
 
     for name in {value.name for value in before} ^ {value.name for value in after}:
         assert f"`{name}`" in message
@@ -182,12 +182,12 @@ def test_the_order_of_rules_does_not_matter(before: Values, after: Values, rando
     shuffled = list(CHANGE_RULES)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
 
-    found = [
+    actual = [
         resolution.merge_runtimes(resolution.resolve_hits(list(resolution.apply_rules([change], each, {}))), ())
         for each in (CHANGE_RULES, shuffled)
     ]
 
-    assert found[0] == found[1]
+    assert actual[0] == actual[1]
 
 
 def one_size(before: Sequence[Dim], after: Sequence[Dim]) -> list[tuple[str, str]]:
@@ -195,7 +195,7 @@ def one_size(before: Sequence[Dim], after: Sequence[Dim]) -> list[tuple[str, str
     sides = [
         tuple(ValueInfo(f"x{i}", "tensor(float)", (dim,)) for i, dim in enumerate(side)) for side in (before, after)
     ]
-    return [(each.level, each.rule) for each in said(facts(sides[0]), facts(sides[1]))]
+    return [(each.level, each.rule) for each in apply_rules(facts(sides[0]), facts(sides[1]))]
 
 
 NARROWED = "input-shape-narrowed"
@@ -243,7 +243,7 @@ def test_sizes_of_outputs(inputs: tuple[Dim, Dim], outputs: tuple[Dim, Dim], exp
         for x, y in zip(inputs, outputs, strict=True)
     )
 
-    assert expected == [each.level for each in said(before, after) if each.rule == "output-shape-changed"]
+    assert expected == [each.level for each in apply_rules(before, after) if each.rule == "output-shape-changed"]
 
 
 def test_model_changed_replaces_changes_since_the_lock() -> None:
@@ -259,5 +259,5 @@ def test_outputs_with_the_same_name() -> None:
     """ONNX Runtime loads such a model; the second output counts separately."""
     y = ValueInfo("y", "tensor(float)", (1,))
 
-    assert [] == said(facts((), (y, y)), facts((), (y, y)))
+    assert [] == apply_rules(facts((), (y, y)), facts((), (y, y)))
     assert ["output-removed"] == breaks(facts((), (y, y)), facts((), (y,)))

@@ -38,7 +38,7 @@ def attempt(level: str, failure: Failure | None, family: str) -> Attempt:
     return Attempt(optimization=level, outcome=outcome, refusal=Refusal(failure=failure, family=family))  # type: ignore[arg-type]
 
 
-def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kernel") -> IsolatedNode:
+def isolated_node(operator: str, outcome: str, *explains: str, rule: str = "missing-kernel") -> IsolatedNode:
     """Return a node with the outcome of loading it alone."""
     return IsolatedNode(
         operator=operator,
@@ -53,12 +53,14 @@ def alone(operator: str, outcome: str, *explains: str, rule: str = "missing-kern
     )
 
 
-def said(subjects: Sequence[object]) -> list[tuple[str, str, bool]]:
+def summarize(subjects: Sequence[object]) -> list[tuple[str, str, bool]]:
     """Return rule, message without runtimes, and whether an observation confirms it."""
     findings = resolution.merge_runtimes(
         resolution.resolve_hits(list(resolution.apply_rules(subjects, rules.ALL, {}))), [RUNTIME]
     )
-    return [(each.rule, re.split(r"; | \(onnxruntime", each.message)[0], each.confirmed) for each in findings]
+    return [
+        (finding.rule, re.split(r"; | \(onnxruntime", finding.message)[0], finding.confirmed) for finding in findings
+    ]
 
 
 def runs(*attempts: Attempt, alone: Sequence[IsolatedNode] = ()) -> ModelRuns:
@@ -78,61 +80,68 @@ BOTH = attempt("all", NO_DET, "no_kernel"), attempt("disabled", NO_DET, "no_kern
 
 def test_a_refusal_that_a_node_explains_is_one_finding() -> None:
     """The predictions of refused nodes are confirmed."""
-    nodes = [alone("Det", "refused", "all", "disabled"), alone("Conv", "refused")]
+    nodes = [isolated_node("Det", "refused", "all", "disabled"), isolated_node("Conv", "refused")]
 
     assert [
         ("missing-kernel", "no kernel for Conv: the node that makes `y`", True),
         ("missing-kernel", "no kernel for Det: the node that makes `y`", True),
-    ] == said([predicted("Det"), predicted("Conv"), runs(*BOTH, alone=nodes)])
+    ] == summarize([predicted("Det"), predicted("Conv"), runs(*BOTH, alone=nodes)])
 
 
 def test_an_unexplained_refusal_is_reported() -> None:
     """An unexplained refusal is reported even if the same rule predicts a refusal of another node."""
     shapes = attempt("all", SHAPES, "shape_inference"), attempt("disabled", SHAPES, "shape_inference")
-    kernel = runs(*BOTH, alone=[alone("Conv", "refused")])
+    kernel = runs(*BOTH, alone=[isolated_node("Conv", "refused")])
 
-    for each in (runs(*shapes, alone=[alone("Conv", "refused")]), kernel):
+    for each in (runs(*shapes, alone=[isolated_node("Conv", "refused")]), kernel):
         assert [
             ("load-failed", "does not load", False),
             ("missing-kernel", "no kernel for Conv: the node that makes `y`", True),
-        ] == said([predicted("Conv"), each])
+        ] == summarize([predicted("Conv"), each])
 
 
 def test_optimization_levels_are_explained_separately() -> None:
     """A different refusal at another level is reported with that level."""
     both = attempt("all", SHAPES, "shape_inference"), attempt("disabled", NO_DET, "no_kernel")
-    model = runs(*both, alone=[alone("Det", "refused", "disabled")])
+    model = runs(*both, alone=[isolated_node("Det", "refused", "disabled")])
     findings = resolution.merge_runtimes(
         resolution.resolve_hits(list(resolution.apply_rules([predicted("Det"), model], rules.ALL, {}))), [RUNTIME]
     )
 
-    assert [("load-failed", False), ("missing-kernel", True)] == [(each.rule, each.confirmed) for each in findings]
+    assert [("load-failed", False), ("missing-kernel", True)] == [
+        (finding.rule, finding.confirmed) for finding in findings
+    ]
     assert findings[0].message.endswith("should be scalars` with optimization `all`")
 
 
 def test_unpredicted_nodes_replace_the_finding_of_the_model() -> None:
     """Each node is reported at its source line, and the model is not reported again."""
-    nodes = [alone("Det", "refused", "all", "disabled", rule=""), alone("Conv", "refused", rule="")]
-    nodes.append(alone("Mul", "unknown", rule=""))
+    nodes = [isolated_node("Det", "refused", "all", "disabled", rule=""), isolated_node("Conv", "refused", rule="")]
+    nodes.append(isolated_node("Mul", "unknown", rule=""))
     findings = resolution.merge_runtimes(
         resolution.resolve_hits(list(resolution.apply_rules([runs(*BOTH, alone=nodes)], rules.ALL, {}))), [RUNTIME]
     )
 
     assert [("Conv", LINE), ("Det", LINE)] == [
-        (each.message.partition("`")[2].partition("`")[0], Place(each.place.path, each.place.line)) for each in findings
+        (finding.message.partition("`")[2].partition("`")[0], Place(finding.place.path, finding.place.line))
+        for finding in findings
     ]
-    assert {"load-failed"} == {each.rule for each in findings}
+    assert {"load-failed"} == {finding.rule for finding in findings}
 
 
 def test_a_node_that_loads_contradicts_its_prediction() -> None:
     """Predictions about other nodes remain."""
-    nodes = [alone("Det", "refused", "all", "disabled"), alone("Conv", "loads"), alone("Mul", "unknown")]
+    nodes = [
+        isolated_node("Det", "refused", "all", "disabled"),
+        isolated_node("Conv", "loads"),
+        isolated_node("Mul", "unknown"),
+    ]
 
     assert [
         ("missing-kernel", "no kernel for Det: the node that makes `y`", True),
         ("missing-kernel", "no kernel for Mul: the node that makes `y`", False),
         ("prediction-contradicted", CONTRADICTED, False),
-    ] == said([predicted("Det"), predicted("Conv"), predicted("Mul"), runs(*BOTH, alone=nodes)])
+    ] == summarize([predicted("Det"), predicted("Conv"), predicted("Mul"), runs(*BOTH, alone=nodes)])
 
 
 CONTRADICTED = "`Conv` loads alone, although `missing-kernel` predicted that it would not: node `conv`"
@@ -146,6 +155,6 @@ def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:
         case=AttemptCase(name="sizes batch=1"),
         end=Interruption(signal="SIGSEGV", during="case"),
     )
-    found = said([predicted("Conv"), runs(crashed)])
+    actual = summarize([predicted("Conv"), runs(crashed)])
 
-    assert ["runtime-crashed", "prediction-contradicted"] == [rule for rule, _, _ in found]
+    assert ["runtime-crashed", "prediction-contradicted"] == [rule for rule, _, _ in actual]

@@ -40,11 +40,11 @@ def chain(path: Path, length: int, *, first: str = "x") -> Path:
     return path
 
 
-class Course:
+class BenchmarkSetup:
     """One release on which models are benchmarked."""
 
-    def __init__(self, host: WorkerPool, seat: WorkerSpec, folder: Path) -> None:
-        self._host, self._seat, self.folder = host, seat, folder
+    def __init__(self, host: WorkerPool, worker_spec: WorkerSpec, folder: Path) -> None:
+        self._host, self._worker_spec, self.folder = host, worker_spec, folder
 
     def case(self, width: int = WIDTH) -> InputCase:
         """Return an input case; the models accept it if `width` is WIDTH."""
@@ -53,7 +53,7 @@ class Course:
         return InputCase(name=f"width {width}", origin="generated", inputs={"x": str(path)})
 
     def race(
-        self, model: Path, baseline: Path, *cases: InputCase, rounds: int = ROUNDS, weighings: int = 0
+        self, model: Path, baseline: Path, *cases: InputCase, rounds: int = ROUNDS, memory_runs: int = 0
     ) -> Observation:
         """Return the observation of one benchmark."""
         job = Benchmark(
@@ -61,10 +61,10 @@ class Course:
             baseline=str(baseline),
             cases=cases or (self.case(),),
             rounds=rounds,
-            weighings=weighings,
+            memory_runs=memory_runs,
             time_s=20,
         )
-        return self._host.submit(self._seat, job).result(200)
+        return self._host.submit(self._worker_spec, job).result(200)
 
     def raced(self, *arguments: Path, **more: int) -> BenchmarkResult:
         """Return the measurements of a benchmark that must succeed."""
@@ -76,15 +76,15 @@ class Course:
 
 
 @pytest.fixture(params=["1.16.3", "1.31.1"])
-def course(
+def setup(
     request: pytest.FixtureRequest,
     cache: Path,
     locked: Callable[..., tuple[LockedRuntime, tuple[LockedPackage, ...]]],
     tmp_path: Path,
-) -> Iterator[Course]:
+) -> Iterator[BenchmarkSetup]:
     """Yield a benchmark setup for one of the releases."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
-        yield Course(host, WorkerSpec.of_runtime(*locked(request.param)), tmp_path)
+        yield BenchmarkSetup(host, WorkerSpec.of_runtime(*locked(request.param)), tmp_path)
 
 
 def _verdict(measure: str, figures: benchmark.MeasuredRatio, budget: float) -> str:
@@ -103,10 +103,10 @@ def _verdict(measure: str, figures: benchmark.MeasuredRatio, budget: float) -> s
     ).verdict
 
 
-def test_three_times_the_work_is_found(course: Course) -> None:
+def test_three_times_the_work_exceeds_budgets(setup: BenchmarkSetup) -> None:
     """A model with three times the work exceeds both budgets; with the models swapped the time ratio is a third."""
-    long, short = chain(course.folder / "long.onnx", 60), chain(course.folder / "short.onnx", 20)
-    result, turned = course.raced(long, short, weighings=2), course.raced(short, long)
+    long, short = chain(setup.folder / "long.onnx", 60), chain(setup.folder / "short.onnx", 20)
+    result, turned = setup.raced(long, short, memory_runs=2), setup.raced(short, long)
 
     assert (len(result.model_s), len(result.baseline_s), result.case) == (ROUNDS, ROUNDS, f"width {WIDTH}")
     assert _verdict("time", benchmark.compute_time_ratio(result), 1.5) == "over"
@@ -115,28 +115,28 @@ def test_three_times_the_work_is_found(course: Course) -> None:
     assert min(result.baseline_mib) > 19  # twenty weights of 1 MiB
 
 
-def test_equal_models_are_never_beyond_a_budget(course: Course) -> None:
+def test_equal_models_stay_within_budgets(setup: BenchmarkSetup) -> None:
     """Ten benchmarks of equal models stay within the budgets, even on a busy machine."""
-    one, other = chain(course.folder / "one.onnx", 5), chain(course.folder / "other.onnx", 5)
-    found = [course.raced(one, other, weighings=1) for _ in range(10)]
+    one, other = chain(setup.folder / "one.onnx", 5), chain(setup.folder / "other.onnx", 5)
+    actual = [setup.raced(one, other, memory_runs=1) for _ in range(10)]
 
-    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in found] == ["within"] * 10
-    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in found] == ["within"] * 10
+    assert [_verdict("time", benchmark.compute_time_ratio(each), 1.2) for each in actual] == ["within"] * 10
+    assert [_verdict("memory", benchmark.compute_memory_ratio(each, 1.2), 1.2) for each in actual] == ["within"] * 10
 
 
-def test_what_is_not_asked_is_not_measured(course: Course) -> None:
-    """A benchmark with 0 rounds measures no time, and one with 0 weighings measures no memory."""
-    model = chain(course.folder / "one.onnx", 1)
-    timed, weighed = course.raced(model, model), course.raced(model, model, rounds=0, weighings=1)
+def test_zero_rounds_are_not_measured(setup: BenchmarkSetup) -> None:
+    """A benchmark with 0 rounds measures no time, and one with 0 memory_runs measures no memory."""
+    model = chain(setup.folder / "one.onnx", 1)
+    timed, weighed = setup.raced(model, model), setup.raced(model, model, rounds=0, memory_runs=1)
 
     assert (len(timed.model_s), timed.model_mib) == (ROUNDS, ())
     assert (weighed.model_s, len(weighed.model_mib), len(weighed.baseline_mib)) == ((), 1, 1)
 
 
-def test_first_case_that_both_can_run(course: Course) -> None:
+def test_first_case_that_both_can_run(setup: BenchmarkSetup) -> None:
     """The benchmark skips cases that do not run on both models."""
-    model = chain(course.folder / "one.onnx", 1)
-    observation = course.race(model, model, course.case(3), course.case(), rounds=1)
+    model = chain(setup.folder / "one.onnx", 1)
+    observation = setup.race(model, model, setup.case(3), setup.case(), rounds=1)
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, BenchmarkResult)
@@ -149,11 +149,11 @@ def _reason(observation: Observation) -> str:
     return observation.result.reason
 
 
-def test_races_that_cannot_be(course: Course) -> None:
+def test_races_that_cannot_be(setup: BenchmarkSetup) -> None:
     """The result gives the reason if no case runs, the inputs do not match or the baseline is not a valid model."""
-    model, other = chain(course.folder / "one.onnx", 1), chain(course.folder / "two.onnx", 1, first="z")
-    (course.folder / "broken.onnx").write_bytes(b"\xff" * 99)
+    model, other = chain(setup.folder / "one.onnx", 1), chain(setup.folder / "two.onnx", 1, first="z")
+    (setup.folder / "broken.onnx").write_bytes(b"\xff" * 99)
 
-    assert _reason(course.race(model, model, course.case(3))) == "no input case runs on both models"
-    assert _reason(course.race(model, other)) == "the input cases contain no value for input `z`"
-    assert _reason(course.race(model, course.folder / "broken.onnx")).startswith("the baseline does not load: ")
+    assert _reason(setup.race(model, model, setup.case(3))) == "no input case runs on both models"
+    assert _reason(setup.race(model, other)) == "the input cases contain no value for input `z`"
+    assert _reason(setup.race(model, setup.folder / "broken.onnx")).startswith("the baseline does not load: ")

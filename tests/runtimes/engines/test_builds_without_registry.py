@@ -18,7 +18,7 @@ def test_a_build_that_fails_is_not_harvested(fake_host: WorkerPool, fake: Worker
         harvest_build(fake_host, fake, SOURCE)
 
 
-def test_a_build_that_is_not_there_says_nothing(fake_host: WorkerPool) -> None:
+def test_missing_build_has_no_message(fake_host: WorkerPool) -> None:
     """The error message is empty, because the runtime stage reports the missing engine."""
     with pytest.raises(HarvestError, match=r"^$"):
         harvest_build(fake_host, WorkerSpec("nothing 1.0", engine="absent"), SOURCE)

@@ -83,7 +83,7 @@ def test_package(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(("domain", "name"), [("ai.onnx.contrib", "NoSuchOperator"), ("my.domain", "StringUpper")])
-def test_what_it_does_not_register(bench: Bench, domain: str, name: str) -> None:
+def test_unregistered_operators_are_refused(bench: Bench, domain: str, name: str) -> None:
     """The runtime still refuses operators that the package does not register, and other domains."""
     refused = bench.load(NODE.format(domain=domain, name=name, type="string"), PACKAGE)
 
@@ -101,7 +101,7 @@ def test_library(bench: Bench) -> None:
     assert isinstance(bench.load(UPPER, str(own)), Completed)
 
 
-def test_what_cannot_be_registered(bench: Bench) -> None:
+def test_failed_registration_is_undecided(bench: Bench) -> None:
     """The job is undecided, the reason contains no path of this machine, and the worker stays usable."""
     text, math = bench.folder / "text.so", next((bench.site_packages() / "numpy").glob("_core/_multiarray*.so"), None)
     text.write_text("no library")

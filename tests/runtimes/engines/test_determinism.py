@@ -91,19 +91,19 @@ def test_input_in_the_order_of_columns(bench: Bench) -> None:
     ],
     ids=["strings", "no elements", "what a runtime may reuse", "NaN is NaN"],
 )
-def test_what_is_fine(bench: Bench, text: str, feed: Feed) -> None:
+def test_stable_results(bench: Bench, text: str, feed: Feed) -> None:
     """The results are stable and do not alias inputs, on every release and at both optimization levels."""
-    found = [_only(bench, text, feed, level) for level in ("all", "disabled")]
+    actual = [_only(bench, text, feed, level) for level in ("all", "disabled")]
 
-    assert [((), ())] * 2 == [(case.unstable, case.aliased) for case in found]
+    assert [((), ())] * 2 == [(case.unstable, case.aliased) for case in actual]
 
 
 def test_dropout_that_trains(bench: Bench) -> None:
     """A Dropout node in training mode makes its output unstable at both levels; the other output is stable."""
     feed: Feed = {"x": np.ones((2, 64), np.float32)}
-    found = [_only(bench, DROPOUT, feed, level).unstable for level in ("all", "disabled")]
+    actual = [_only(bench, DROPOUT, feed, level).unstable for level in ("all", "disabled")]
 
-    assert [("y",), ("y",)] == found
+    assert [("y",), ("y",)] == actual
 
 
 def test_noise(bench: Bench) -> None:
@@ -114,10 +114,10 @@ def test_noise(bench: Bench) -> None:
 def test_first_case_that_runs_is_the_one_that_is_repeated(bench: Bench) -> None:
     """A failing case is not repeated, and only the first successful case is."""
     bad, good = ({"x": np.ones(4, np.float32), "i": np.array([index])} for index in (9, 1))
-    found = results(bench.run_file(bench.model(GATHER), bad, good, good))
+    actual = results(bench.run_file(bench.model(GATHER), bad, good, good))
     aliased = ("x",) if _is_wrong(bench) else ()
 
-    assert [(False, ()), (True, aliased), (True, ())] == [(case.failure is None, case.aliased) for case in found]
+    assert [(False, ()), (True, aliased), (True, ())] == [(case.failure is None, case.aliased) for case in actual]
 
 
 def _unstable(folder: Path, first: object, again: object, exact: bool = True) -> list[str]:
@@ -139,7 +139,7 @@ def test_every_bit_counts_on_the_processor(tmp_path: Path) -> None:
     assert ["y"] == _unstable(tmp_path, np.array(["a"]), np.array(["b"], dtype=object))
 
 
-def test_shared_memory_alone_proves_nothing() -> None:
+def test_shared_memory_alone_is_not_aliasing() -> None:
     """An output is aliased only if it changes together with the input; the check leaves the input array unchanged."""
     block = np.arange(16, dtype=np.float32)
     fed, before = block[4:8], block.copy()

@@ -206,7 +206,7 @@ def test_a_model_is_loaded_and_run(bench: Bench) -> None:
     assert np.float32 == value(case.outputs[0]).dtype
 
 
-def test_the_worker_sees_its_environment_and_nothing_of_ours(bench: Bench) -> None:
+def test_worker_sees_only_its_environment(bench: Bench) -> None:
     """The worker sees only the locked release and the locked numpy."""
     packages = ("onnxruntime", "numpy", "onnx", "msgspec", "pytest")
     observation = bench.host.submit(bench.seat, Probe(packages=packages)).result(200)
@@ -226,7 +226,7 @@ def test_strings_go_in_and_out(bench: Bench) -> None:
     assert value(case.outputs[0]).tolist() == ["", "grüezi", "日本"]
 
 
-def test_sequences_and_bfloat16_are_made_arrays(bench: Bench) -> None:
+def test_sequences_and_bfloat16_become_arrays(bench: Bench) -> None:
     """A sequence is followed by its layout, and bfloat16 values are returned as float32."""
     feed = {"x": np.array([1, 2.5], np.float32)}
     (case,) = results(bench.run(ODD_TYPES, feed))
@@ -253,7 +253,7 @@ def test_probabilities_of_a_classifier_are_an_array(bench: Bench) -> None:
     assert layout.tolist() == ["sequence of 3", *["map of 2", "'cat'", "'dog'"] * 3]
 
 
-def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> None:
+def test_unsupported_output_type_is_omitted(bench: Bench) -> None:
     """A float8 output is omitted without failing the case; the other output is returned."""
     (case,) = results(bench.run(FLOAT8, {"x": np.array([1, 2], np.float32)}))
 
@@ -261,7 +261,7 @@ def test_what_numpy_cannot_hold_is_no_output_and_no_failure(bench: Bench) -> Non
     assert value(case.outputs[1]).tolist() == [1.0, 2.0]
 
 
-def test_nodes_behind_an_output_that_is_left_out_are_run(bench: Bench) -> None:
+def test_nodes_of_omitted_outputs_are_run(bench: Bench) -> None:
     """The node that computes an omitted output is still executed and can fail."""
     feed = {"x": np.ones(4, np.float32), "i": np.array([9])}
     (case,) = results(bench.run(GATHER, feed))
@@ -279,7 +279,7 @@ def test_one_failing_case_does_not_stop_the_next(bench: Bench) -> None:
     assert "onnxruntime_src" not in failure(cases[1]).text
 
 
-def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
+def test_refusal_contains_no_local_path(bench: Bench) -> None:
     """The message contains no path, so that two machines report the same text."""
     observation = bench.load(ADD.replace("ir_version: 8", "ir_version: 99"))
 
@@ -290,7 +290,7 @@ def test_a_refusal_says_no_path_of_this_machine(bench: Bench) -> None:
     assert not observation.failure.memory
 
 
-def test_a_level_is_what_the_session_is_made_with(bench: Bench) -> None:
+def test_session_uses_the_requested_level(bench: Bench) -> None:
     """At level `all` BatchNormalization is fused into Conv, which rounds differently; each level is reproducible."""
     feed = {"x": np.random.default_rng(0).standard_normal((1, 3, 16, 16), dtype=np.float32)}
     model = _conv_and_normalisation(bench.folder / "model.onnx")
@@ -322,12 +322,12 @@ def test_a_missing_kernel_is_refused(bench: Bench) -> None:
     """Every release refuses a node without a kernel, at both levels."""
     observations = [bench.load(NO_KERNEL), bench.load(NO_KERNEL, "disabled")]
 
-    assert [failure_family(each.failure.text) for each in observations if isinstance(each, Refused)] == [
-        "no_kernel"
-    ] * 2
+    assert [
+        failure_family(observation.failure.text) for observation in observations if isinstance(observation, Refused)
+    ] == ["no_kernel"] * 2
 
 
-def test_a_model_that_makes_a_runtime_fall_costs_one_job(bench: Bench) -> None:
+def test_crash_affects_one_job(bench: Bench) -> None:
     """A crash affects only its own job; the next model is still tested."""
     falls, good = bench.load(FALLS), bench.load(ADD)
     crash = Crashed(signal="SIGSEGV", during="load", log="")

@@ -58,7 +58,7 @@ g (float[N, 4] x) => (float[N, 4] y) { [first] y = my.domain.Twist(x) }
 def locked() -> Callable[[str], Locked]:
     """Return a function that finds the locked release of an engine."""
     lock = load_lock(LOCK)
-    runtimes = {each.engine: each for target in lock.targets.values() for each in target.runtimes}
+    runtimes = {runtime.engine: runtime for target in lock.targets.values() for runtime in target.runtimes}
 
     def find(engine: str) -> Locked:
         return runtimes[engine], lock.packages
@@ -71,7 +71,7 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
     """Yield a function that runs a model in ONNX text format on an engine, with one case."""
     with WorkerPool(Environments(cache, offline=False), 2, JobLimits(time_s=60)) as host:
 
-        def once(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
+        def cached(engine: str, text: str, feeds: dict[str, np.ndarray]) -> Observation:
             model, output = tmp_path / "model.onnx", tmp_path / "out"
             onnx.save(onnx.parser.parse_model(text), model)
             output.mkdir()
@@ -82,7 +82,7 @@ def run(cache: Path, locked: Callable[[str], Locked], tmp_path: Path) -> Iterato
             job = Run(model=str(model), cases=(case,), output=str(output), providers=())
             return host.submit(WorkerSpec.of_runtime(*locked(engine)), job).result(300)
 
-        yield once
+        yield cached
 
 
 def values(observation: Observation) -> dict[str, np.ndarray | None]:
@@ -100,13 +100,13 @@ def values(observation: Observation) -> dict[str, np.ndarray | None]:
 def test_names_and_order(run: Runs, engine: str) -> None:
     """Inputs are passed by name, and outputs are in the order of the graph."""
     a, b = np.ones((2, 4), np.float32), np.full((2, 4), 3, np.float32)
-    found = values(run(engine, TWO, {"a": a, "b": b}))
+    actual = values(run(engine, TWO, {"a": a, "b": b}))
     z = a * np.arange(1, 5, dtype=np.float32) + b
 
-    assert list(found) == ["z", "k", "y"]
-    assert [each.dtype for each in found.values() if each is not None] == [np.float32, np.int64, np.float32]
+    assert list(actual) == ["z", "k", "y"]
+    assert [each.dtype for each in actual.values() if each is not None] == [np.float32, np.int64, np.float32]
     for name, expected in (("z", z), ("k", z.astype(np.int64)), ("y", a - b)):
-        np.testing.assert_array_equal(found[name], expected)
+        np.testing.assert_array_equal(actual[name], expected)
 
 
 @pytest.mark.parametrize("engine", [OPENVINO, ONNX])
@@ -118,7 +118,7 @@ def test_types(run: Runs, engine: str) -> None:
         "d": np.array([1.0, -2.5, 3.140625]),
         "q": np.array([True, False]),
     }
-    found = values(run(engine, TYPES, feeds))
+    actual = values(run(engine, TYPES, feeds))
     expected = {
         "s2": np.array(["é"]),
         "h2": np.full(3, 2, np.float16),
@@ -126,19 +126,19 @@ def test_types(run: Runs, engine: str) -> None:
         "q2": np.array([False, True]),
     }
 
-    assert list(found) == list(expected)
+    assert list(actual) == list(expected)
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
-        assert found[name] is not None
-        assert found[name].dtype.kind == value.dtype.kind
+        np.testing.assert_array_equal(actual[name], value)
+        assert actual[name] is not None
+        assert actual[name].dtype.kind == value.dtype.kind
 
 
 def test_containers(run: Runs) -> None:
     """The reference evaluator returns a sequence as values and layout, like ONNX Runtime."""
-    found = values(run(ONNX, SEQUENCE, {"x": np.ones(3, np.float32)}))
+    actual = values(run(ONNX, SEQUENCE, {"x": np.ones(3, np.float32)}))
 
-    assert list(found) == ["s", "s (layout)", "y"]
-    np.testing.assert_array_equal(found["s"], np.ones((2, 3), np.float32))
+    assert list(actual) == ["s", "s (layout)", "y"]
+    np.testing.assert_array_equal(actual["s"], np.ones((2, 3), np.float32))
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_openvino_computes_in_float32(run: Runs) -> None:
     """
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
-    found = values(run(OPENVINO, text, {"x": x, "w": w}))
+    actual = values(run(OPENVINO, text, {"x": x, "w": w}))
 
-    np.testing.assert_allclose(found["y"], x.astype(np.float64) @ w, atol=1e-4)
+    np.testing.assert_allclose(actual["y"], x.astype(np.float64) @ w, atol=1e-4)
 
 
 def test_a_case_that_fails(run: Runs) -> None:

@@ -60,7 +60,7 @@ def test_a_session_without_the_provider_runs_nothing(bench: Bench) -> None:
     assert list((bench.folder / "out").iterdir()) == []
 
 
-def test_loading_alone_decides_nothing(bench: Bench) -> None:
+def test_loading_with_missing_provider_is_undecided(bench: Bench) -> None:
     """The job is undecided, because the session cannot show whether the model loads with the provider."""
     observation = bench.host.submit(bench.seat, Load(model=bench.model(ADD), providers=CUDA)).result(200)
 

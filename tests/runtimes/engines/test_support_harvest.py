@@ -38,24 +38,22 @@ def harvest(host: WorkerPool, locked: Locked, output: Path) -> tuple[HarvestResu
 
 def kernels(dump: BuildDump, domain: str, name: str) -> list[DumpedKernel]:
     """Return the kernels of one operator."""
-    return [each for each in dump.kernels if (each.domain, each.name) == (domain, name)]
+    return [kernel for kernel in dump.kernels if (kernel.domain, kernel.name) == (domain, name)]
 
 
 @pytest.mark.index
-def test_a_release_says_its_kernels_and_schemas(
-    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
-) -> None:
+def test_release_dumps_kernels_and_schemas(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """The dump contains versions and types. Source: 1.31.1 registers Det since opset 22 for float only."""
     result, dump = harvest(host, locked("1.31.1"), tmp_path / "a file.json")
 
     assert HarvestResult(registry=True, release="1.31.1", commit="6af1a93") == result
     assert (len(dump.kernels), len(dump.schemas)) == (1465, 847)
     assert [((11, 21), {"T": ("tensor(float)",)}), ((22, 2**31 - 1), {"T": ("tensor(float)",)})] == [
-        (each.versions, each.constraints) for each in kernels(dump, "", "Det")
+        (kernel.versions, kernel.constraints) for kernel in kernels(dump, "", "Det")
     ]
-    assert {each.provider for each in dump.kernels} == {"CPUExecutionProvider"}
-    (clip,) = [each for each in dump.schemas if (each.domain, each.name, each.since) == ("", "Clip", 13)]
-    assert [(each.name, each.type, each.option) for each in clip.inputs] == [
+    assert {kernel.provider for kernel in dump.kernels} == {"CPUExecutionProvider"}
+    (clip,) = [schema for schema in dump.schemas if (schema.domain, schema.name, schema.since) == ("", "Clip", 13)]
+    assert [(value.name, value.type, value.option) for value in clip.inputs] == [
         ("input", "T", "Single"),
         ("min", "T", "Optional"),
         ("max", "T", "Optional"),
@@ -67,19 +65,17 @@ def test_a_release_says_its_kernels_and_schemas(
 @pytest.mark.index
 def test_patch_releases_differ(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """MatMulNBits was added in a patch release: 1.16.1 has neither schema nor kernel."""
-    found = {}
+    actual = {}
     for release in ("1.16.1", "1.16.3"):
         result, dump = harvest(host, locked(release, numpy=OLD_NUMPY), tmp_path / f"{release}.json")
-        schemas = [each for each in dump.schemas if each.name == "MatMulNBits"]
-        found[result.release] = (len(kernels(dump, "com.microsoft", "MatMulNBits")), len(schemas))
+        schemas = [schema for schema in dump.schemas if schema.name == "MatMulNBits"]
+        actual[result.release] = (len(kernels(dump, "com.microsoft", "MatMulNBits")), len(schemas))
 
-    assert {"1.16.1": (0, 0), "1.16.3": (1, 1)} == found
+    assert {"1.16.1": (0, 0), "1.16.3": (1, 1)} == actual
 
 
 @pytest.mark.index
-def test_an_older_release_says_that_it_has_no_registry(
-    host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path
-) -> None:
+def test_older_release_has_no_registry(host: WorkerPool, locked: Callable[..., Locked], tmp_path: Path) -> None:
     """A release without a registry is a valid result, not an error."""
     result, dump = harvest(host, locked("1.15.1", numpy=OLD_NUMPY), tmp_path / "dump.json")
 
@@ -96,14 +92,14 @@ def test_two_pythons_hear_the_same(host: WorkerPool, locked: Callable[..., Locke
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_a_file_that_was_not_written_is_no_answer(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path) -> None:
+def test_unwritten_file_counts_as_crash(fake_host: WorkerPool, fake: WorkerSpec, tmp_path: Path) -> None:
     """A worker that reports a file it did not write counts as crashed."""
     observation = fake_host.submit(fake, Harvest(output=str(tmp_path / "dump.json"))).result(60)
 
     assert Crashed(signal="an invalid response", during="start", log="") == observation
 
 
-def test_nonsense_is_not_kept(fake_host: WorkerPool, fake: WorkerSpec) -> None:
+def test_invalid_dump_is_an_error(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """An invalid dump from a patched build raises an error with a readable message."""
     seat = replace(fake, environment=(("NONSENSE", '{"registry": true}'),))
     with pytest.raises(HarvestError, match=r"^the result of the kernel query is invalid: ValidationError$"):

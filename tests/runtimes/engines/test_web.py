@@ -57,8 +57,8 @@ TYPES = {
 def npm_trouble() -> str:
     """Return why npm cannot download packages, or an empty string if it can."""
     argv = [need("npm"), "view", f"{COMPANION}@{RELEASE}", "dist.integrity", "--fetch-retries", "0"]
-    asked = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return "" if asked.returncode == 0 else f"no npm registry: {' '.join(asked.stderr.split())}"
+    result = subprocess.run(argv, capture_output=True, text=True, check=False)
+    return "" if result.returncode == 0 else f"no npm registry: {' '.join(result.stderr.split())}"
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def web(cache: Path) -> Iterator[WorkerPool]:
         yield host
 
 
-def ask(host: WorkerPool, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
+def run_job(host: WorkerPool, job: Load | Run | Probe, limits: JobLimits | None = None) -> Observation:
     """Return the observation of a job."""
     return host.submit(WorkerSpec.of_runtime(RUNTIME, NPM), job, limits=limits).result(300)
 
@@ -97,7 +97,7 @@ def run(host: WorkerPool, folder: Path, path: str, *cases: dict[str, object]) ->
         made.append(InputCase(name=f"case {index}", origin="generated", inputs=files))
     (folder / "out").mkdir()
     job = Run(model=path, cases=tuple(made), output=str(folder / "out"), optimization="disabled", providers=())
-    return ask(host, job)
+    return run_job(host, job)
 
 
 def result(observation: Observation) -> RunResult:
@@ -107,22 +107,22 @@ def result(observation: Observation) -> RunResult:
     return observation.result
 
 
-def arrays(found: RunResult, case: int = 0) -> list[object]:
+def arrays(actual: RunResult, case: int = 0) -> list[object]:
     """Return the output arrays of a case."""
-    return [None if path is None else np.load(path) for path in found.cases[case].outputs]
+    return [None if path is None else np.load(path) for path in actual.cases[case].outputs]
 
 
-def test_the_environment_has_what_is_locked(web: WorkerPool) -> None:
+def test_environment_contains_only_locked_packages(web: WorkerPool) -> None:
     """The environment contains only locked packages, not other dependencies from the packages' manifests."""
-    found = ask(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
+    response = run_job(web, Probe(packages=(COMPANION, "flatbuffers", "protobufjs")))
 
-    assert isinstance(found, Completed)
-    said = msgspec.to_builtins(found.result)["packages"]
-    assert {COMPANION: RELEASE, ENGINE: RELEASE, "node": said["node"]} == said
+    assert isinstance(response, Completed)
+    actual = msgspec.to_builtins(response.result)["packages"]
+    assert {COMPANION: RELEASE, ENGINE: RELEASE, "node": actual["node"]} == actual
 
 
 @pytest.mark.parametrize("name", TYPES)
-def test_every_type_goes_through(web: WorkerPool, tmp_path: Path, name: str) -> None:
+def test_every_type_round_trips(web: WorkerPool, tmp_path: Path, name: str) -> None:
     """Each element type is passed through unchanged, with its numpy type."""
     value = np.array([[0, 1, 1], [1, 0, 1]]).astype(TYPES[name])
     path = model(tmp_path, f"g ({name}[N, 3] x) => ({name}[N, 3] y) {{ y = Identity (x) }}")
@@ -148,10 +148,10 @@ def test_outputs_are_in_the_graph_s_order(web: WorkerPool, tmp_path: Path) -> No
         "g (float[N] x) => (float[N] z, seq(float[N]) s, float[N] a) "
         "{ z = Neg (x) s = SequenceConstruct (x) a = Abs (x) }"
     )
-    found = result(run(web, tmp_path, model(tmp_path, text), {"x": np.array([1, -2], "f4")}))
-    z, s, a = arrays(found)
+    actual = result(run(web, tmp_path, model(tmp_path, text), {"x": np.array([1, -2], "f4")}))
+    z, s, a = arrays(actual)
 
-    assert ("z", "s", "a") == found.outputs
+    assert ("z", "s", "a") == actual.outputs
     assert s is None
     assert isinstance(z, np.ndarray)
     assert isinstance(a, np.ndarray)
@@ -162,11 +162,11 @@ def test_a_failing_case_does_not_stop_the_next(web: WorkerPool, tmp_path: Path) 
     """The failure message is the runtime's."""
     path = model(tmp_path, "g (float[N] x, int64[K] s) => (float[A] y) { y = Reshape (x, s) }")
     good, bad = {"x": np.ones(4, "f4"), "s": np.array([2, 2])}, {"x": np.ones(5, "f4"), "s": np.array([7, 7])}
-    found = result(run(web, tmp_path, path, bad, good))
+    actual = result(run(web, tmp_path, path, bad, good))
 
-    assert found.cases[0].failure is not None
-    assert "The input tensor cannot be reshaped to the requested shape" in found.cases[0].failure.text
-    assert found.cases[1].failure is None
+    assert actual.cases[0].failure is not None
+    assert "The input tensor cannot be reshaped to the requested shape" in actual.cases[0].failure.text
+    assert actual.cases[1].failure is None
 
 
 @pytest.mark.parametrize(
@@ -185,10 +185,10 @@ def test_a_refusal_has_the_runtime_s_words(
 ) -> None:
     """The messages have the same form as those of the Python package, so the same patterns match them."""
     path = model(tmp_path, f"g (float[N] x) => (float[N] y) {{ y = {text} (x) }}", head)
-    found = ask(web, Load(model=path, providers=()))
+    response = run_job(web, Load(model=path, providers=()))
 
-    assert isinstance(found, Refused)
-    assert expected in found.failure.text
+    assert isinstance(response, Refused)
+    assert expected in response.failure.text
 
 
 @pytest.mark.parametrize(
@@ -197,8 +197,8 @@ def test_a_refusal_has_the_runtime_s_words(
 def test_garbage_is_refused(web: WorkerPool, tmp_path: Path, content: bytes, expected: str) -> None:
     """Invalid files are refused, and the worker runs the next job."""
     (tmp_path / "bad.onnx").write_bytes(content)
-    bad = ask(web, Load(model=str(tmp_path / "bad.onnx"), providers=()))
-    good = ask(web, Load(model=model(tmp_path, "g (float[N] x) => (float[N] y) { y = Neg (x) }"), providers=()))
+    bad = run_job(web, Load(model=str(tmp_path / "bad.onnx"), providers=()))
+    good = run_job(web, Load(model=model(tmp_path, "g (float[N] x) => (float[N] y) { y = Neg (x) }"), providers=()))
 
     assert isinstance(bad, Refused)
     assert expected in bad.failure.text
@@ -215,7 +215,7 @@ def test_external_data_is_read(web: WorkerPool, tmp_path: Path) -> None:
 
     assert isinstance(found, np.ndarray)
     assert found.tolist() == [11, 21]
-    assert isinstance(ask(web, Load(model=str(tmp_path / "m.onnx"), providers=())), Refused)
+    assert isinstance(run_job(web, Load(model=str(tmp_path / "m.onnx"), providers=())), Refused)
 
 
 def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_memory_is_limited(web: WorkerPool, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     case = InputCase(name="endless", origin="generated", inputs={"x": str(tmp_path / "x.npy")})
     job = Run(model=model(tmp_path, ENDLESS), cases=(case,), output=str(tmp_path / "out"), providers=())
-    found, after = ask(web, job, limits), ask(web, Probe())
+    found, after = run_job(web, job, limits), run_job(web, Probe())
 
     assert isinstance(found, Refused)
     assert found.failure.memory
@@ -273,16 +273,16 @@ def test_a_lock_without_integrity(tmp_path: Path) -> None:
         prepare(tmp_path, NPM[:1])
 
 
-def test_offline_takes_npm_s_cache_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_uses_only_npms_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline, only npm's cache is used; the message reports a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
-    with pytest.raises(UnavailableError, match=r"is not in npm's cache and cannot be downloaded with `--offline`"):
+    with pytest.raises(UnavailableError, match=r"packages are not in npm's cache and cannot be downloaded"):
         prepare(tmp_path / "cache", offline=True)
 
     assert leftovers(tmp_path / "cache") == []
 
 
-def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unreachable registry is reported as such, not as a missing package."""
     monkeypatch.setenv("npm_config_cache", str(tmp_path / "npm"))
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9")
@@ -292,6 +292,49 @@ def test_no_registry_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         UnavailableError, match=r"cannot be downloaded: the npm registry is unreachable \(.*ECONNREFUSED"
     ):
         prepare(tmp_path / "cache")
+
+
+def fail_as_npm(folder: Path, text: str) -> None:
+    """Put an `npm` into the folder that fails with this error."""
+    (folder / "npm").write_text(f"#!/bin/sh\nprintf '{text}' >&2\nexit 1\n")
+    (folder / "npm").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (None, "`npm` was not found on PATH"),
+        (
+            "npm error code ECONNREFUSED\\nnpm error request to http://r/PACKAGE failed, reason: connect ECONNREFUSED",
+            "packages cannot be downloaded: the npm registry is unreachable (connect ECONNREFUSED)",
+        ),
+        (
+            "npm error code ENOSPC\\nnpm error syscall write\\nnpm error ENOSPC: no space left on device, write",
+            "the environment cannot be created: cannot write to `CACHE/environments`: no space left on device",
+        ),
+        ("npm error code ENOTCACHED", "packages are not in npm's cache and cannot be downloaded with `--offline`"),
+    ],
+)
+def test_a_fault_of_several_releases_has_one_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: str | None, reason: str
+) -> None:
+    """Reports merge entries with the same reason, so it names neither the release nor its files."""
+    programs, cache = tmp_path / "programs", tmp_path / "cache"
+    programs.mkdir()
+    (programs / "node").symlink_to(need("node"))
+    monkeypatch.setenv("PATH", f"{programs}:/nowhere")
+    environments = Environments(cache, offline=error is not None and "ENOTCACHED" in error)
+    found = set()
+    for release in ("1.29.0", RELEASE):
+        if error is not None:
+            fail_as_npm(programs, error.replace("PACKAGE", release))
+        packages = tuple(msgspec.structs.replace(package, version=release) for package in NPM)
+        pins = tuple(f"{package.name}=={release}" for package in packages)
+        with pytest.raises(UnavailableError) as caught:
+            environments.prepare(LockedRuntime(engine=ENGINE, release=release, packages=pins), packages)
+        found.add(caught.value.message)
+
+    assert found == {reason.replace("CACHE", str(cache))}
 
 
 @pytest.mark.parametrize(
@@ -309,18 +352,18 @@ def test_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, 
         (tmp_path / "node").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
     with WorkerPool(Environments(tmp_path / "cache", offline=True), 1) as host:
-        found = ask(host, Probe())
+        response = run_job(host, Probe())
 
-    assert isinstance(found, Unavailable)
-    assert found.reason.startswith(expected)
-    assert found.hint == "install Node.js 18 or newer, with `node` and `npm` on PATH"
+    assert isinstance(response, Unavailable)
+    assert response.reason.startswith(expected)
+    assert response.hint == "install Node.js 18 or newer, with `node` and `npm` on PATH"
 
 
-def test_what_node_is_told_elsewhere_is_not_heard(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_node_options_are_ignored(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The worker ignores NODE_OPTIONS, so that only locked code is loaded."""
     prepare(cache)
     environments = Environments(cache, offline=False)
     environments.node.node()
     monkeypatch.setenv("NODE_OPTIONS", f"--require {tmp_path / 'nothing.js'}")
     with WorkerPool(environments, 1) as host:
-        assert isinstance(ask(host, Probe()), Completed)
+        assert isinstance(run_job(host, Probe()), Completed)

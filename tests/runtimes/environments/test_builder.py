@@ -109,7 +109,7 @@ def forbid_building(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.index
-def test_an_environment_has_exactly_what_is_locked(small: Locked, tmp_path: Path) -> None:
+def test_environment_contains_exactly_the_locked_packages(small: Locked, tmp_path: Path) -> None:
     """The environment contains only the engine and numpy; the path of the cache may have spaces."""
     interpreter = prepare(tmp_path / "a cache", small)
     packages = interpreter.parent.parent / "lib" / "python3.11" / "site-packages"
@@ -156,7 +156,7 @@ def test_a_killed_build_is_never_trusted(small: Locked, tmp_path: Path) -> None:
 
 @pytest.mark.index
 @pytest.mark.parametrize("damage", ["interpreter", "state", "key", "discarded"])
-def test_a_damaged_environment_is_built_anew(small: Locked, tmp_path: Path, damage: str) -> None:
+def test_damaged_environment_is_rebuilt(small: Locked, tmp_path: Path, damage: str) -> None:
     """The environment is rebuilt if its interpreter is missing, its state is invalid, or it was discarded."""
     interpreter = prepare(tmp_path, small)
     _damage(damage, interpreter, tmp_path, small)
@@ -175,8 +175,8 @@ def _damage(damage: str, interpreter: Path, cache: Path, small: Locked) -> None:
         case "state":
             state.write_bytes(state.read_bytes()[:-2])
         case "key":
-            said = msgspec.json.decode(state.read_bytes(), type=storage.ReadyMarker)
-            state.write_bytes(msgspec.json.encode(msgspec.structs.replace(said, key="0" * 64)))
+            decoded = msgspec.json.decode(state.read_bytes(), type=storage.ReadyMarker)
+            state.write_bytes(msgspec.json.encode(msgspec.structs.replace(decoded, key="0" * 64)))
         case "discarded":
             Environments(cache, offline=True).discard(*small)
 
@@ -186,8 +186,8 @@ def test_another_hash_is_another_environment_and_is_not_installed(small: Locked,
     """A wheel with another hash is rejected with a one-line message, and no files remain."""
     runtime, packages = small
     forged = tuple(
-        msgspec.structs.replace(each, wheels=tuple(Wheel(file=w.file, sha256="0" * 64) for w in each.wheels))
-        for each in packages
+        msgspec.structs.replace(package, wheels=tuple(Wheel(file=w.file, sha256="0" * 64) for w in package.wheels))
+        for package in packages
     )
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, (runtime, forged))
@@ -198,7 +198,7 @@ def test_another_hash_is_another_environment_and_is_not_installed(small: Locked,
 
 
 @pytest.mark.index
-def test_the_engine_is_the_release_that_is_said(small: Locked, tmp_path: Path) -> None:
+def test_installed_release_must_match_the_lock(small: Locked, tmp_path: Path) -> None:
     """An installed release that does not match the locked one is rejected."""
     runtime, packages = small
 
@@ -232,9 +232,7 @@ def no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_index")
-def test_an_index_that_does_not_answer_is_asked_once(
-    invented: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_index_is_queried_once(invented: Locked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reason is one line, and the next runtime does not wait for the index again."""
     environments = Environments(tmp_path, offline=False)
     asked: list[list[str]] = []
@@ -259,7 +257,7 @@ def test_an_index_that_does_not_answer_is_asked_once(
 
 
 @pytest.mark.usefixtures("no_index")
-def test_offline_asks_no_index(invented: Locked, tmp_path: Path) -> None:
+def test_offline_does_not_query_the_index(invented: Locked, tmp_path: Path) -> None:
     """A package missing from uv's cache is unavailable, and the hint names the fix."""
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, invented, offline=True)
@@ -277,7 +275,7 @@ def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_pat
     assert caught.value.hint == "set `ONNXGATE_CACHE_DIR` to another folder"
 
 
-def test_closing_ends_what_uv_does(invented: Locked, tmp_path: Path) -> None:
+def test_closing_ends_uv(invented: Locked, tmp_path: Path) -> None:
     """No environment is prepared after `close`."""
     environments = Environments(tmp_path, offline=True)
     environments.close()
@@ -304,7 +302,7 @@ def test_closing_ends_the_wait_for_another_gate(invented: Locked, tmp_path: Path
     assert time.monotonic() - began < 10
 
 
-def test_the_cache_is_where_the_variable_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_variable_sets_the_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Without the variable, the user's cache folder is used."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.delenv("ONNXGATE_CACHE_DIR", raising=False)

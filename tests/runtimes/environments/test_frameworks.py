@@ -26,7 +26,7 @@ def write(folder: Path, **files: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "actual"),
     [
         ("import torch.nn as nn", ["torch"]),
         ("from sklearn.pipeline import make_pipeline", ["scikit-learn"]),
@@ -37,11 +37,13 @@ def write(folder: Path, **files: str) -> None:
         ("import torch\ntry:\n    import tensorflow\nexcept ImportError:\n    pass", ["torch"]),
     ],
 )
-def test_imports_of_a_source(tmp_path: Path, text: str, found: list[str]) -> None:
+def test_imports_of_a_source(tmp_path: Path, text: str, actual: list[str]) -> None:
     """An import counts anywhere in the file, unless the source handles its ImportError."""
     write(tmp_path, m=text)
 
-    assert [each[0] for each in required_frameworks(config("m.py:build"), tmp_path)] == found
+    assert [
+        required_framework[0] for required_framework in required_frameworks(config("m.py:build"), tmp_path)
+    ] == actual
 
 
 @pytest.mark.parametrize(
@@ -64,7 +66,7 @@ def test_modules_that_import_each_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["from timm import create_model", "not python", None])
-def test_source_that_does_not_say(tmp_path: Path, text: str | None) -> None:
+def test_source_without_known_framework(tmp_path: Path, text: str | None) -> None:
     """If no known framework is imported directly, any one of them is required and all are recorded."""
     if text is not None:
         write(tmp_path, m=text)
@@ -86,7 +88,7 @@ def test_recorded_of_a_framework(tmp_path: Path) -> None:
 def test_recorded_of_a_command(tmp_path: Path, sources: tuple[str, ...]) -> None:
     """A command may use any framework, so the PyTorch packages are recorded as well."""
     write(tmp_path, m="import sklearn")
-    found = set(packages_to_record(config(*sources, command=("make",)), tmp_path))
+    actual = set(packages_to_record(config(*sources, command=("make",)), tmp_path))
 
-    assert found >= {"torch", "onnx", "onnxscript", "onnx-ir"}
-    assert ("skl2onnx" in found) == bool(sources)
+    assert actual >= {"torch", "onnx", "onnxscript", "onnx-ir"}
+    assert ("skl2onnx" in actual) == bool(sources)

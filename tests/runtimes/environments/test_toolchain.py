@@ -60,7 +60,7 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
-def test_environment_beside_the_config(make: Make, tmp_path: Path) -> None:
+def test_environment_next_to_the_config(make: Make, tmp_path: Path) -> None:
     """`.venv` is used if it meets the requirements; a local version satisfies a requirement on its release."""
     folder = make(".venv", torch="2.13.0+cpu", onnxscript="0.7.2")
     settings = Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6"))
@@ -128,7 +128,7 @@ def test_none_fits(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert caught.value.hint is not None
 
 
-def test_named_one_does_not_fit(make: Make, tmp_path: Path) -> None:
+def test_configured_interpreter_is_not_replaced(make: Make, tmp_path: Path) -> None:
     """If the config names an interpreter, no other one is used."""
     make("env", torch="2.12.1")
     make(".venv", torch="2.13.0")
@@ -137,7 +137,7 @@ def test_named_one_does_not_fit(make: Make, tmp_path: Path) -> None:
         find_toolchain(tmp_path, Toolchain(python="env", requires=("torch==2.13.*",)))
 
 
-def test_named_one_is_not_there(tmp_path: Path) -> None:
+def test_configured_path_does_not_exist(tmp_path: Path) -> None:
     """The message names a configured path that does not exist."""
     with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(gone\) does not exist$"):
         find_toolchain(tmp_path, Toolchain(python="gone"))
@@ -215,10 +215,10 @@ def test_locked(make: Make) -> None:
 def test_drift(make: Make) -> None:
     """Locked packages are compared by public version; a missing package is drift, an additional one is not."""
     folder = make(".venv", torch="2.13.0+cu130", onnxscript="0.7.3", onnx="1.23.2")
-    found = probe_interpreter(folder / "bin" / "python", PYTORCH)
+    actual = probe_interpreter(folder / "bin" / "python", PYTORCH)
     packages = {"torch": "2.13.0", "onnxscript": "0.7.2", "onnx-ir": "1.1.0"}
 
-    assert toolchain.find_drift(LockedToolchain(policy="", python="3.9", packages=packages), found) == {
+    assert toolchain.find_drift(LockedToolchain(policy="", python="3.9", packages=packages), actual) == {
         "onnx-ir": ("1.1.0", ""),
         "onnxscript": ("0.7.2", "0.7.3"),
     }

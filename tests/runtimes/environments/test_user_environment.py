@@ -66,9 +66,9 @@ def load(folder: Path, runtime: LockedRuntime, cache: Path, providers: tuple[str
 @pytest.mark.parametrize("python", [".venv", ".venv/bin/python"])
 def test_found(own: Path, tmp_path: Path, python: str) -> None:
     """The release and the extensions are read from the environment; the runtime uses it and creates no other one."""
-    found = find_user_build(own, target(python=python, extensions=EXTENSIONS))
+    user_build = find_user_build(own, target(python=python, extensions=EXTENSIONS))
 
-    assert found == LockedRuntime(
+    assert user_build == LockedRuntime(
         engine="onnxruntime",
         release="1.31.1",
         packages=("onnxruntime-extensions==0.15.2",),
@@ -76,13 +76,13 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
         environment=python,
     )
     cache = tmp_path / "empty"
-    assert Completed(result=LoadResult(providers=("CPUExecutionProvider",))) == load(own, found, cache)
+    assert Completed(result=LoadResult(providers=("CPUExecutionProvider",))) == load(own, user_build, cache)
     assert not cache.exists()
 
 
 @pytest.mark.index
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("requested", "expected"),
     [
         (target("onnxruntime<1.31"), "`.venv` has onnxruntime 1.31.1, but the target requires `onnxruntime<1.31`"),
         (
@@ -94,10 +94,10 @@ def test_found(own: Path, tmp_path: Path, python: str) -> None:
         (target(python="."), "`.` contains no Python interpreter"),
     ],
 )
-def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
+def test_unmet_requirement_is_reported(own: Path, requested: Target, expected: str) -> None:
     """The message reports what the environment contains if it does not meet the target's requirements."""
     with pytest.raises(UnavailableError) as caught:
-        find_user_build(own, asked)
+        find_user_build(own, requested)
 
     assert expected == caught.value.message
 
@@ -126,7 +126,9 @@ def test_not_what_is_asked_for(own: Path, asked: Target, expected: str) -> None:
         ({"environment": "absent"}, "`absent` does not exist", "set `python` to an interpreter or to the folder of an"),
     ],
 )
-def test_held_to_the_lock(own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str) -> None:
+def test_environment_must_match_the_lock(
+    own: Path, cache: Path, changed: dict[str, str], reason: str, hint: str
+) -> None:
     """A runtime is unavailable if the environment does not match the lock."""
     locked = LockedRuntime(engine="onnxruntime", release="1.31.1", environment=".venv")
 
@@ -222,10 +224,10 @@ def test_no_identity(tmp_path: Path) -> None:
 @pytest.mark.index
 def test_identity_of_a_real_build(own: Path) -> None:
     """The identity is the same for folder and interpreter."""
-    found = build_identity(own / ".venv")
+    identity = build_identity(own / ".venv")
 
-    assert len(found) == 64
-    assert found == build_identity(own / ".venv" / "bin" / "python")
+    assert len(identity) == 64
+    assert identity == build_identity(own / ".venv" / "bin" / "python")
 
 
 def test_build_under_another_name(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "target"
 
 
-def test_what_is_fetched_is_kept_and_taken_the_next_time(tmp_path: Path, target: Path) -> None:
+def test_fetched_wheel_is_reused(tmp_path: Path, target: Path) -> None:
     """A second machine uses the cached wheel and does not query the index."""
     first, second = Index(engine=GOOD), Index()
     kept = package(wheel())
@@ -142,7 +142,7 @@ def test_a_forged_wheel_is_never_installed(tmp_path: Path, target: Path, attack:
 
 
 @pytest.mark.parametrize("content", [EVIL, None])
-def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: Path, content: bytes | None) -> None:
+def test_wrong_or_incomplete_download_is_not_cached(tmp_path: Path, target: Path, content: bytes | None) -> None:
     """A download that is wrong or incomplete is not cached."""
     gathered = WheelCache(tmp_path / "kept", Index(engine=content)).gather([package(wheel())], target)
 
@@ -150,7 +150,7 @@ def test_an_index_that_lies_or_breaks_off_gives_nothing(tmp_path: Path, target: 
 
 
 @pytest.mark.parametrize("platform", ["/../../x.any", "/../x.any"])
-def test_a_name_that_is_a_path_is_no_wheel(tmp_path: Path, target: Path, platform: str) -> None:
+def test_wheel_name_cannot_be_a_path(tmp_path: Path, target: Path, platform: str) -> None:
     """A wheel name with path separators in the lock cannot escape the folder, although packaging 24 accepts its tag."""
     (target / "engine-1.0-py3-none-").mkdir()
     strange = Wheel(file=f"engine-1.0-py3-none-{platform}.whl", sha256=hashlib.sha256(GOOD).hexdigest())
@@ -168,18 +168,18 @@ def test_the_most_specific_wheel_is_preferred() -> None:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_sweep_names_what_was_forged(tmp_path: Path, attack: Attack) -> None:
+def test_sweep_reports_forged_wheels(tmp_path: Path, attack: Attack) -> None:
     """A forged wheel is removed and reported; valid wheels stay."""
     forged, right = wheel(content=GOOD), wheel(content=b"another", name="numpy")
     attack(leave(tmp_path / "kept", forged, GOOD), tmp_path)
     place = leave(tmp_path / "kept", right, b"another")
-    said = remove_unlocked(tmp_path / "kept", [package(forged), package(right)])
+    actual = remove_unlocked(tmp_path / "kept", [package(forged), package(right)])
 
-    assert [forged.file] == said
+    assert [forged.file] == actual
     assert [place] == list((tmp_path / "kept").rglob("*.whl"))
 
 
-def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> None:
+def test_sweep_removes_unlocked_files(tmp_path: Path) -> None:
     """Unlocked wheels, environments, links and other files are removed without being reported."""
     kept = tmp_path / "kept"
     right, old, beside = wheel(), wheel(content=b"of another lock"), wheel(content=b"x")
@@ -192,16 +192,18 @@ def test_a_sweep_leaves_nothing_that_the_lock_does_not_name(tmp_path: Path) -> N
         (kept / name).write_bytes(EVIL)
     (kept / "npm" / "out").symlink_to(tmp_path)
     (kept / "wheels" / ("0" * 64)).symlink_to(tmp_path)
-    said = remove_unlocked(kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")])
+    actual = remove_unlocked(
+        kept, [package(right, beside), NpmPackage(name="web", version="1.0", integrity="sha512-x")]
+    )
 
-    assert [] == said
+    assert [] == actual
     assert {place, kept / "npm/_cacache/content"} == {
         path for path in kept.rglob("*") if not path.is_dir() or path.is_symlink()
     }
     assert {"wheels", "npm"} == {path.name for path in kept.iterdir()}
 
 
-def test_a_sweep_of_nothing_is_silent(tmp_path: Path) -> None:
+def test_sweep_of_a_missing_folder_is_silent(tmp_path: Path) -> None:
     """A missing folder is handled without output, and a link in its place is removed."""
     (tmp_path / "link").symlink_to(tmp_path)
 
@@ -209,7 +211,7 @@ def test_a_sweep_of_nothing_is_silent(tmp_path: Path) -> None:
     assert not (tmp_path / "link").is_symlink()
 
 
-def test_npm_keeps_its_own_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_npm_uses_the_shared_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """npm is called with the shared cache folder and `--prefer-offline`."""
     commands = CommandRunner()
     asked: list[Sequence[str]] = []
@@ -253,7 +255,7 @@ def _no_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.index
-def test_an_environment_is_made_of_kept_wheels_alone(
+def test_environment_is_built_from_cached_wheels(
     small: Locked, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The environment is built without the index and without uv's own cache."""
@@ -267,7 +269,7 @@ def test_an_environment_is_made_of_kept_wheels_alone(
 
 @pytest.mark.index
 @pytest.mark.parametrize("index", [True, False])
-def test_a_poisoned_wheel_makes_no_environment(
+def test_poisoned_wheel_is_replaced(
     small: Locked, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: bool
 ) -> None:
     """A poisoned wheel is replaced from the index; without an index the runtime is unavailable."""

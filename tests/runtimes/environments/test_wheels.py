@@ -34,7 +34,7 @@ def test_a_wheel_fits_by_python_abi_and_platform() -> None:
 
 
 @pytest.mark.parametrize("python", ["3.8", "3.13"])
-def test_the_python_is_the_runtime_s_and_not_ours(python: str) -> None:
+def test_wheels_are_for_the_runtimes_python(python: str) -> None:
     """Wheels are selected for the runtime's Python version, not for the one that runs onnxgate."""
     tag = "cp" + python.replace(".", "")
 
@@ -54,7 +54,7 @@ def test_a_pin_without_wheels_is_unavailable(pin: str) -> None:
         wheels.required_wheels(runtime(pin), [package(f"cp311-cp311-{HERE}")])
 
 
-def test_only_what_is_pinned_is_needed() -> None:
+def test_only_pinned_packages_are_required() -> None:
     """Other locked packages, and packages for another Python version, are ignored."""
     wanted = package(f"cp311-cp311-{HERE}")
     others = [package(f"cp312-cp312-{HERE}", python="3.12"), package("py3-none-any", name="onnx")]

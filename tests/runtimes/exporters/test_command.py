@@ -54,11 +54,11 @@ def test_no_shell(tmp_path: Path) -> None:
 def test_nothing_to_read(tmp_path: Path) -> None:
     """The command reads an empty standard input, even if the worker's own is not empty."""
     code = f"from {source_jobs.__name__} import command; print(command({{**{JOB}, 'folder': '.'}}, print)['log'])"
-    asked = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], input="yes", capture_output=True, text=True, check=True, cwd=ROOT
     )
 
-    assert "EOFError" in asked.stdout
+    assert "EOFError" in result.stdout
 
 
 def test_exit_status(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_command_stays_in_the_workers_group(tmp_path: Path) -> None:
     assert python(tmp_path, "import os; print(os.getpgid(0))")["log"] == f"{os.getpgid(0)}\n"
 
 
-def test_what_the_command_leaves_running_is_not_waited_for(tmp_path: Path) -> None:
+def test_background_process_is_not_awaited(tmp_path: Path) -> None:
     """The result is returned although a background process keeps the output open."""
     sleeper = "[sys.executable, '-c', 'import time; time.sleep(8)']"
     code = f"import subprocess, sys; subprocess.Popen({sleeper}); print('started')"

@@ -47,7 +47,7 @@ def objects():
 """
 
 
-def _ask(folder: Path, name: str) -> dict[str, Any]:
+def _run(folder: Path, name: str) -> dict[str, Any]:
     (folder / "samples.py").write_text(SAMPLES, encoding="utf-8")
     output = folder / name
     output.mkdir()
@@ -57,12 +57,12 @@ def _ask(folder: Path, name: str) -> dict[str, Any]:
 
 def _arrays(result: dict[str, Any]) -> list[dict[str, Any]]:
     cases = result["cases"]
-    return [{name: np.load(path, allow_pickle=False).tolist() for name, path in each.items()} for each in cases]
+    return [{name: np.load(path, allow_pickle=False).tolist() for name, path in case.items()} for case in cases]
 
 
 def test_each_mapping_is_a_case(tmp_path: Path) -> None:
     """Values may be arrays, lists, strings or numbers, and the callable may be a generator."""
-    result = _ask(tmp_path, "batches")
+    result = _run(tmp_path, "batches")
 
     assert result["failure"] is None
     assert _arrays(result) == [
@@ -76,12 +76,12 @@ def test_random_inputs_are_the_same_each_time(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
 
-    assert _arrays(_ask(tmp_path / "one", "drawn")) == _arrays(_ask(tmp_path / "two", "drawn"))
+    assert _arrays(_run(tmp_path / "one", "drawn")) == _arrays(_run(tmp_path / "two", "drawn"))
 
 
 def test_failure_names_the_line(tmp_path: Path) -> None:
     """The failure names the line in the user's file."""
-    failure = _ask(tmp_path, "failing")["failure"]
+    failure = _run(tmp_path, "failing")["failure"]
 
     assert (failure["type"], failure["text"], failure["source"]) == ("ValueError", "no more", "samples.py:15")
 
@@ -98,6 +98,6 @@ def test_failure_names_the_line(tmp_path: Path) -> None:
         ("absent", "`samples.py` has no callable `absent`"),
     ],
 )
-def test_what_gives_no_inputs(name: str, text: str, tmp_path: Path) -> None:
+def test_callable_without_inputs(name: str, text: str, tmp_path: Path) -> None:
     """The message describes the expected return value."""
-    assert _ask(tmp_path, name)["failure"]["text"] == text
+    assert _run(tmp_path, name)["failure"]["text"] == text

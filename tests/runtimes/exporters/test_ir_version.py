@@ -115,7 +115,7 @@ def test_traces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "line"),
+    ("expected_message", "line"),
     [
         ("one\ntwo\n\nthree", "one two"),
         ("\x1b[31mred\x1b[0m   words\n", "red words"),
@@ -128,9 +128,9 @@ def test_traces(tmp_path: Path) -> None:
         ("x" * 700, "x" * 597 + "..."),
     ],
 )
-def test_one_line(said: str, line: str) -> None:
+def test_one_line(expected_message: str, line: str) -> None:
     """A message is reduced to one line: its first paragraph without escape sequences and generic advice."""
-    assert source.one_line(said) == line
+    assert source.one_line(expected_message) == line
 
 
 def test_chain_that_bites_its_tail(tmp_path: Path) -> None:

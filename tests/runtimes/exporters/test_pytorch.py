@@ -158,7 +158,7 @@ def test_cnn_with_a_dynamic_batch(project: Asker) -> None:
     assert 0 < np.abs(narrow - wide).max() < 1e-5
 
 
-def test_the_exported_graph_computes_what_the_source_computes(project: Asker) -> None:
+def test_exported_graph_agrees_with_the_source(project: Asker) -> None:
     """The outputs of the source agree with those of the exported graph, for the given case and for the sample."""
     from onnx.reference import ReferenceEvaluator
 
@@ -238,16 +238,16 @@ def test_transformer_with_mask_and_integers(project: Asker) -> None:
     assert outputs(result, "eager", 0)[0].shape == (3, 3, 16)
     assert np.float64 == outputs(result, "eager64", 0)[0].dtype
     model = onnx.load(result["model"])
-    assert [each.name for each in model.graph.output] == ["states"]
+    assert [output.name for output in model.graph.output] == ["states"]
     assert "Dropout" not in {node.op_type for node in model.graph.node}
     assert "source on case time=3" in phases
 
 
-@pytest.mark.parametrize(("asked", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
-def test_opset_asked_and_opset_written(project: Asker, asked: int, written: int) -> None:
+@pytest.mark.parametrize(("requested", "written"), [(15, 18), (17, 18), (18, 18), (23, 23)])
+def test_requested_and_written_opset(project: Asker, requested: int, written: int) -> None:
     """PyTorch silently keeps opset 18 if it cannot convert to an older one, so the version is read from the file."""
     project.write("classifier.py", CNN)
-    result = project.ask("classifier.py:build", opset=asked)
+    result = project.ask("classifier.py:build", opset=requested)
 
     assert result["failure"] is None
     assert written == onnx.load(result["model"]).opset_import[0].version
@@ -483,11 +483,11 @@ def test_outputs_in_containers(project: Asker) -> None:
 
     assert result["failure"] is None
     assert len(onnx.load(result["model"]).graph.output) == 3
-    assert [each.tolist() for each in outputs(result, "eager", 0)] == [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]]
+    assert [output.tolist() for output in outputs(result, "eager", 0)] == [[2.0, 2.0], [2.0, 2.0], [0.0, 0.0]]
     assert len(result["sample"]) == 3
 
 
-def test_output_that_is_none(project: Asker) -> None:
+def test_output_none(project: Asker) -> None:
     """A module that returns None has no eager outputs."""
     project.write(
         "none.py",
@@ -506,7 +506,7 @@ def test_output_that_is_none(project: Asker) -> None:
     assert outputs(project.ask("none.py:build"), "eager", 0) == []
 
 
-def test_bfloat16_is_held_as_float32(project: Asker) -> None:
+def test_bfloat16_is_stored_as_float32(project: Asker) -> None:
     """numpy has no bfloat16: outputs are converted to float32, and the sample, which must keep its type, is omitted."""
     project.write(
         "half.py",
@@ -520,7 +520,7 @@ def test_bfloat16_is_held_as_float32(project: Asker) -> None:
     result = project.ask("half.py:build")
 
     assert result["failure"] is None
-    assert [(each.dtype, each.shape) for each in outputs(result, "eager", 0)] == [(np.float32, (1, 2))]
+    assert [(output.dtype, output.shape) for output in outputs(result, "eager", 0)] == [(np.float32, (1, 2))]
     assert result["sample"] == []
 
 
@@ -588,7 +588,7 @@ def test_padding_is_computed_as_it_is_exported(project: Asker) -> None:
     assert np.load(project.ask("masked.py:switched")["sample"][0]).item() == 1.0
 
 
-def test_failure_says_no_path_of_the_machine(project: Asker) -> None:
+def test_failure_contains_no_local_path(project: Asker) -> None:
     """Paths in messages are relative to the project, so that findings are the same on every machine."""
     project.write(
         "export/weights.py",
@@ -677,7 +677,7 @@ def test_no_float64(project: Asker) -> None:
     assert result["eager64"][0]["failure"]["source"] == "narrow.py:6"
 
 
-def test_tensors_made_on_the_way_are_float64_too(project: Asker) -> None:
+def test_intermediate_tensors_are_float64(project: Asker) -> None:
     """Tensors that `forward` creates without a dtype are float64 in the float64 run."""
     project.write(
         "mixed.py",
@@ -750,8 +750,8 @@ def test_neighbours_of_the_same_name(project: Asker) -> None:
     sources = ("first/build_first.py:build", "second/build_second.py:build", "first/build_first.py:build")
     results = [project.ask(source) for source in sources]
 
-    assert [each["failure"] for each in results] == [None, None, None]
-    assert [np.load(each["sample"][0]).shape for each in results] == [(1, 2), (1, 3), (1, 2)]
+    assert [result["failure"] for result in results] == [None, None, None]
+    assert [np.load(result["sample"][0]).shape for result in results] == [(1, 2), (1, 3), (1, 2)]
 
 
 @pytest.mark.parametrize("name", ["onnx", "wire", "json", "exporters"])
@@ -789,7 +789,7 @@ def test_source_outside_of_the_configs_folder(project: Asker) -> None:
     assert result["failure"]["source"] == "../shared/build.py:5"
 
 
-def test_external_data_as_asked(project: Asker) -> None:
+def test_external_data_on_request(project: Asker) -> None:
     """Weights are stored as external data only if the job requests it."""
     project.write("big.py", "import torch\ndef build():\n    return torch.nn.Linear(64, 64), torch.ones(1, 64)\n")
     inside, beside = project.ask("big.py:build"), project.ask("big.py:build", external_data=True)

@@ -52,7 +52,7 @@ def failure(result: dict[str, Any]) -> tuple[str, str]:
     ("returned", "what"),
     [("None", "None"), ("(print, 1, 2)", "a tuple of 3"), ("{'model': 3}", "a value of type `dict`")],
 )
-def test_nothing_of_a_framework(project: Path, returned: str, what: str) -> None:
+def test_source_without_a_framework(project: Path, returned: str, what: str) -> None:
     """The message names all supported frameworks."""
     assert failure(export(project, f"def build():\n    return {returned}\n")) == (
         "SourceError",
@@ -130,10 +130,10 @@ def run(folder: Path, call: eager.ArrayCall, *cases: dict[str, Any], wide: Any =
     return json.loads(msgspec.json.encode(msgspec.convert(result, ExportResult)))
 
 
-def outputs(found: dict[str, Any]) -> list[Any]:
+def outputs(actual: dict[str, Any]) -> list[Any]:
     """Return the output arrays of one case."""
-    assert found["failure"] is None
-    return [np.load(path) for path in found["outputs"]]
+    assert actual["failure"] is None
+    return [np.load(path) for path in actual["outputs"]]
 
 
 FLOAT = np.dtype("float32")
@@ -166,7 +166,7 @@ def test_another_type(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])
-def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
+def test_float32_source_has_no_float64_outputs(tmp_path: Path, dtype: str, runs: int) -> None:
     """A source that computes in float32 internally has no float64 outputs, because they would not be more precise."""
     call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.float32([1])), wide=lambda v: [v[0].astype(dtype)])
@@ -187,9 +187,9 @@ def test_float64_that_is_none(tmp_path: Path, dtype: str, runs: int) -> None:
 def test_shape_of_the_graph(value: list[float], shape: list[Any], signs: str, expected: list[Any]) -> None:
     """Vectors of scikit-learn are columns in the graph; the score of a binary classifier may become two columns."""
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)
-    found = estimators.reshape_result(np.array(value), output, signs)
+    actual = estimators.reshape_result(np.array(value), output, signs)
 
-    assert (found.tolist(), found.dtype) == (expected, FLOAT)
+    assert (actual.tolist(), actual.dtype) == (expected, FLOAT)
 
 
 def test_words_stay_words() -> None:
@@ -224,6 +224,6 @@ def test_renamed_outputs() -> None:
     )
     model_file.rename_outputs(model.graph, {"y": "score"})
 
-    assert [each.name for each in model.graph.output] == ["score", "z"]
+    assert [output.name for output in model.graph.output] == ["score", "z"]
     assert model.graph.node[0].output[0] == "score"
-    assert {each.g.node[0].input[0] for each in model.graph.node[1].attribute} == {"score"}
+    assert {attribute.g.node[0].input[0] for attribute in model.graph.node[1].attribute} == {"score"}

@@ -65,12 +65,12 @@ def test_state(project: Asker, name: str) -> None:
     """A buffer that only the first call writes is a cache; other state that changes is reported."""
     begin, body, expected = STATES[name]
     project.write("m.py", SOURCE.format(begin=begin, body=body))
-    told: Any = project.ask("m.py:build", float64=False)["told"]
+    details: Any = project.ask("m.py:build", float64=False)["details"]
 
-    assert (told["mutated"], told["remembers"]) == expected
+    assert (details["mutated"], details["remembers"]) == expected
 
 
-def test_every_case_is_fed_what_it_says(project: Asker) -> None:
+def test_cases_are_isolated_from_in_place_changes(project: Asker) -> None:
     """In-place changes to an input affect neither the stored sample nor the next case."""
     project.write("m.py", SOURCE.format(begin="pass", body="x += 1; return x * 2"))
     result = project.ask("m.py:build", cases=[project.case("a", x=np.zeros((2, 3), np.float32))])

@@ -80,7 +80,7 @@ def test_cause(project: Asker, name: str) -> None:
     project.write("m.py", SOURCE.format(body=body, more=more, options=options))
     result = project.ask("m.py:build")
     failure = result["failure"]
-    cause = find_cause(failure["type"], failure["text"], result["told"]["exporter"])
+    cause = find_cause(failure["type"], failure["text"], result["details"]["exporter"])
 
     assert kind == failure["type"]
     assert cause is not None
@@ -93,7 +93,7 @@ def test_refused_opset(project: Asker) -> None:
     result = project.ask("m.py:build", opset=24)
 
     assert result["failure"]["text"] == "Unsupported onnx_opset_version: 24"
-    assert result["told"]["opsets"] == [7, 23]
+    assert result["details"]["opsets"] == [7, 23]
 
 
 def test_error_of_the_source(project: Asker) -> None:
@@ -157,7 +157,7 @@ def test_state_is_as_it_was(project: Asker) -> None:
     )
     result = project.ask("m.py:build", float64=False)
 
-    assert result["told"]["remembers"] is True
+    assert result["details"]["remembers"] is True
     assert [len(result["eager"]), result["eager"][0]["failure"]] == [1, None]
 
 

@@ -52,11 +52,11 @@ def write_at_home(job):
 
 
 def start_a_thread(job):
-    said = []
-    thread = threading.Thread(target=said.append, args=("done",))
+    actual = []
+    thread = threading.Thread(target=actual.append, args=("done",))
     thread.start()
     thread.join()
-    return said
+    return actual
 
 
 def end_itself(job):

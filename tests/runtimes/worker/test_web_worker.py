@@ -62,8 +62,8 @@ if (what === "locations") say([...locations(fs.readFileSync(rest[0]))]);
 @pytest.fixture(scope="session")
 def node() -> str:
     """Return the Node executable on PATH, or skip the test."""
-    found = subprocess.run([need("node"), "-p", "process.execPath"], check=True, capture_output=True, text=True)
-    return found.stdout.strip()
+    result = subprocess.run([need("node"), "-p", "process.execPath"], check=True, capture_output=True, text=True)
+    return result.stdout.strip()
 
 
 def script(node: str, *arguments: object) -> list[Any]:
@@ -71,8 +71,8 @@ def script(node: str, *arguments: object) -> list[Any]:
     argv = [node, "--input-type=module", "-e", COPY, *map(str, arguments)]
     done = subprocess.run(argv, capture_output=True, text=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stderr
-    said: list[Any] = json.loads(done.stdout)
-    return said
+    decoded: list[Any] = json.loads(done.stdout)
+    return decoded
 
 
 def tensors() -> dict[str, np.ndarray]:  # type: ignore[type-arg]
@@ -158,9 +158,9 @@ def external(folder: Path) -> Path:
 
 def test_data_files_are_found(node: str, tmp_path: Path) -> None:
     """External data is found anywhere in the model; a missing file is left to the runtime."""
-    found = script(node, "data", external(tmp_path))
+    actual = script(node, "data", external(tmp_path))
 
-    assert sorted([["below/t.bin", "inner"], ["w.bin", "weights"]]) == sorted(found)
+    assert sorted([["below/t.bin", "inner"], ["w.bin", "weights"]]) == sorted(actual)
     assert {"below/t.bin", "w.bin", "f.bin"} == set(script(node, "locations", tmp_path / "m.onnx"))
 
 
@@ -179,7 +179,7 @@ def test_nothing_outside_of_the_folder_is_read(node: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"no model at all", b"\x3a\xff\xff\xff\x7f", b"\x3a\x05\x2a\x7f\x00\x00\x00"])
-def test_what_is_no_model_names_no_files(node: str, tmp_path: Path, content: bytes) -> None:
+def test_invalid_model_has_no_external_data(node: str, tmp_path: Path, content: bytes) -> None:
     """An invalid model has no external data."""
     (tmp_path / "m.onnx").write_bytes(content)
 
@@ -214,8 +214,8 @@ def start(node: str, package: Path) -> Iterator[Start]:
         return talks[-1]
 
     yield started
-    for talk in talks:
-        talk.end()
+    for session in talks:
+        session.end()
 
 
 def load(folder: Path, text: str) -> Load:
@@ -232,74 +232,76 @@ def run(folder: Path, text: str, cases: int = 2) -> Run:
     return Run(model=load(folder, text).model, cases=named, output=str(output), providers=())
 
 
-def ask(talk: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
+def run_job(session: WorkerSession, job: Job, time_s: float = 20, memory_mib: int | None = None) -> Observation:
     """Return the observation of a job."""
-    return talk.run(job, time_s, memory_mib)
+    return session.run(job, time_s, memory_mib)
 
 
-def test_a_probe_says_versions(start: Start) -> None:
+def test_probe_reports_versions(start: Start) -> None:
     """A probe reports the engine's version, Node's version and those of requested packages that are installed."""
-    found = ask(start(), Probe(packages=("onnxruntime-web", "nothing")))
+    response = run_job(start(), Probe(packages=("onnxruntime-web", "nothing")))
 
-    assert isinstance(found, Completed)
-    assert isinstance(found.result, ProbeResult)
-    assert {"onnxruntime-web": "0.0.1", "node": found.result.packages["node"]} == found.result.packages
-    assert found.result.python == ""
+    assert isinstance(response, Completed)
+    assert isinstance(response.result, ProbeResult)
+    assert {"onnxruntime-web": "0.0.1", "node": response.result.packages["node"]} == response.result.packages
+    assert response.result.python == ""
 
 
 def test_one_worker_does_many_jobs(start: Start, tmp_path: Path) -> None:
     """One worker completes several jobs."""
-    talk = start()
-    found = [ask(talk, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
+    session = start()
+    actual = [run_job(session, job) for job in (load(tmp_path, "good"), run(tmp_path, "good"), load(tmp_path, "good"))]
 
-    assert all(isinstance(each, Completed) for each in found), found
-    assert not talk.ended
+    assert all(isinstance(each, Completed) for each in actual), actual
+    assert not session.ended
 
 
 @pytest.mark.parametrize("phase", ["load", "run"])
-def test_what_is_printed_is_a_log(start: Start, tmp_path: Path, phase: str) -> None:
+def test_printed_text_is_not_a_response(start: Start, tmp_path: Path, phase: str) -> None:
     """Printed text is not taken for a response."""
-    assert isinstance(ask(start(), run(tmp_path, f"{phase} print")), Completed)
+    assert isinstance(run_job(start(), run(tmp_path, f"{phase} print")), Completed)
 
 
 @pytest.mark.parametrize(
-    ("deed", "said"),
+    ("deed", "message"),
     [
         ("trap", "RuntimeError: memory access out of bounds"),
         ("overflow", "RangeError: Maximum call stack size exceeded"),
     ],
 )
 @pytest.mark.parametrize(("phase", "during"), [("load", "load"), ("run", "case case 0")])
-def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str, deed: str, said: str) -> None:
+def test_a_trap_is_a_crash(start: Start, tmp_path: Path, phase: str, during: str, deed: str, message: str) -> None:
     """A WebAssembly trap ends the worker, so that no other job runs in a damaged instance."""
-    talk = start()
+    session = start()
 
-    assert Crashed(signal="exit status 1", during=during, log=said) == ask(talk, run(tmp_path, f"{phase} {deed}"))
-    assert talk.ended
+    assert Crashed(signal="exit status 1", during=during, log=message) == run_job(
+        session, run(tmp_path, f"{phase} {deed}")
+    )
+    assert session.ended
 
 
-def test_an_error_that_nobody_awaits_is_a_crash(start: Start, tmp_path: Path) -> None:
+def test_unhandled_rejection_is_a_crash(start: Start, tmp_path: Path) -> None:
     """An unhandled rejection ends the Node process before or after the response."""
-    talk = start()
-    ask(talk, load(tmp_path, "load reject"))
-    found = ask(talk, load(tmp_path, "good"))
+    session = start()
+    run_job(session, load(tmp_path, "load reject"))
+    response = run_job(session, load(tmp_path, "good"))
 
-    assert isinstance(found, Unavailable | Crashed)
+    assert isinstance(response, Unavailable | Crashed)
 
 
 def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
     """The text of a C++ exception is unknown, and its WebAssembly instance is not used again."""
-    talk = start()
-    refused = ask(talk, load(tmp_path, "load throw"))
-    ran = ask(talk, run(tmp_path, "run throw"))
-    after = ask(talk, run(tmp_path, "good", cases=1))
+    session = start()
+    refused = run_job(session, load(tmp_path, "load throw"))
+    ran = run_job(session, run(tmp_path, "run throw"))
+    after = run_job(session, run(tmp_path, "good", cases=1))
 
     text = "C++ exception without a message (onnxruntime-web reports messages since 1.24; this is 0.0.1)"
     assert isinstance(refused, Refused)
     assert text == refused.failure.text
     assert isinstance(ran, Completed)
     assert isinstance(ran.result, RunResult)
-    assert [text, text] == [each.failure.text if each.failure else "" for each in ran.result.cases]
+    assert [text, text] == [case.failure.text if case.failure else "" for case in ran.result.cases]
     assert isinstance(after, Completed)
     assert isinstance(after.result, RunResult)
     assert [3, 2] == np.load(str(after.result.cases[0].outputs[0])).tolist()  # its second session, in a new instance
@@ -307,42 +309,42 @@ def test_an_exception_of_cpp_is_a_refusal(start: Start, tmp_path: Path) -> None:
 
 def test_time_is_limited(start: Start, tmp_path: Path) -> None:
     """The time limit also applies while the engine blocks the event loop."""
-    found = ask(start(), load(tmp_path, "load hang"), time_s=0.5)
+    response = run_job(start(), load(tmp_path, "load hang"), time_s=0.5)
 
-    assert isinstance(found, TimedOut)
-    assert found.during == "load"
+    assert isinstance(response, TimedOut)
+    assert response.during == "load"
 
 
 def test_memory_is_limited(start: Start, tmp_path: Path) -> None:
     """A job that exceeds its memory limit ends; the next job has its own limit."""
-    found = ask(start(), load(tmp_path, "load grow"), memory_mib=400)
+    response = run_job(start(), load(tmp_path, "load grow"), memory_mib=400)
 
-    assert isinstance(found, Refused)
-    assert (True, "the job's memory limit was exceeded") == (found.failure.memory, found.failure.text)
+    assert isinstance(response, Refused)
+    assert (True, "the job's memory limit was exceeded") == (response.failure.memory, response.failure.text)
 
 
-def test_what_no_worker_does(start: Start, tmp_path: Path) -> None:
+def test_unsupported_requests(start: Start, tmp_path: Path) -> None:
     """Unsupported jobs, providers and extensions make the runtime unavailable."""
     job = load(tmp_path, "good")
     foreign = Load(model=job.model, providers=("CUDAExecutionProvider",))
     extended = Load(model=job.model, providers=(), extensions=("onnxruntime-extensions",))
-    said = [ask(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
+    actual = [run_job(start(), each) for each in (Harvest(output=str(tmp_path / "x.json")), foreign, extended)]
 
     assert [
         "`onnxruntime_web` does not support the job `harvest`",
         "this build has no `CUDAExecutionProvider`; available: `CPUExecutionProvider`",
         "ONNX Runtime Web does not support libraries of custom operators",
-    ] == [each.reason if isinstance(each, Unavailable) else each for each in said]
+    ] == [each.reason if isinstance(each, Unavailable) else each for each in actual]
 
 
 def test_an_engine_that_is_not_there(start: Start, tmp_path: Path) -> None:
     """A missing engine makes the worker unable to start."""
-    talk = start(tmp_path / "onnxruntime-web")
-    found = ask(talk, Probe())
+    session = start(tmp_path / "onnxruntime-web")
+    response = run_job(session, Probe())
 
-    assert isinstance(found, Unavailable)
-    assert found.reason.startswith("Error: Cannot find module 'onnxruntime-web'")
-    assert talk.cannot_start
+    assert isinstance(response, Unavailable)
+    assert response.reason.startswith("Error: Cannot find module 'onnxruntime-web'")
+    assert session.cannot_start
 
 
 HOSTS = """
@@ -366,7 +368,7 @@ def test_the_worker_dies_with_its_host(
     host = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment)
     assert host.stdout is not None
     worker = int(host.stdout.readline())
-    said = [host.stdout.readline() for _ in range(3)]
+    output = [host.stdout.readline() for _ in range(3)]
     before = is_alive(worker)
     host.kill()
     host.wait()
@@ -375,5 +377,5 @@ def test_the_worker_dies_with_its_host(
     while is_alive(worker) and time.monotonic() < deadline:
         time.sleep(0.05)
 
-    assert '"phase":"load"' in said[-1]
+    assert '"phase":"load"' in output[-1]
     assert (True, False) == (before, is_alive(worker))

@@ -32,7 +32,7 @@ SIGNATURES = {
 
 
 @pytest.mark.parametrize("printed", SIGNATURES)
-def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
+def test_build_signature_is_removed(printed: str) -> None:
     """The cleaned message is the same on every system and for every release."""
     assert SIGNATURES[printed] == failures.clean_text(printed)
 
@@ -47,7 +47,7 @@ def test_the_signature_of_a_build_is_taken_out(printed: str) -> None:
         ("\x1b", ""),
     ],
 )
-def test_nothing_that_acts_on_a_terminal_is_left(printed: str, expected: str) -> None:
+def test_control_sequences_are_removed(printed: str, expected: str) -> None:
     """Control sequences are removed; line breaks and tabs are kept."""
     assert expected == failures.clean_text(printed)
 
@@ -72,7 +72,7 @@ def test_a_long_text_is_cut_and_takes_no_time(hostile: str) -> None:
         (RuntimeError("Could not find an implementation"), False),
     ],
 )
-def test_a_lack_of_memory_is_told_apart(error: Exception, expected: bool) -> None:
+def test_memory_errors_are_recognized(error: Exception, expected: bool) -> None:
     """Memory errors are recognized by the messages of allocators."""
     assert expected is failures.describe_failure(error)["memory"]
 
@@ -116,15 +116,15 @@ def test_pickles_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [1.0], {"a": 1.0}, "text"])
-def test_what_is_no_tensor_is_not_written(tmp_path: Path, value: object) -> None:
+def test_non_tensors_are_not_written(tmp_path: Path, value: object) -> None:
     """Sequences and maps are not written as tensor files."""
     assert not arrays.write_array(str(tmp_path / "0.npy"), value)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="measured where the kernel tells")
+@pytest.mark.skipif(sys.platform == "win32", reason="measured only if the kernel reports it")
 @pytest.mark.parametrize(("limit_mib", "status"), [(200, 1), (4096, 0)])
-def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, status: int) -> None:
+def test_polled_memory_limit(limit_mib: int, status: int) -> None:
     """Exceeding the polled limit reports the reason and ends the process; staying below it does not."""
     script = f"""
         import time
@@ -133,9 +133,9 @@ def test_where_the_kernel_refuses_nothing_memory_is_watched(limit_mib: int, stat
             taken = bytearray(400 * 2**20)
             time.sleep(2)
     """
-    ended = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
+    result = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=False)
 
-    assert (status, "too much\n" if status else "") == (ended.returncode, ended.stdout)
+    assert (status, "too much\n" if status else "") == (result.returncode, result.stdout)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits by the kernel are Linux's")
@@ -151,9 +151,9 @@ def test_a_limit_ends_with_its_job() -> None:
         except MemoryError:
             print("refused", before == resource.getrlimit(resource.RLIMIT_DATA), len(bytes(2**30)) == 2**30)
     """
-    ended = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
+    result = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, check=True)
 
-    assert ended.stdout == "refused True True\n"
+    assert result.stdout == "refused True True\n"
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_last_words(log: str, words: str, project: Path) -> None:
         ("OSError: no 'export/python'", "OSError: no 'export/python'"),
     ],
 )
-def test_last_words_are_the_same_on_each_machine(
+def test_message_contains_no_local_path(
     log: str, words: str, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """The message contains neither the project's path, nor the interpreter's, nor a temporary folder."""

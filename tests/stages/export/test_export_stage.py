@@ -84,7 +84,7 @@ def write(path: Path, op: str = "Relu", opset: int = 18) -> Path:
     return path
 
 
-def write_with_data_beside(path: Path) -> Path:
+def write_with_external_data(path: Path) -> Path:
     """Write a model whose weights are stored in `w.bin`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     values = '<ir_version: 8, opset_import: ["" : 18]> g (float[2] x) => (float[2] y) { y = Add(x, w) }'
@@ -111,7 +111,7 @@ def exported(planned: ExportPlan, **model: Any) -> Observation:
     return Completed(result=ExportResult(model=str(path)))
 
 
-def ended(status: int, log: str = "") -> Observation:
+def command_result(status: int, log: str = "") -> Observation:
     """Return the observation of a command that ended."""
     return Completed(result=CommandResult(status=status, log=log))
 
@@ -162,7 +162,7 @@ def test_plan_of_both(new_project: NewProject) -> None:
     assert not planned.source.export
 
 
-def test_opset_that_nobody_pinned(new_project: NewProject, tmp_path: Path) -> None:
+def test_command_with_unpinned_opset(new_project: NewProject, tmp_path: Path) -> None:
     """A command that uses `{opset}` requires a pinned opset."""
     new_project(COMMAND)
     config = tmp_path / "onnxgate.toml"
@@ -213,26 +213,26 @@ def test_equal(new_project: NewProject) -> None:
     """An export equal to the committed model has no differences; requested and written opsets are recorded."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned))
+    evidence = stage.collect_evidence(project, planned, exported(planned))
 
-    assert made.subject is not None
-    assert made.undone is None
-    assert made.subject.committed.differences == ()
-    assert (made.subject.opsets.requested, made.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
-    assert made.fresh == project.folder / "scratch/source/model.onnx"
+    assert evidence.subject is not None
+    assert evidence.undone is None
+    assert evidence.subject.committed.differences == ()
+    assert (evidence.subject.opsets.requested, evidence.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 18})
+    assert evidence.fresh == project.folder / "scratch/source/model.onnx"
 
 
 def test_stale(new_project: NewProject) -> None:
     """Differences are described in words and placed at the line that defines the source."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned, op="Tanh"))
+    evidence = stage.collect_evidence(project, planned, exported(planned, op="Tanh"))
 
-    assert made.subject is not None
-    assert (made.subject.model, made.subject.source) == ("models/m.onnx", "export/m.py:build")
-    assert made.subject.place == BUILD
-    assert made.subject.committed.differences != ()
-    assert all("Tanh" in each for each in made.subject.committed.differences)
+    assert evidence.subject is not None
+    assert (evidence.subject.model, evidence.subject.source) == ("models/m.onnx", "export/m.py:build")
+    assert evidence.subject.place == BUILD
+    assert evidence.subject.committed.differences != ()
+    assert all("Tanh" in difference for difference in evidence.subject.committed.differences)
 
 
 def test_restamped(new_project: NewProject) -> None:
@@ -242,20 +242,23 @@ def test_restamped(new_project: NewProject) -> None:
     old.ir_version = 10
     onnx.save(old, project.folder / "models/m.onnx")
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned))
+    evidence = stage.collect_evidence(project, planned, exported(planned))
 
-    assert made.subject is not None
-    assert (made.subject.committed.differences, made.subject.committed.ir_change) == ((), "IR version 8, was 10")
+    assert evidence.subject is not None
+    assert (evidence.subject.committed.differences, evidence.subject.committed.ir_change) == (
+        (),
+        "IR version 8, was 10",
+    )
 
 
 def test_other_opset(new_project: NewProject) -> None:
     """The written opset is read from the file."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned, opset=20))
+    evidence = stage.collect_evidence(project, planned, exported(planned, opset=20))
 
-    assert made.subject is not None
-    assert (made.subject.opsets.requested, made.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
+    assert evidence.subject is not None
+    assert (evidence.subject.opsets.requested, evidence.subject.opsets.written) == ({"ai.onnx": 18}, {"ai.onnx": 20})
 
 
 def test_opset_without_a_pin(new_project: NewProject) -> None:
@@ -298,24 +301,24 @@ def test_opset_of_a_command(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     write(planned.written, opset=20)
-    made = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, command_result(0))
 
-    assert made.subject is not None
-    assert made.subject.opsets.requested == {}
-    assert (made.subject.source, made.subject.place) == ("make {output}", ENTRY)
+    assert evidence.subject is not None
+    assert evidence.subject.opsets.requested == {}
+    assert (evidence.subject.source, evidence.subject.place) == ("make {output}", ENTRY)
 
 
 def test_command_that_writes_nothing(new_project: NewProject) -> None:
     """Exit status 0 without an output file is a failure."""
     project = new_project(COMMAND)
-    made = stage.collect_evidence(project, planned_for(project), ended(0, "done"))
+    evidence = stage.collect_evidence(project, planned_for(project), command_result(0, "done"))
 
-    assert made.subject is not None
-    assert made.subject.failure == Failure(
+    assert evidence.subject is not None
+    assert evidence.subject.failure == Failure(
         type="missing output", text="the command exited with status 0 but did not write `{output}`"
     )
-    assert made.subject.place == ENTRY
-    assert made.fresh is None
+    assert evidence.subject.place == ENTRY
+    assert evidence.fresh is None
 
 
 @pytest.mark.parametrize(
@@ -329,33 +332,33 @@ def test_command_that_writes_nothing(new_project: NewProject) -> None:
 def test_command_that_fails(new_project: NewProject, status: int, log: str, kind: str, text: str) -> None:
     """A command's failure consists of its exit status and its error message."""
     project = new_project(COMMAND)
-    made = stage.collect_evidence(project, planned_for(project), ended(status, log))
+    evidence = stage.collect_evidence(project, planned_for(project), command_result(status, log))
 
-    assert made.subject is not None
-    assert made.subject.failure == Failure(type=kind, text=text)
+    assert evidence.subject is not None
+    assert evidence.subject.failure == Failure(type=kind, text=text)
 
 
-def test_failure_of_a_command_is_said_without_paths_of_the_machine(new_project: NewProject) -> None:
+def test_command_failure_contains_no_local_path(new_project: NewProject) -> None:
     """The interpreter and the output file appear under the names used in the config."""
     project = new_project(COMMAND)
     planned = planned_for(project)
     log = f"{PYTHON}: cannot write '{planned.written}' from '{project.folder}/export/m.py'"
-    made = stage.collect_evidence(project, planned, ended(1, log))
+    evidence = stage.collect_evidence(project, planned, command_result(1, log))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.text == "python: cannot write '{output}' from 'export/m.py'"
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.text == "python: cannot write '{output}' from 'export/m.py'"
 
 
 def test_command_that_raises(new_project: NewProject) -> None:
     """The finding is placed at the project's line in the traceback."""
     project = new_project(COMMAND)
     log = f'Traceback:\n  File "{project.folder}/export/m.py", line 5, in build\nValueError: bad\n'
-    made = stage.collect_evidence(project, planned_for(project), ended(1, log))
+    evidence = stage.collect_evidence(project, planned_for(project), command_result(1, log))
 
-    assert made.subject is not None
-    assert made.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
-    assert made.subject.place == Place("export/m.py", 5)
+    assert evidence.subject is not None
+    assert evidence.subject.failure == Failure(type="exit status 1", text="ValueError: bad", source="export/m.py:5")
+    assert evidence.subject.place == Place("export/m.py", 5)
 
 
 @pytest.mark.parametrize(
@@ -369,32 +372,32 @@ def test_command_that_raises(new_project: NewProject) -> None:
 def test_export_that_ends_badly(new_project: NewProject, observation: Observation, recorded: ExportFailure) -> None:
     """A crash, a timeout and a refusal are recorded and placed at the source's definition."""
     project = new_project(SOURCE)
-    made = stage.collect_evidence(project, planned_for(project), observation)
+    evidence = stage.collect_evidence(project, planned_for(project), observation)
 
-    assert made.subject is not None
-    assert made.subject.end == recorded
-    assert made.subject.place == BUILD
-    assert made.subject.opsets.written == {}
+    assert evidence.subject is not None
+    assert evidence.subject.end == recorded
+    assert evidence.subject.place == BUILD
+    assert evidence.subject.opsets.written == {}
 
 
 def test_failure_on_a_line(new_project: NewProject) -> None:
     """A failure is placed at the line that failed, not at the definition of the source."""
     project = new_project(SOURCE)
     failure = Failure(type="ValueError", text="bad", source="lib/net.py:31")
-    made = stage.collect_evidence(
+    evidence = stage.collect_evidence(
         project, planned_for(project), Completed(result=ExportResult(model=None, failure=failure))
     )
 
-    assert made.subject is not None
-    assert made.subject.place == Place("lib/net.py", 31)
+    assert evidence.subject is not None
+    assert evidence.subject.place == Place("lib/net.py", 31)
 
 
 def test_no_toolchain(new_project: NewProject) -> None:
     """If the export cannot run, the check is incomplete, with the reason and the hint."""
     project = new_project(SOURCE)
-    made = stage.collect_evidence(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
+    evidence = stage.collect_evidence(project, planned_for(project), Unavailable(reason="no Python", hint="install it"))
 
-    assert made == stage.ExportOutcome(
+    assert evidence == stage.ExportOutcome(
         undone=IncompleteCheck(Stage.EXPORT, "models/m.onnx", "", "no Python", "install it")
     )
 
@@ -411,14 +414,14 @@ def test_invalid_export(new_project: NewProject) -> None:
     """An export that writes an invalid model has failed, even if the exporter reports success."""
     project = new_project(SOURCE)
     planned = planned_for(project)
-    made = stage.collect_evidence(project, planned, exported(planned, op="NoSuchOperator"))
+    evidence = stage.collect_evidence(project, planned, exported(planned, op="NoSuchOperator"))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.type == "invalid model"
-    assert "NoSuchOperator" in made.subject.failure.text
-    assert made.subject.committed.differences == ()
-    assert made.fresh is None
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.type == "invalid model"
+    assert "NoSuchOperator" in evidence.subject.failure.text
+    assert evidence.subject.committed.differences == ()
+    assert evidence.fresh is None
 
 
 def test_file_that_is_no_model(new_project: NewProject) -> None:
@@ -427,11 +430,11 @@ def test_file_that_is_no_model(new_project: NewProject) -> None:
     planned = planned_for(project)
     assert planned.written is not None
     planned.written.write_bytes(b"\xff" * 100)
-    made = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, command_result(0))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.type == "not a model"
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.type == "not a model"
 
 
 def test_data_left_behind(new_project: NewProject) -> None:
@@ -439,13 +442,13 @@ def test_data_left_behind(new_project: NewProject) -> None:
     project = new_project(COMMAND)
     planned = planned_for(project)
     assert planned.written is not None
-    write_with_data_beside(planned.written)
+    write_with_external_data(planned.written)
     (planned.written.parent / "w.bin").unlink()
-    made = stage.collect_evidence(project, planned, ended(0))
+    evidence = stage.collect_evidence(project, planned, command_result(0))
 
-    assert made.subject is not None
-    assert made.subject.failure is not None
-    assert made.subject.failure.text == "the export wrote a file with invalid external data `w.bin` (missing)"
+    assert evidence.subject is not None
+    assert evidence.subject.failure is not None
+    assert evidence.subject.failure.text == "the export wrote a file with invalid external data `w.bin` (missing)"
 
 
 def pointer_to(path: Path) -> str:
@@ -462,11 +465,11 @@ def test_pointer_to_the_same_bytes(new_project: NewProject) -> None:
     observation = exported(planned)
     committed = planned.model.absolute
     committed.write_text(pointer_to(committed))
-    made = stage.collect_evidence(project, planned, observation)
+    evidence = stage.collect_evidence(project, planned, observation)
 
-    assert made.undone is None
-    assert made.subject is not None
-    assert made.subject.committed.differences == ()
+    assert evidence.undone is None
+    assert evidence.subject is not None
+    assert evidence.subject.committed.differences == ()
 
 
 def test_pointer_to_other_bytes(new_project: NewProject) -> None:
@@ -476,27 +479,27 @@ def test_pointer_to_other_bytes(new_project: NewProject) -> None:
     observation = exported(planned, op="Tanh")
     committed = planned.model.absolute
     committed.write_text(pointer_to(committed))
-    made = stage.collect_evidence(project, planned, observation)
+    evidence = stage.collect_evidence(project, planned, observation)
 
-    assert made.subject is not None
-    assert made.subject.committed.differences == ()
-    assert made.undone is not None
-    assert made.undone.hint == 'run `git lfs pull --include "m.onnx"`'
+    assert evidence.subject is not None
+    assert evidence.subject.committed.differences == ()
+    assert evidence.undone is not None
+    assert evidence.undone.hint == 'run `git lfs pull --include "m.onnx"`'
 
 
-def test_pointer_beside_the_model(new_project: NewProject) -> None:
+def test_external_data_is_a_pointer(new_project: NewProject) -> None:
     """If external data is a pointer, the check is incomplete and the hint names the data file."""
     project = new_project(SOURCE)
     planned = planned_for(project)
     assert planned.source is not None
-    fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
-    data = write_with_data_beside(planned.model.absolute).parent / "w.bin"
+    fresh = write_with_external_data(Path(planned.source.output) / "model.onnx")
+    data = write_with_external_data(planned.model.absolute).parent / "w.bin"
     data.write_text(pointer_to(data))
-    made = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
+    evidence = stage.collect_evidence(project, planned, Completed(result=ExportResult(model=str(fresh))))
 
-    assert made.undone is not None
-    assert made.undone.reason.startswith("the external data `w.bin` is a Git LFS pointer")
-    assert made.undone.hint == 'run `git lfs pull --include "w.bin"`'
+    assert evidence.undone is not None
+    assert evidence.undone.reason.startswith("the external data `w.bin` is a Git LFS pointer")
+    assert evidence.undone.hint == 'run `git lfs pull --include "w.bin"`'
 
 
 @pytest.mark.parametrize("is_fetched", [True, False])
@@ -505,8 +508,8 @@ def test_pointer_to_the_same_bytes_with_external_data(new_project: NewProject, i
     project = new_project(SOURCE)
     planned = planned_for(project)
     assert planned.source is not None
-    fresh = write_with_data_beside(Path(planned.source.output) / "model.onnx")
-    committed = write_with_data_beside(planned.model.absolute)
+    fresh = write_with_external_data(Path(planned.source.output) / "model.onnx")
+    committed = write_with_external_data(planned.model.absolute)
     data = committed.parent / "w.bin"
     committed.write_text(pointer_to(committed))
     content = data.read_bytes()
@@ -529,13 +532,13 @@ def test_model_that_is_not_there_yet(new_project: NewProject) -> None:
     project = new_project(SOURCE)
     planned = planned_for(project)
     planned.model.absolute.unlink()
-    made = stage.collect_evidence(project, planned, exported(planned))
+    evidence = stage.collect_evidence(project, planned, exported(planned))
 
-    assert made.subject is not None
-    assert made.subject.committed.differences == ("the file does not exist",)
+    assert evidence.subject is not None
+    assert evidence.subject.committed.differences == ("the file does not exist",)
 
 
-def test_source_beside_a_command(new_project: NewProject) -> None:
+def test_source_with_a_command(new_project: NewProject) -> None:
     """A source that only provides eager outputs has no finding about the file, but its failure is reported."""
     project = new_project(f"{SOURCE}\n{COMMAND}")
     planned = planned_for(project)
@@ -552,10 +555,10 @@ def test_source_beside_a_command(new_project: NewProject) -> None:
 def test_toolchain_state(new_project: NewProject) -> None:
     """The toolchain is compared with the lock; without a lock there is no comparison."""
     project = new_project(SOURCE)
-    found = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
+    actual = Interpreter(PYTHON, "3.11.7", {"torch": "2.15.0+cpu"})
     locked = LockedToolchain(policy="", python="3.11", packages={"torch": "2.13.0"})
-    state = stage.compare_toolchain(project, locked, found)
+    state = stage.compare_toolchain(project, locked, actual)
 
     assert state is not None
     assert (state.place, state.drift) == (Place("onnxgate.toml", 7), {"torch": ("2.13.0", "2.15.0")})
-    assert stage.compare_toolchain(project, None, found) is None
+    assert stage.compare_toolchain(project, None, actual) is None

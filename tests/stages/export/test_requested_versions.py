@@ -37,7 +37,7 @@ from tests.stages.export.test_export_stage import (
     PYTHON,
     SOURCE,
     NewProject,
-    ended,
+    command_result,
     exported,
     new_project,
     planned_for,
@@ -55,27 +55,27 @@ def facts(inputs: dict[str, tuple[int | str, ...]], outputs: dict[str, tuple[int
     return ModelFacts("m.onnx", "", 0, 8, {"ai.onnx": 18}, "", values[0], values[1], {}, ())
 
 
-def lost(told: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
+def find_lost_axes(details: ExportDetails, model: ModelFacts) -> tuple[LostAxis, ...]:
     """Return the lost axes."""
-    return compare_with_request(told, model).lost_axes
+    return compare_with_request(details, model).lost_axes
 
 
-def test_axes_that_are_as_asked() -> None:
+def test_axes_match_the_request() -> None:
     """Dynamic inputs and outputs match the request, whatever names the exporter gives their sizes."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
-    assert lost(told, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
+    assert find_lost_axes(details, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
 
 
 def test_input_that_became_static() -> None:
     """Only the static input is reported, because its output follows from it."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
-    assert lost(told, facts({"x": (2, 4)}, {"y": (2, 4)})) == (
+    assert find_lost_axes(details, facts({"x": (2, 4)}, {"y": (2, 4)})) == (
         LostAxis(role="input", value="x", axis=0, name="batch", size=2),
     )
 
@@ -84,52 +84,52 @@ def test_output_that_became_static() -> None:
     """An output that grows with the inputs in the source, but not in the file, is reported."""
     axis = RequestedAxis(value="x", axis=0, name="batch")
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, ReturnedLeaf(kind="none"), TENSOR))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, ReturnedLeaf(kind="none"), TENSOR))
 
-    assert lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4), "z": (2, 4)})) == (
+    assert find_lost_axes(details, facts({"x": ("batch", 4)}, {"y": ("batch", 4), "z": (2, 4)})) == (
         LostAxis(role="output", value="z", axis=0, size=2, grown=3),
     )
 
 
-def test_outputs_that_cannot_be_told_apart() -> None:
+def test_ambiguous_outputs() -> None:
     """With a different number of outputs, positions are ambiguous; `output-dropped` reports that."""
     axis = RequestedAxis(input=0, axis=0)
     grown = (GrownAxis(output=1, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
+    details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR, TENSOR))
 
-    assert lost(told, facts({"x": ("batch", 4)}, {"z": (2, 4)})) == ()
+    assert find_lost_axes(details, facts({"x": ("batch", 4)}, {"z": (2, 4)})) == ()
 
 
-def test_output_asked_by_name() -> None:
+def test_output_requested_by_name() -> None:
     """An axis of an output can be requested by name, and is reported once."""
     axes = (RequestedAxis(value="x", axis=0, name="b"), RequestedAxis(value="y", axis=0, name="b"))
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
-    told = ExportDetails(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
+    details = ExportDetails(axes=axes, grew=axes[:1], grown=grown, leaves=(TENSOR,))
 
-    assert lost(told, facts({"x": ("b", 4)}, {"y": (2, 4)})) == (
+    assert find_lost_axes(details, facts({"x": ("b", 4)}, {"y": (2, 4)})) == (
         LostAxis(role="output", value="y", axis=0, name="b", size=2),
     )
 
 
-@pytest.mark.parametrize(("works", "said"), [(2, 1), (None, 0)])
-def test_sizes_that_were_excluded(works: int | None, said: int) -> None:
+@pytest.mark.parametrize(("works", "message"), [(2, 1), (None, 0)])
+def test_sizes_that_were_excluded(works: int | None, message: int) -> None:
     """A size that the source does not accept either, such as one beyond a position table, is not a lost axis."""
-    told = ExportDetails(narrow=(NarrowedAxis(input=0, axis=0, lowest=3, works=works),))
+    details = ExportDetails(narrow=(NarrowedAxis(input=0, axis=0, lowest=3, works=works),))
 
-    assert len(lost(told, facts({"x": ("batch", 4)}, {"y": ("batch", 4)}))) == said
+    assert len(find_lost_axes(details, facts({"x": ("batch", 4)}, {"y": ("batch", 4)}))) == message
 
 
 @pytest.mark.parametrize(
-    ("asked", "limit", "nearest"),
+    ("requested", "limit", "nearest"),
     [(13, None, 18), (26, None, 25), (26, 21, 21), (20, None, None), (20, 19, 19), (None, None, None), (26, 17, None)],
 )
-def test_nearest_opset(asked: int | None, limit: int | None, nearest: int | None) -> None:
+def test_nearest_opset(requested: int | None, limit: int | None, nearest: int | None) -> None:
     """The nearest opset is one that the exporter writes and every target supports."""
-    assert find_nearest_opset(asked, ExportDetails(opsets=(18, 25)), limit) == nearest
+    assert find_nearest_opset(requested, ExportDetails(opsets=(18, 25)), limit) == nearest
 
 
 @pytest.mark.parametrize(
-    ("body", "found"),
+    ("body", "actual"),
     [
         ("<bool on = {1}> { r = Constant<value = float {0.5}>() y = Dropout(x, r, on) }", ["Dropout"]),
         ("<bool on = {0}> { r = Constant<value = float {0.5}>() y = Dropout(x, r, on) }", []),
@@ -145,21 +145,21 @@ def test_nearest_opset(asked: int | None, limit: int | None, nearest: int | None
         ("<float[4] w = {1, 1, 1, 1}> { y = BatchNormalization(x, w, w, w, w) }", []),
     ],
 )
-def test_training_nodes(body: str, found: list[str], tmp_path: Path) -> None:
+def test_training_nodes(body: str, actual: list[str], tmp_path: Path) -> None:
     """Training mode is recognized as a True constant in an input, and as an attribute of BatchNormalization."""
     text = f'<ir_version: 8, opset_import: ["" : 18]> g (float[N, 4] x) => (float[N, 4] y) {body}'
     model = onnx.parser.parse_model(text)
 
-    assert [node.operator for node in find_training_nodes(ModelView(model), tmp_path, tmp_path)] == found
+    assert [node.operator for node in find_training_nodes(ModelView(model), tmp_path, tmp_path)] == actual
 
 
-def twice(project: Project) -> jobs.ExportPlan:
+def second_export_plan(project: Project) -> jobs.ExportPlan:
     """Return a plan with a second export."""
     plan = planned_for(project)
     return jobs.plan_second_export(jobs.ProjectToolchain(project, PYTHON), plan, project.folder / "scratch" / "again")
 
 
-def again(planned: jobs.ExportPlan, **model: Any) -> Observation:
+def second_export(planned: jobs.ExportPlan, **model: Any) -> Observation:
     """Return the observation of a second export that wrote this model."""
     assert isinstance(planned.again, Export)
     return Completed(result=ExportResult(model=str(write(Path(planned.again.output) / "model.onnx", **model))))
@@ -174,7 +174,7 @@ def subject(made: stage.ExportOutcome) -> Reexport:
 def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
     """The second export uses another seed and another folder, and runs only the export."""
     project = new_project(SOURCE)
-    planned = twice(project)
+    planned = second_export_plan(project)
 
     assert isinstance(planned.again, Export)
     assert (planned.again.seed, planned.again.eager, planned.again.cases) == (1, False, ())
@@ -186,18 +186,20 @@ def test_second_export_is_planned_elsewhere(new_project: NewProject) -> None:
 
 def test_two_equal_exports(new_project: NewProject) -> None:
     """Two equal exports have no differences."""
-    planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned))
+    planned = second_export_plan(new_project(SOURCE))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), second_export(planned))
 
-    assert (subject(made).second.differences, subject(made).second.failure, made.undone) == ((), None, None)
+    assert (subject(evidence).second.differences, subject(evidence).second.failure, evidence.undone) == ((), None, None)
 
 
 def test_two_exports_that_differ(new_project: NewProject) -> None:
     """The differences between the two exports are recorded."""
-    planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), again(planned, op="Neg"))
+    planned = second_export_plan(new_project(SOURCE))
+    evidence = stage.collect_evidence(
+        new_project_of(planned), planned, exported(planned), second_export(planned, op="Neg")
+    )
 
-    assert subject(made).second.differences == ("output `y` is `Neg`, was `Relu`",)
+    assert subject(evidence).second.differences == ("output `y` is `Neg`, was `Relu`",)
 
 
 @pytest.mark.parametrize(
@@ -209,10 +211,10 @@ def test_two_exports_that_differ(new_project: NewProject) -> None:
 )
 def test_second_export_that_fails(new_project: NewProject, observation: Observation, failure: Failure) -> None:
     """The failure of the second export is recorded."""
-    planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
+    planned = second_export_plan(new_project(SOURCE))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
-    assert subject(made).second.failure == failure
+    assert subject(evidence).second.failure == failure
 
 
 @pytest.mark.parametrize(
@@ -220,26 +222,26 @@ def test_second_export_that_fails(new_project: NewProject, observation: Observat
 )
 def test_second_export_that_never_was(new_project: NewProject, observation: Observation) -> None:
     """If the second export did not finish, stability is not checked."""
-    planned = twice(new_project(SOURCE))
-    made = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
+    planned = second_export_plan(new_project(SOURCE))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, exported(planned), observation)
 
-    assert made.undone is not None
-    assert made.undone.reason.startswith("export stability could not be checked: ")
-    assert (subject(made).second.differences, subject(made).second.failure) == ((), None)
+    assert evidence.undone is not None
+    assert evidence.undone.reason.startswith("export stability could not be checked: ")
+    assert (subject(evidence).second.differences, subject(evidence).second.failure) == ((), None)
 
 
 def test_first_export_that_fails(new_project: NewProject) -> None:
     """If the first export fails, the second one is ignored."""
-    planned = twice(new_project(SOURCE))
+    planned = second_export_plan(new_project(SOURCE))
     first = Refused(failure=Failure(type="OSError", text="no"))
-    made = stage.collect_evidence(new_project_of(planned), planned, first, again(planned, op="Neg"))
+    evidence = stage.collect_evidence(new_project_of(planned), planned, first, second_export(planned, op="Neg"))
 
-    assert (subject(made).failure, subject(made).second.differences) == (first.failure, ())
+    assert (subject(evidence).failure, subject(evidence).second.differences) == (first.failure, ())
 
 
 def test_command_is_run_twice(new_project: NewProject) -> None:
     """The second run of a command writes to another file, and its failure is recorded."""
-    planned = twice(new_project(COMMAND))
+    planned = second_export_plan(new_project(COMMAND))
 
     assert isinstance(planned.again, Command)
     assert planned.written is not None
@@ -248,10 +250,12 @@ def test_command_is_run_twice(new_project: NewProject) -> None:
     write(planned.written)
     write(planned.written_again, op="Neg")
     project = new_project_of(planned)
-    assert subject(stage.collect_evidence(project, planned, ended(0), ended(0))).second.differences == (
-        "output `y` is `Neg`, was `Relu`",
-    )
-    failed = subject(stage.collect_evidence(project, planned, ended(0), ended(2, "no weights"))).second.failure
+    assert subject(
+        stage.collect_evidence(project, planned, command_result(0), command_result(0))
+    ).second.differences == ("output `y` is `Neg`, was `Relu`",)
+    failed = subject(
+        stage.collect_evidence(project, planned, command_result(0), command_result(2, "no weights"))
+    ).second.failure
     assert failed == Failure(type="exit status 2", text="no weights")
 
 

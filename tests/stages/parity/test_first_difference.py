@@ -51,7 +51,7 @@ Array = np.ndarray
 Fault = Callable[[onnx.NodeProto, Array, set[str]], Array]  # from the correct value and the names of all outputs
 
 
-def right(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
+def compute_correctly(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
     """Return the correct value."""
     return value
 
@@ -61,7 +61,7 @@ def rounding(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
     return value * np.float32(1 + 3e-7)
 
 
-def wrong(name: str) -> Fault:
+def inject_fault(name: str) -> Fault:
     """Return a fault that changes one element of one node's output and rounds all nodes differently."""
 
     def fault(node: onnx.NodeProto, value: Array, outputs: set[str]) -> Array:
@@ -115,9 +115,11 @@ def side(folder: Path, name: str, fault: Fault, text: str = CHAIN) -> SearchSide
     return SearchSide(folder / "m.onnx", proto, case, run, folder / name)
 
 
-def found(folder: Path, fault: Fault, known: set[str] | None = None, text: str = CHAIN) -> DifferenceOrigin | None:
+def find_first_difference(
+    folder: Path, fault: Fault, known: set[str] | None = None, text: str = CHAIN
+) -> DifferenceOrigin | None:
     """Return where the output begins to differ from a correct engine."""
-    reference = side(folder, "reference", right, text)
+    reference = side(folder, "reference", compute_correctly, text)
     return search_origin(side(folder, "candidate", fault, text), reference.values, known, ["y"], exact=False)
 
 
@@ -125,7 +127,7 @@ def found(folder: Path, fault: Fault, known: set[str] | None = None, text: str =
 def test_the_wrong_node_is_found(name: str, tmp_path: Path) -> None:
     """The wrong node is found although all later nodes differ too, and some amplify the difference."""
     proto = parser.parse_model(CHAIN)
-    first = found(tmp_path, wrong(name))
+    first = find_first_difference(tmp_path, inject_fault(name))
 
     assert first is not None
     assert (proto.graph.node[first.node].name, first.within) == (name, ())
@@ -139,9 +141,11 @@ g (float[N, 8] x) => (float[N, 1] y) {
 }"""
 
 
-def test_nodes_are_run_alone_with_their_lists(tmp_path: Path) -> None:
+def test_isolated_nodes_keep_their_lists(tmp_path: Path) -> None:
     """Attribute lists that were omitted from the structure are read from the model."""
-    candidate, reference = (side(tmp_path, name, fault, LINEAR) for name, fault in (("a", wrong("sum")), ("b", right)))
+    candidate, reference = (
+        side(tmp_path, name, fault, LINEAR) for name, fault in (("a", inject_fault("sum")), ("b", compute_correctly))
+    )
     candidate.proto = read_structure(candidate.model, large_bytes=0, small_bytes=16)
     assert find_omitted_list(candidate.proto.graph.node[0].attribute[0]) is not None
 
@@ -155,37 +159,37 @@ def test_portions_change_nothing(name: str, tmp_path: Path, monkeypatch: pytest.
     """Large values are computed and compared in portions, with the same result."""
     monkeypatch.setattr(first_difference, "MAX_PORTION_BYTES", 2 * 64 * 1024)
     proto = parser.parse_model(CHAIN)
-    first = found(tmp_path, wrong(name))
+    first = find_first_difference(tmp_path, inject_fault(name))
 
     assert first is not None
     assert proto.graph.node[first.node].name == name
 
 
 @pytest.mark.parametrize("text", [CHAIN, CANCELLING])
-def test_rounding_has_no_beginning(text: str, tmp_path: Path) -> None:
+def test_rounding_has_no_first_node(text: str, tmp_path: Path) -> None:
     """Nodes that only round differently are not reported, however large the difference of the output is."""
-    assert found(tmp_path, rounding, text=text) is None
+    assert find_first_difference(tmp_path, rounding, text=text) is None
 
 
 @pytest.mark.parametrize("name", ["mul", "lift", "drop", "neg"])
-def test_rounding_that_grows_hides_no_fault(name: str, tmp_path: Path) -> None:
+def test_amplified_rounding_does_not_hide_a_fault(name: str, tmp_path: Path) -> None:
     """A subtraction of large numbers amplifies rounding and is not reported; the faulty node is."""
     proto = parser.parse_model(CANCELLING)
-    first = found(tmp_path, wrong(name), text=CANCELLING)
+    first = find_first_difference(tmp_path, inject_fault(name), text=CANCELLING)
 
     assert first is not None
     assert proto.graph.node[first.node].name == name
 
 
-def test_a_fault_beside_the_way_is_no_beginning(tmp_path: Path) -> None:
+def test_unrelated_fault_is_ignored(tmp_path: Path) -> None:
     """Nodes that the differing output does not depend on are ignored."""
-    assert found(tmp_path, wrong("neg")) is None
+    assert find_first_difference(tmp_path, inject_fault("neg")) is None
 
 
-def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
+def test_values_missing_in_the_reference(tmp_path: Path) -> None:
     """If values are missing in the reference, the node after them is named, with the other candidates."""
     proto = parser.parse_model(CHAIN)
-    first = found(tmp_path, wrong("exp"), {"a", "c", "d", "y"})
+    first = find_first_difference(tmp_path, inject_fault("exp"), {"a", "c", "d", "y"})
 
     assert first is not None
     assert (
@@ -195,31 +199,40 @@ def test_values_that_the_other_side_does_not_have(tmp_path: Path) -> None:
     assert (proto.graph.node[first.node].name, first.within, first.since) == ("sub", (1, 2), "a")
 
 
-def test_what_the_optimiser_fuses(tmp_path: Path) -> None:
+def test_fused_nodes(tmp_path: Path) -> None:
     """If exposing an intermediate value removes the mismatch, the node that computes the value is named."""
     proto = parser.parse_model(CHAIN)
-    plain, optimised = side(tmp_path, "plain", right), side(tmp_path, "optimised", fusing("c", "tanh"))
+    plain, optimised = side(tmp_path, "plain", compute_correctly), side(tmp_path, "optimised", fusing("c", "tanh"))
     first = search_across_levels(plain, optimised, "y")
 
     assert first is not None
     assert (proto.graph.node[first.node].name, first.fused) == ("sub", True)
 
 
-def test_what_rules_are_told(tmp_path: Path) -> None:
+def test_evidence_of_the_first_difference(tmp_path: Path) -> None:
     """The evidence contains the node, its operator, the value, the case, and the distances before and after it."""
-    first = found(tmp_path, wrong("tanh"))
+    first = find_first_difference(tmp_path, inject_fault("tanh"))
     assert first is not None
-    said = create_first_difference(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
+    first_difference = create_first_difference(parser.parse_model(CHAIN), first, "one", tmp_path, tmp_path)
 
-    assert (said.node, said.operator, said.output, said.case, said.detail) == ("tanh", "Tanh", "d", "one", "")
-    assert said.place is None
-    assert (said.value, said.share) == (pytest.approx(0.01, rel=0.05), pytest.approx(0.01, rel=0.05))
-    assert 0 < said.before_share < 1e-5
+    assert (
+        first_difference.node,
+        first_difference.operator,
+        first_difference.output,
+        first_difference.case,
+        first_difference.detail,
+    ) == ("tanh", "Tanh", "d", "one", "")
+    assert first_difference.place is None
+    assert (first_difference.value, first_difference.share) == (
+        pytest.approx(0.01, rel=0.05),
+        pytest.approx(0.01, rel=0.05),
+    )
+    assert 0 < first_difference.before_share < 1e-5
 
 
 def test_the_source_line_of_the_node(tmp_path: Path) -> None:
     """The place is the node's source line if the exporter recorded it and the file is in the repository."""
-    first = found(tmp_path, wrong("tanh"))
+    first = find_first_difference(tmp_path, inject_fault("tanh"))
     assert first is not None
     proto = parser.parse_model(CHAIN)
     (tmp_path / "net.py").write_text("def forward(x):\n    return tanh(x)\n")
@@ -245,14 +258,14 @@ def test_the_source_line_of_the_node(tmp_path: Path) -> None:
 )
 def test_an_engine_that_refuses(observation: Observation, reason: str, tmp_path: Path) -> None:
     """The search ends with a reason if the model does not load or run with all values as outputs."""
-    candidate = side(tmp_path, "candidate", right)
+    candidate = side(tmp_path, "candidate", compute_correctly)
     candidate.run = lambda model, case, output: observation
 
     with pytest.raises(SearchError, match=reason):
         candidate.values(["a"])
 
 
-def test_difference_from_zeros_is_said_in_figures() -> None:
+def test_difference_from_zeros_is_absolute() -> None:
     """A difference from zeros has no relative size, so its absolute size is reported."""
     first = FirstDifference(
         node="norm",

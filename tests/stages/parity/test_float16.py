@@ -15,7 +15,7 @@ HALF = NumericTraits(half=True)
 VALUES = np.random.default_rng(0).normal(size=(8, 64))
 
 
-def held(
+def compare_with_noise(
     noise: float, *, scale: float = 1.0, comparability: NumericTraits = HALF, tolerance: Tolerance | None = None
 ) -> Difference:
     """Compare values of this scale with the same values plus noise, given relative to the scale."""
@@ -29,27 +29,27 @@ def held(
 @pytest.mark.parametrize(("noise", "agrees"), [(0.0, True), (0.003, True), (0.0045, True)])
 def test_rounding_passes(noise: float, agrees: bool) -> None:
     """Rounding noise of up to 0.5 % is normal for float16."""
-    assert agrees == held(noise).agrees
+    assert agrees == compare_with_noise(noise).agrees
 
 
 def test_noise_over_all_elements_is_found() -> None:
     """Noise can exceed the limit overall although each element is within its bound."""
-    found = held(0.0075, scale=0.6)
+    actual = compare_with_noise(0.0075, scale=0.6)
 
-    assert (False, "sqnr_db", 45.0, "type") == (found.agrees, found.metric, found.bound, found.bound_from)
-    assert 40 < found.value < 45
+    assert (False, "sqnr_db", 45.0, "type") == (actual.agrees, actual.metric, actual.bound, actual.bound_from)
+    assert 40 < actual.value < 45
 
 
-def test_what_cancels_may_be_noisy() -> None:
+def test_cancellation_may_be_noisy() -> None:
     """A small output, as after cancellation, is compared only element by element."""
-    assert held(0.015, scale=0.1).agrees
+    assert compare_with_noise(0.015, scale=0.1).agrees
 
 
 def test_bfloat16_has_fewer_bits() -> None:
     """bfloat16 outputs are compared only element by element."""
-    assert held(0.0075, scale=0.6, comparability=NumericTraits(half=True, bfloat16=True)).agrees
+    assert compare_with_noise(0.0075, scale=0.6, comparability=NumericTraits(half=True, bfloat16=True)).agrees
 
 
-def test_a_tolerance_of_the_config_decides_alone() -> None:
+def test_configured_tolerance_replaces_the_noise_limit() -> None:
     """A tolerance in the config replaces the noise limit."""
-    assert held(0.0075, scale=0.6, tolerance=Tolerance(rtol=0.01, atol=0.01)).agrees
+    assert compare_with_noise(0.0075, scale=0.6, tolerance=Tolerance(rtol=0.01, atol=0.01)).agrees

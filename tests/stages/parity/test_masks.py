@@ -121,13 +121,13 @@ def test_masked_comparison_of_large_outputs_needs_little_memory(tmp_path: Path) 
     np.save(tmp_path / "mask.npy", (np.arange(1024) < 512)[None].repeat(16, axis=0).astype(np.int64))
     tracemalloc.start()
     try:
-        found = measure(tmp_path / "mask.npy", *map(load_array, paths))
+        actual = measure(tmp_path / "mask.npy", *map(load_array, paths))
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
-    assert found.agrees
-    assert [(figure.metric, figure.value) for figure in found.figures] == [("masked elements", 8.0 * 2**20)]
+    assert actual.agrees
+    assert [(figure.metric, figure.value) for figure in actual.figures] == [("masked elements", 8.0 * 2**20)]
     assert peak_bytes < 45 * 2**20
 
 

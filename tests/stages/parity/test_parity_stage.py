@@ -52,13 +52,13 @@ def _gather(
 
 def _failing(comparisons: Sequence[Comparison]) -> list[tuple[str, str, str]]:
     return [
-        (each.pair, each.runtime, each.reference)
-        for each in comparisons
-        if not all(difference.agrees for difference in each.differences)
+        (comparison.pair, comparison.runtime, comparison.reference)
+        for comparison in comparisons
+        if not all(difference.agrees for difference in comparison.differences)
     ]
 
 
-def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
+def test_every_output_is_compared_with_the_source(tmp_path: Path) -> None:
     """Each runtime is compared with the source at each level, and nothing is compared twice."""
     jobs = [each for name in (OLD, NEW) for each in _ran(tmp_path, name, _both(RIGHT))]
     found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
@@ -67,7 +67,7 @@ def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
         ("source", OLD, "the source"),
         ("source", NEW, "the source"),
     ]
-    assert [(each.output, each.optimization) for each in found[0].differences] == [
+    assert [(difference.output, difference.optimization) for difference in found[0].differences] == [
         ("y", "all"),
         ("z", "all"),
         ("y", "disabled"),
@@ -76,13 +76,13 @@ def test_every_output_is_held_against_the_source(tmp_path: Path) -> None:
     assert (_failing(found), undone) == ([], [])
 
 
-def test_runtime_that_differs_from_the_source_speaks_once(tmp_path: Path) -> None:
+def test_runtime_that_differs_is_reported_once(tmp_path: Path) -> None:
     """A runtime that differs from the source is not reported again against other runtimes or between its levels."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG, "disabled": RIGHT}), *_ran(tmp_path, NEW, _both(RIGHT))]
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
     assert _failing(found) == [("source", OLD, "the source")]
-    assert [each.optimization for each in found[0].differences if not each.agrees] == ["all", "all"]
+    assert [difference.optimization for difference in found[0].differences if not difference.agrees] == ["all", "all"]
 
 
 def test_without_a_source_the_newest_runtime_is_the_reference(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
     found, undone = _gather(model, [*_ran(tmp_path, OLD, _both(RIGHT)), *_ran(tmp_path, NEW, _both(WRONG))])
 
     assert found == []
-    assert [(each.reason, each.by_design) for each in undone] == [
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
         ("all outputs depend on random operators (`RandomNormalLike`)", True)
     ]
 
@@ -168,7 +168,7 @@ def test_random_outputs_are_not_compared(tmp_path: Path) -> None:
 QUANTIZED = NumericTraits(quantized=("QuantizeLinear",))
 
 
-def test_quantized_outputs_are_held_by_ratio(tmp_path: Path) -> None:
+def test_quantized_outputs_are_compared_by_ratio(tmp_path: Path) -> None:
     """Quantized outputs are compared by signal-to-noise ratio, or element by element if the config sets a tolerance."""
     signal = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 40)
     stepped = signal + np.float32(0.02) * (np.arange(80).reshape(2, 40) % 3 == 0)
@@ -196,7 +196,7 @@ def test_few_labels_of_a_quantized_model_decide_nothing(tmp_path: Path) -> None:
         found, undone = _gather(ParityModel("m.onnx", PLACE, QUANTIZED, None, None), jobs)
 
         assert _failing(found) == []
-        assert {each.by_design for each in undone} == {expected}
+        assert {entry.by_design for entry in undone} == {expected}
 
 
 def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
@@ -210,7 +210,10 @@ def test_quantized_model_against_its_float_model(tmp_path: Path) -> None:
     by_place, _ = compare_with_float(loose, jobs, placed, "f.onnx")
 
     assert _failing(by_name) == [("quantized", NEW, "f.onnx")]
-    assert [(each.output, each.agrees) for each in by_place[0].differences] == [("y", True), ("z", False)] * 2
+    assert [(difference.output, difference.agrees) for difference in by_place[0].differences] == [
+        ("y", True),
+        ("z", False),
+    ] * 2
     assert by_name[0].differences[0].metric == "sqnr_db"
 
 
@@ -219,7 +222,7 @@ def test_case_that_the_float_model_refused(tmp_path: Path) -> None:
     jobs = _ran(tmp_path, NEW, {"all": RIGHT})
     found, undone = compare_with_float(PLAIN, jobs, RunOutputs(("y", "z"), {}), "f.onnx")
 
-    assert (found, [each.reason for each in undone]) == ((), [f"the float model `f.onnx` has no result for `{NAME}`"])
+    assert (found, [entry.reason for entry in undone]) == ((), [f"the float model `f.onnx` has no result for `{NAME}`"])
 
 
 def test_masked_positions_are_left_out(tmp_path: Path) -> None:
@@ -237,7 +240,7 @@ def test_masked_positions_are_left_out(tmp_path: Path) -> None:
         assert told["masked elements"] == place
 
 
-def test_mismatch_is_told_in_all_figures(tmp_path: Path) -> None:
+def test_mismatch_has_all_figures(tmp_path: Path) -> None:
     """A mismatch has all figures, and a match only the deciding one."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
     found, _ = _gather(PLAIN, jobs)
@@ -249,7 +252,7 @@ def test_mismatch_is_told_in_all_figures(tmp_path: Path) -> None:
     assert same[0].differences[0].figures == ()
 
 
-def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
+def test_incomplete_comparison_has_a_reason(tmp_path: Path) -> None:
     """A reason is recorded if the source fails, an output is not an array, or the inputs cannot be run."""
     jobs = _ran(tmp_path, NEW, {"all": RIGHT})
     _, failed = _gather(PLAIN, jobs, {NAME: refused("index out of range in self")})
@@ -263,13 +266,13 @@ def test_what_could_not_be_compared_is_said(tmp_path: Path) -> None:
     assert [each.reason for each in unusable] == ["the model does not run on the inputs of `sizes batch=3`"]
 
 
-def test_output_without_source_is_held_against_runtimes(tmp_path: Path) -> None:
+def test_output_without_source_is_compared_between_runtimes(tmp_path: Path) -> None:
     """Only outputs that the source does not provide are compared between runtimes."""
     jobs = [*_ran(tmp_path, OLD, {"all": WRONG}), *_ran(tmp_path, NEW, {"all": RIGHT})]
     found, _ = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
     (between,) = [each for each in found if each.pair == "runtime"]
 
-    assert [each.output for each in between.differences] == ["y"]
+    assert [difference.output for difference in between.differences] == ["y"]
     assert _failing(found) == [("source", OLD, "the source"), ("runtime", OLD, NEW)]
 
 
@@ -278,7 +281,7 @@ def test_one_runtime_at_one_level_has_nothing_to_compare(tmp_path: Path) -> None
     assert _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT})) == ([], [])
 
 
-def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path) -> None:
+def test_few_integers_may_differ_in_float16_models(tmp_path: Path) -> None:
     """A small share of integer outputs may differ in a float16 model; in a float32 model they must be equal."""
     labels, near = np.zeros(200, np.int64), np.zeros(200, np.int64)
     near[:2] = 1
@@ -289,32 +292,32 @@ def test_few_decisions_may_differ_where_16_bits_are_computed_with(tmp_path: Path
     assert _failing(_gather(PLAIN, jobs, eager)[0]) == [("source", NEW, "the source")]
 
 
-def test_random_output_is_not_held_and_those_beside_it_are(tmp_path: Path) -> None:
+def test_only_outputs_without_randomness_are_compared(tmp_path: Path) -> None:
     """Outputs that do not depend on a random operator are still compared."""
     random = NumericTraits(random=("Bernoulli",), random_outputs=frozenset({"y"}))
     model = ParityModel("m.onnx", PLACE, random, None, None)
     found, undone = _gather(model, _ran(tmp_path, NEW, _both(WRONG)), {NAME: saved(tmp_path, RIGHT, RIGHT)})
 
-    assert {each.output for each in found[0].differences} == {"z"}
+    assert {difference.output for difference in found[0].differences} == {"z"}
     assert _failing(found) == [("source", NEW, "the source")]
-    assert [(each.reason, each.by_design) for each in undone] == [
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
         ("output `y` depends on random operators (`Bernoulli`)", True)
     ]
 
 
-def test_no_number_on_both_sides_is_no_agreement(tmp_path: Path) -> None:
+def test_nan_on_both_sides_is_not_compared(tmp_path: Path) -> None:
     """Outputs that are NaN on both sides are not compared, and the reason is recorded."""
     blank = np.full_like(RIGHT, np.nan)
     jobs = [*_ran(tmp_path, OLD, _both(blank)), *_ran(tmp_path, NEW, _both(blank))]
     found, undone = _gather(PLAIN, jobs, {NAME: saved(tmp_path, blank, blank)})
 
     assert found == []
-    assert [each.reason for each in undone] == [
+    assert [entry.reason for entry in undone] == [
         f"output `{name}` of `{NAME}` cannot be compared: all elements are NaN on both sides" for name in "yz"
     ]
 
 
-def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> None:
+def test_output_near_zero_is_not_checked(tmp_path: Path) -> None:
     """An output near zero is not checked, unless it is equal or its tolerance is configured."""
     small = RIGHT * np.float32(1e-8)
     jobs = _ran(tmp_path, NEW, {"all": small * np.float32(1.01)})
@@ -325,14 +328,14 @@ def test_output_of_which_zeros_would_agree_is_no_agreement(tmp_path: Path) -> No
     _, held = _gather(own, jobs, eager)
     _, equal = _gather(PLAIN, _ran(tmp_path, NEW, {"all": small}), eager)
 
-    assert [(each.reason, each.by_design) for each in undone] == [
+    assert [(entry.reason, entry.by_design) for entry in undone] == [
         (f"output `{name}` is within its tolerance of zero (1e-05), so any small output would pass", False)
         for name in "yz"
     ]
     assert (held, equal) == ([], [])
 
 
-def test_numbers_where_the_source_gives_none_differ(tmp_path: Path) -> None:
+def test_numbers_in_place_of_nan_differ(tmp_path: Path) -> None:
     """Numbers where the source has NaN are a mismatch."""
     blank = np.full_like(RIGHT, np.nan)
     found, undone = _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT}), {NAME: saved(tmp_path, blank, blank)})

@@ -43,9 +43,9 @@ def pairs(text: str) -> tuple[TensorPair, ...]:
 
 def test_values_that_are_quantized_and_back() -> None:
     """Inputs, weights and outputs are paired with their values before quantization, and fused activations are found."""
-    found = {each.tensor: (each.kind, each.before, each.after, each.activation) for each in pairs(QDQ)}
+    actual = {pair.tensor: (pair.kind, pair.before, pair.after, pair.activation) for pair in pairs(QDQ)}
 
-    assert found == {
+    assert actual == {
         "x": ("input", "x", "xd", ""),
         "w": ("weight", "", "wd", ""),
         "r": ("output", "r", "rd", "Relu"),
@@ -55,16 +55,16 @@ def test_values_that_are_quantized_and_back() -> None:
 
 def test_quantized_operators() -> None:
     """Quantized values are converted with the node's scale; other values are paired by name."""
-    found = {each.tensor: (each.after, each.scale, each.zero) for each in pairs(OPERATORS)}
+    actual = {pair.tensor: (pair.after, pair.scale, pair.zero) for pair in pairs(OPERATORS)}
 
-    assert found == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
+    assert actual == {"m": ("m_quantized", "s", "z"), "r": ("r", "", ""), "y": ("y", "", "")}
 
 
 def worst(text: str, quantized: dict[str, Array], real: dict[str, Array]) -> list[tuple[str, str, float]]:
     """Return tensor, node and clipped share, worst first."""
     proto = onnx.parser.parse_model(FLOAT)
     layers = find_worst_layers(pairs(text), quantized, real, proto, lambda _: None)
-    return [(each.tensor, each.node, each.clipped) for each in layers]
+    return [(layer.tensor, layer.node, layer.clipped) for layer in layers]
 
 
 def test_loss_is_that_of_the_step_itself() -> None:
@@ -93,7 +93,7 @@ def test_activation_in_the_step_is_no_loss() -> None:
     assert worst(QDQ, quantized, real) == [("w", "fc", 0.0)]
 
 
-def test_layers_that_cannot_be_taken_apart() -> None:
+def test_loss_of_a_quantized_operator() -> None:
     """The loss of a quantized operator is that of its output beyond that of its inputs."""
     x = np.linspace(1, 9, 8, dtype=np.float32).reshape(4, 2)
     w = np.array([[1, 2], [3, 4]], np.float32)
@@ -104,7 +104,7 @@ def test_layers_that_cannot_be_taken_apart() -> None:
     assert worst(OPERATORS, quantized, real) == [("m", "fc", 0.0)]
 
 
-def test_nothing_is_lost() -> None:
+def test_no_loss_reports_no_layer() -> None:
     """Without a loss, no layer is reported."""
     same = {name: np.ones((2, 2), np.float32) for name in ("x", "xd", "w", "wd", "r", "rd", "y")}
 

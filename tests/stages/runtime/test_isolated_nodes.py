@@ -57,7 +57,7 @@ def model(tmp_path: Path) -> ExecutedModel:
     return ExecutedModel("m.onnx", Place("onnxgate.lock", 3), VIEW, tmp_path, tmp_path)
 
 
-def said(text: str) -> IsolatedLoad:
+def refused_node(text: str) -> IsolatedLoad:
     """Return the result of a node that is refused in isolation."""
     return IsolatedLoad("refused", Failure(type="Fail", text=text))
 
@@ -70,12 +70,12 @@ def refusing(
     refusals = tuple(
         LevelRefusal(level, Failure(type="Fail", text=text), node) for level, text in zip(levels, texts, strict=False)
     )
-    found = tuple(
+    actual = tuple(
         NodeProblem(kind.first, SupportGap(rule, f"there is no kernel for `{kind.operation.name}`"))  # type: ignore[arg-type]
         for kind in collect_node_kinds(VIEW)
         if kind.operation.name in misses
     )
-    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=found).refused, in_full)
+    return RefusingRuntime(refusals, Prediction(ir_too_new=False, opsets_too_new=(), found=actual).refused, in_full)
 
 
 def judged(
@@ -90,29 +90,31 @@ def judged(
 
 def names(kinds: Sequence[NodeKind]) -> list[str]:
     """Return the names of the operators."""
-    return [each.operation.name for each in kinds]
+    return [kind.operation.name for kind in kinds]
 
 
-def test_a_node_that_is_refused_alone_confirms_its_prediction(model: ExecutedModel) -> None:
+def test_refused_node_confirms_its_prediction(model: ExecutedModel) -> None:
     """Both the node that the model fails at and nodes after it are confirmed."""
-    found = judged(model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": said(NO_DET), "Conv": said(NO_CONV)})
+    findings = judged(
+        model, refusing(NO_DET, misses=("Det", "Conv")), {"Det": refused_node(NO_DET), "Conv": refused_node(NO_CONV)}
+    )
 
     assert {
         "Det": ("refused", ("all",), "missing-kernel"),
         "Conv": ("refused", (), "missing-kernel"),
-    } == found
+    } == findings
 
 
-def test_a_node_that_loads_contradicts_where_the_refusal_has_another_cause(model: ExecutedModel) -> None:
+def test_loading_node_contradicts_if_the_refusal_has_another_cause(model: ExecutedModel) -> None:
     """A node that loads contradicts its prediction if the refusal names another cause."""
-    seen = {"Det": said(NO_DET), "Conv": LOADS}
+    seen = {"Det": refused_node(NO_DET), "Conv": LOADS}
 
     assert "loads" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
     assert "loads" == judged(model, refusing(TYPES, misses=("Conv",), node="n"), {"Conv": LOADS})["Conv"][0]
     assert "loads" == judged(model, refusing(EXTERNAL, misses=("Conv",)), {"Conv": LOADS})["Conv"][0]
 
 
-def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: ExecutedModel) -> None:
+def test_loading_node_is_inconclusive_without_another_cause(model: ExecutedModel) -> None:
     """Without another cause, a node that loads in isolation may still be refused in the context of the model."""
     assert {"Conv": ("unknown", (), "missing-kernel")} == judged(
         model, refusing(SHAPES, misses=("Conv",)), {"Conv": LOADS}
@@ -121,14 +123,14 @@ def test_a_node_that_loads_proves_nothing_where_nothing_else_explains(model: Exe
 
 def test_every_level_needs_its_cause(model: ExecutedModel) -> None:
     """An explanation of one level's refusal does not explain the other level's."""
-    seen = {"Det": said(NO_DET), "Conv": LOADS}
-    found = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
+    seen = {"Det": refused_node(NO_DET), "Conv": LOADS}
+    findings = judged(model, refusing(NO_DET, SHAPES, misses=("Det", "Conv")), seen)
 
-    assert ("refused", ("all",), "missing-kernel") == found["Det"]
-    assert "unknown" == found["Conv"][0]
+    assert ("refused", ("all",), "missing-kernel") == findings["Det"]
+    assert "unknown" == findings["Conv"][0]
 
 
-def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedModel) -> None:
+def test_message_of_the_model_confirms_prediction(model: ExecutedModel) -> None:
     """The model's message confirms a prediction if it names the node, or an operator with only one node."""
     conv = {"Conv": LOADS}
 
@@ -139,15 +141,15 @@ def test_the_models_own_words_confirm_more_than_a_node_can_deny(model: ExecutedM
     assert "unknown" == judged(model, refusing(TYPES, misses=("Conv",), node="c"), conv)["Conv"][0]
 
 
-def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
+def test_shared_operator_does_not_identify_a_node(tmp_path: Path) -> None:
     """If several nodes have the operator, the message may be about another one."""
     two = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (double[2, 2] x, float[2, 2] y) => (double d, float e) { d = Det (x) e = Det (y) }"
     )
     first, second = collect_node_kinds(ModelView(two))
-    found = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
-    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(found,)).refused
+    actual = NodeProblem(first.first, SupportGap("missing-kernel", "there is no kernel for `Det`"))
+    prediction = Prediction(ir_too_new=False, opsets_too_new=(), found=(actual,)).refused
     each = RefusingRuntime(refusing(NO_DET).refusals, prediction, in_full=True)
     place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(two), tmp_path, tmp_path)
 
@@ -156,7 +158,7 @@ def test_an_operator_that_others_use_too_names_no_node(tmp_path: Path) -> None:
     ]
 
 
-def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
+def test_only_the_inner_node_is_refused(tmp_path: Path) -> None:
     """Only the inner node is refused."""
     nested = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]>'
@@ -165,25 +167,27 @@ def test_a_node_is_not_refused_for_what_is_inside_it(tmp_path: Path) -> None:
     )
     kinds = collect_node_kinds(ModelView(nested))
     place = ExecutedModel("m.onnx", Place("onnxgate.lock", 3), ModelView(nested), tmp_path, tmp_path)
-    found = isolated_nodes.evaluate_isolated_nodes(
-        refusing(NO_DET, in_full=False), kinds, {kind: said(NO_DET) for kind in kinds}, place
+    actual = isolated_nodes.evaluate_isolated_nodes(
+        refusing(NO_DET, in_full=False), kinds, {kind: refused_node(NO_DET) for kind in kinds}, place
     )
 
     assert ["Det", "If"] == [kind.operation.name for kind in kinds]
-    assert ["Det"] == [each.operator for each in found]
+    assert ["Det"] == [each.operator for each in actual]
 
 
-def test_what_is_not_told_is_left_open(model: ExecutedModel) -> None:
+def test_unloaded_node_is_unknown(model: ExecutedModel) -> None:
     """The outcome is unknown if the node crashed or was not loaded."""
     unknown = refusing(NO_DET, misses=("Det", "Conv"))
 
-    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET), "Conv": IsolatedLoad("unknown")})["Conv"][0]
-    assert "unknown" == judged(model, unknown, {"Det": said(NO_DET)})["Conv"][0]
+    assert (
+        "unknown" == judged(model, unknown, {"Det": refused_node(NO_DET), "Conv": IsolatedLoad("unknown")})["Conv"][0]
+    )
+    assert "unknown" == judged(model, unknown, {"Det": refused_node(NO_DET)})["Conv"][0]
 
 
-def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> None:
+def test_missing_context_is_not_a_refusal(model: ExecutedModel) -> None:
     """Errors about missing shapes or constants count only if predicted, or if the model has the same error."""
-    seen = {"Conv": said(SHAPES), "Det": said(NO_DET)}
+    seen = {"Conv": refused_node(SHAPES), "Det": refused_node(NO_DET)}
     attribute = refusing(NO_DET, misses=("Conv",), rule="attribute-unsupported")
 
     assert "unknown" == judged(model, refusing(NO_DET, misses=("Det", "Conv")), seen)["Conv"][0]
@@ -191,17 +195,17 @@ def test_what_a_node_lacks_alone_is_no_refusal_of_it(model: ExecutedModel) -> No
     assert "refused" == judged(model, attribute, seen)["Conv"][0]
 
 
-def test_nodes_that_nobody_predicted_are_said_where_they_are_refused(model: ExecutedModel) -> None:
+def test_unpredicted_refusals_are_reported(model: ExecutedModel) -> None:
     """Refused nodes without a prediction are reported, except those that only lack shapes or constants in isolation."""
-    seen = {"Det": said(NO_DET), "Conv": said(SHAPES), "Neg": LOADS}
+    seen = {"Det": refused_node(NO_DET), "Conv": refused_node(SHAPES), "Neg": LOADS}
 
     assert {"Det": ("refused", ("all",), "")} == judged(model, refusing(NO_DET, in_full=False), seen)
 
 
-def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
+def test_other_nodes_are_loaded_without_explanation() -> None:
     """Other nodes are loaded in isolation only if neither a prediction nor the message explains the refusal."""
     kinds = collect_node_kinds(VIEW)
-    det = {kinds[0]: said(NO_DET)}
+    det = {kinds[0]: refused_node(NO_DET)}
 
     assert ["Det", "Conv", "Neg"] == names(isolated_nodes.select_remaining_kinds(refusing(NO_NEG), kinds, {}))
     assert ["Conv", "Neg"] == names(
@@ -215,14 +219,14 @@ def test_others_are_tried_where_nothing_tells_which_node_it_is() -> None:
     assert [] == names(isolated_nodes.select_remaining_kinds(refusing(IR), kinds, {}))
 
 
-def test_each_predicted_operation_is_witnessed() -> None:
+def test_only_predicted_nodes_are_selected() -> None:
     """Only nodes with a prediction are selected."""
     assert ["Det", "Neg"] == names(
         isolated_nodes.select_predicted_kinds(refusing(NO_DET, misses=("Det", "Neg")), collect_node_kinds(VIEW))
     )
 
 
-def test_nodes_are_not_asked_where_they_would_be_refused_for_the_same() -> None:
+def test_nodes_are_not_loaded_if_the_model_is_unreadable() -> None:
     """Nodes are not loaded in isolation if the file is unreadable or its `ai.onnx` opset is unsupported."""
     assert refusing(CUT_OFF).is_hopeless
     assert refusing(OPSET).is_hopeless
@@ -241,7 +245,7 @@ def test_an_outcome_is_that_of_all_levels() -> None:
     crashed = Crashed(signal="SIGSEGV", during="load", log="")
 
     assert LOADS == isolated_nodes.combine_levels([fine, fine])
-    assert said(NO_DET) == isolated_nodes.combine_levels([fine, observed(NO_DET)])
+    assert refused_node(NO_DET) == isolated_nodes.combine_levels([fine, observed(NO_DET)])
     assert "unknown" == isolated_nodes.combine_levels([fine, crashed]).outcome
     assert "unknown" == isolated_nodes.combine_levels([observed(OPSET)]).outcome
     assert "unknown" == isolated_nodes.combine_levels([observed("out of it", memory=True)]).outcome

@@ -15,7 +15,7 @@ from onnxgate.stages.runtime import read_declared_outputs
 Shape = tuple[int, ...]
 
 
-def _wrong(
+def _contradicts(
     folder: Path, inputs: dict[str, tuple[tuple[Dim, ...] | None, Shape]], output: ValueInfo, shape: Shape
 ) -> bool:
     """Return whether the output's shape contradicts the declared shapes."""
@@ -50,7 +50,7 @@ X = {"x": (("batch", "time"), (3, 8))}
 )
 def test_contradictions(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
     """A fixed size, a name, a formula or the rank contradicts the run."""
-    assert _wrong(tmp_path, X, _y(*dims), shape)
+    assert _contradicts(tmp_path, X, _y(*dims), shape)
 
 
 @pytest.mark.parametrize(
@@ -71,46 +71,46 @@ def test_contradictions(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> 
         (("class",), (7,)),
     ],
 )
-def test_what_is_no_contradiction(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
+def test_compatible_shapes(tmp_path: Path, dims: tuple[Dim, ...], shape: Shape) -> None:
     """Matching shapes, and shapes that the declaration does not determine, are accepted."""
-    assert not _wrong(tmp_path, X, _y(*dims), shape)
+    assert not _contradicts(tmp_path, X, _y(*dims), shape)
 
 
-def test_sum_by_custom_is_no_promise(tmp_path: Path) -> None:
+def test_conventional_sum_is_not_required(tmp_path: Path) -> None:
     """By convention, a cache may be longer than `total_sequence_length`."""
     inputs = {"x": (("past_sequence_length", "sequence_length"), (3, 8))}
 
-    assert not _wrong(tmp_path, inputs, _y("total_sequence_length"), (64,))
+    assert not _contradicts(tmp_path, inputs, _y("total_sequence_length"), (64,))
 
 
 def test_name_that_inputs_use_for_several_sizes(tmp_path: Path) -> None:
     """If inputs have different sizes for one name, that name is not checked."""
     inputs = {"a": (("n",), (3,)), "b": (("n",), (4,))}
 
-    assert not _wrong(tmp_path, inputs, _y("n"), (7,))
+    assert not _contradicts(tmp_path, inputs, _y("n"), (7,))
 
 
-def test_name_that_is_no_word(tmp_path: Path) -> None:
+def test_axis_names_with_spaces(tmp_path: Path) -> None:
     """Axis names with spaces are compared like others."""
-    assert _wrong(tmp_path, {"x": (("batch size",), (3,))}, _y("batch size"), (2,))
+    assert _contradicts(tmp_path, {"x": (("batch size",), (3,))}, _y("batch size"), (2,))
 
 
 @pytest.mark.parametrize("placeholder", ["None", "?", "unk", "-1"])
-def test_placeholder_is_no_name(tmp_path: Path, placeholder: str) -> None:
+def test_placeholders_are_not_compared(tmp_path: Path, placeholder: str) -> None:
     """Converters use such placeholders for all unknown axes, so they are not compared."""
-    assert not _wrong(tmp_path, {"x": ((placeholder,), (3,))}, _y(placeholder), (7,))
+    assert not _contradicts(tmp_path, {"x": ((placeholder,), (3,))}, _y(placeholder), (7,))
 
 
 def test_inputs_without_elements_or_rank(tmp_path: Path) -> None:
     """The shapes of inputs without elements are read; inputs without a rank are ignored."""
-    assert _wrong(tmp_path, {"x": (("n", "m"), (3, 0))}, _y("n"), (2,))
-    assert not _wrong(tmp_path, {"x": (None, (3, 0))}, _y("n"), (2,))
+    assert _contradicts(tmp_path, {"x": (("n", "m"), (3, 0))}, _y("n"), (2,))
+    assert not _contradicts(tmp_path, {"x": (None, (3, 0))}, _y("n"), (2,))
 
 
 def test_only_tensors_are_judged(tmp_path: Path) -> None:
     """A sequence is returned as two arrays, neither of which has the declared shape."""
-    assert not _wrong(tmp_path, X, _y("batch", type="seq(tensor(float))"), (7,))
-    assert not _wrong(tmp_path, X, ValueInfo("y", "tensor(float)", None), (7,))
+    assert not _contradicts(tmp_path, X, _y("batch", type="seq(tensor(float))"), (7,))
+    assert not _contradicts(tmp_path, X, ValueInfo("y", "tensor(float)", None), (7,))
 
 
 def test_words() -> None:

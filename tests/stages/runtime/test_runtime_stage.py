@@ -53,7 +53,7 @@ def test_completed_cases_are_attempts(tmp_path: Path) -> None:
     fine = saved(tmp_path, FINE, FINE)
     attempts = _attempts(tmp_path, ran(NEW, "all", done(fine, fine)), ran(NEW, "disabled", done(fine, fine)))
 
-    assert [(each.optimization, each.case.name, each.outcome) for each in attempts] == [
+    assert [(attempt.optimization, attempt.case.name, attempt.outcome) for attempt in attempts] == [
         (level, name, "completed") for level in ("all", "disabled") for name in ("sizes batch=1", "sizes batch=3")
     ]
     assert (attempts[1].case.origin, attempts[1].case.sizes) == ("generated", {"batch": 3})
@@ -64,7 +64,7 @@ def test_loading_alone_is_an_attempt(tmp_path: Path) -> None:
     assert _attempts(tmp_path, ran(NEW, "all", done(), cases=())) == (Attempt(optimization="all", outcome="completed"),)
 
 
-def test_failures_tell_family_and_node(tmp_path: Path) -> None:
+def test_failures_have_family_and_node(tmp_path: Path) -> None:
     """A failure has a family and a node, placed at the node's source line."""
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], {}, {})
@@ -104,7 +104,7 @@ def test_one_release_names_the_node_for_another(tmp_path: Path) -> None:
     silent, named = (done(*[refused(RESHAPE.format(name))] * 2) for name in ("", "first"))
     found, _ = collect_evidence(run_model(tmp_path), [ran(OLD, "all", silent), ran(NEW, "all", named)], {}, {})
 
-    assert [{each.refusal.node for each in runs.attempts} for runs in found] == [{"first"}, {"first"}]
+    assert [{attempt.refusal.node for attempt in runs.attempts} for runs in found] == [{"first"}, {"first"}]
     assert [runs.node_places for runs in found] == [{"first": Place("build.py", 2)}] * 2
 
 
@@ -141,7 +141,7 @@ def test_time_out_is_one_attempt(tmp_path: Path) -> None:
     assert (attempt.outcome, attempt.end.limit_s, attempt.case.name) == ("timed-out", 2.5, "sizes batch=1")
 
 
-def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
+def test_unavailable_runtime_has_no_attempts(tmp_path: Path) -> None:
     """An unavailable runtime is reported once for all levels, without attempts."""
     gone = Unavailable(reason="no wheel for Python 3.11 here", hint="install one")
     fine = saved(tmp_path, FINE, FINE)
@@ -153,7 +153,7 @@ def test_unavailable_runtime_is_no_attempt(tmp_path: Path) -> None:
     assert undone[0].hint == "install one"
 
 
-def test_what_other_runtimes_take_is_usable(tmp_path: Path) -> None:
+def test_case_that_runs_elsewhere_is_usable(tmp_path: Path) -> None:
     """A case that completes on one runtime is usable on the others."""
     fine, bad = saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first"))
     found, _ = collect_evidence(
@@ -196,7 +196,7 @@ def test_source_that_is_not_finite_at_the_same_place(tmp_path: Path) -> None:
     assert _finite(tmp_path, got, saved(tmp_path, FINE, FINE)) == (("y",), "finite")
 
 
-def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None:
+def test_non_finite_values_with_other_shapes(tmp_path: Path) -> None:
     """If the shapes differ, non-finite values are accepted only if the source has some too."""
     got = saved(tmp_path, STRANGE, FINE)
     for value, expected in ((1.0, (("y",), "finite")), (np.nan, ((), "not-finite"))):
@@ -206,14 +206,14 @@ def test_source_of_another_shape_proves_nothing_by_place(tmp_path: Path) -> None
 def test_output_without_a_number_here_and_in_the_source(tmp_path: Path) -> None:
     """An output is blank only if it is entirely NaN both here and in the source."""
     blank, half = np.full((1, 2), np.nan, np.float32), np.array([[np.nan, 1.0]], np.float32)
-    found = []
+    actual = []
     for ours, theirs in ((blank, blank), (blank, half), (half, blank)):
         eager = {case(1).name: saved(tmp_path, theirs, FINE)}
         jobs = [ran(NEW, "all", done(saved(tmp_path, ours, FINE)), cases=(case(1),))]
         (runs,), _ = collect_evidence(run_model(tmp_path), jobs, eager, {})
-        found.append(runs.attempts[0].outputs.blank)
+        actual.append(runs.attempts[0].outputs.blank)
 
-    assert found == [("y",), (), ()]
+    assert actual == [("y",), (), ()]
 
 
 def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
@@ -222,17 +222,17 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
     observation = done(saved(tmp_path, FINE, FINE), refused(RESHAPE.format("first")))
     (runs,), _ = collect_evidence(run_model(tmp_path), [ran(NEW, "all", observation)], eager, {})
 
-    assert [each.source for each in runs.attempts] == ["none", "failed"]
+    assert [attempt.source for attempt in runs.attempts] == ["none", "failed"]
 
 
-def test_answer_to_another_job_is_our_own_fault(tmp_path: Path) -> None:
+def test_wrong_result_type_is_an_internal_error(tmp_path: Path) -> None:
     """A result of another job type raises an error, so that it is never counted as a pass."""
     with pytest.raises(TypeError, match="unexpected observation of a run: Completed"):
         _attempts(tmp_path, ran(NEW, "all", Completed(result=LoadResult(providers=()))))
 
 
 @pytest.mark.parametrize("at_load", [True, False])
-def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) -> None:
+def test_missing_locale_is_incomplete(tmp_path: Path, at_load: bool) -> None:
     """A missing locale makes the check incomplete, whether a release reports it when loading or when running."""
     text = "Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid"
     failed = Refused(failure=Failure(type="Fail", text=text)) if at_load else done(refused(text), refused(text))
@@ -241,7 +241,7 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
         run_model(tmp_path), (ran(OLD, "all", done(fine, fine)), ran(NEW, "all", failed)), {}, {}
     )
 
-    assert [each.runtime for each in runs] == [OLD]
+    assert [run.runtime for run in runs] == [OLD]
     assert undone == (
         IncompleteCheck(
             Stage.RUNTIME,
@@ -252,7 +252,7 @@ def test_missing_locale_is_no_fault_of_the_model(tmp_path: Path, at_load: bool) 
     )
 
 
-def test_what_a_second_run_showed(tmp_path: Path) -> None:
+def test_unstable_and_aliased_outputs(tmp_path: Path) -> None:
     """Unstable and aliased outputs are recorded; the layout of a non-tensor output counts as that output."""
     shown = msgspec.structs.replace(saved(tmp_path, FINE, FINE), unstable=("y", "y (layout)"), aliased=("z",))
     first, second = _attempts(tmp_path, ran(NEW, "all", done(shown, saved(tmp_path, FINE, FINE))))
@@ -270,7 +270,7 @@ def test_random_operators_that_reach_what_differs(tmp_path: Path) -> None:
     assert runs.drawn == {"y": ("RandomNormalLike",)}
 
 
-def test_shapes_are_held_to_the_file(tmp_path: Path) -> None:
+def test_shapes_are_compared_with_the_file(tmp_path: Path) -> None:
     """Output shapes are compared with the declared ones if the model's facts are known."""
     graph = run_model(tmp_path).view.proto.graph
     facts = ModelFacts(
@@ -301,14 +301,14 @@ def test_provider_that_is_silently_not_used(tmp_path: Path) -> None:
     (runs,), nothing = collect_evidence(run_model(tmp_path), both, {}, {})
     no_runs, skipped = collect_evidence(run_model(tmp_path), both, {}, {}, {}, {NEW})
 
-    assert [each.outcome for each in runs.attempts] == ["provider-not-used"] * 2
+    assert [attempt.outcome for attempt in runs.attempts] == ["provider-not-used"] * 2
     assert (runs.unused_providers, nothing) == (("CUDAExecutionProvider",), ())
     assert no_runs == ()
-    assert [(each.runtime, each.reason) for each in skipped] == [(NEW, NOT_USED.failure.text)]
+    assert [(entry.runtime, entry.reason) for entry in skipped] == [(NEW, NOT_USED.failure.text)]
 
 
 def test_optional_runtime_that_runs_is_judged(tmp_path: Path) -> None:
     """An optional runtime that runs is checked like any other."""
     (runs,), undone = collect_evidence(run_model(tmp_path), [ran(NEW, "all", done(), cases=())], {}, {}, {}, {NEW})
 
-    assert ([each.outcome for each in runs.attempts], undone) == (["completed"], ())
+    assert ([attempt.outcome for attempt in runs.attempts], undone) == (["completed"], ())

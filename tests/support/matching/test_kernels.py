@@ -54,23 +54,23 @@ def test_all_misses_at_once() -> None:
         "a = Add (x, x) b = Conv (d, w) c = NotAnOp (f) e = Relu <speed: int = 3> (f) u = Upsample (f, f)",
     )
 
-    found = prediction(model, "1.20.1").found
+    actual = prediction(model, "1.20.1").found
 
     expected = ["missing-kernel", "missing-kernel", "unknown-operator", "attribute-unsupported", "deprecated-operator"]
-    assert expected == [each.miss.rule for each in found if each.miss]
+    assert expected == [each.miss.rule for each in actual if each.miss]
 
 
-def test_an_open_ended_kernel_is_for_its_own_version_alone() -> None:
+def test_open_ended_kernel_covers_its_own_version() -> None:
     """In 1.17 the schema at opset 21 is that of 19, which has a kernel; only the opset limit refuses the model."""
     model = node(21, "float[N] x", "double[N] y", "y = Cast <to: int = 11> (x)")
     known = limits.get_limits("1.31.1")
     assert known is not None
 
-    found = predict(
+    actual = predict(
         infer_model_types(ModelView(onnx.parser.parse_model(model))), operators.get_implementation("1.17.3"), known
     )
 
-    assert found.verdict == "loads"  # with the limits of 1.31.1
+    assert actual.verdict == "loads"  # with the limits of 1.31.1
 
 
 def test_domains() -> None:
@@ -98,12 +98,14 @@ def test_functions_import_all_that_they_use(imports: str, body: str, domain: str
         <domain: "my", opset_import: ["" : 18]> Call (a) => (b) {{ {body} }}
         <domain: "my", opset_import: ["" : 18]> Other (a) => (b) {{ b = Neg (a) }}"""
 
-    found = prediction(text, "1.31.1").found
+    actual = prediction(text, "1.31.1").found
 
-    assert [(each.miss.rule, each.node.operation.domain) for each in found if each.miss] == [("unknown-domain", domain)]
+    assert [(each.miss.rule, each.node.operation.domain) for each in actual if each.miss] == [
+        ("unknown-domain", domain)
+    ]
 
 
-def test_what_depends_on_the_machine_is_unknown() -> None:
+def test_machine_dependent_kernel_is_unknown() -> None:
     """StringNormalizer needs a locale of the machine, which a table cannot contain."""
     model = node(10, "string[N] x", "string[M] y", "y = StringNormalizer (x)")
 
@@ -120,19 +122,19 @@ def test_float16_is_not_cast_around_subgraphs_nor_before_opset_6() -> None:
     assert prediction(new, "1.31.1").verdict == "loads"
 
 
-def test_an_unknown_type_is_told_only_where_it_matters() -> None:
+def test_unknown_type_matters_only_if_kernels_differ() -> None:
     """An unknown type does not matter if the kernel accepts every allowed type."""
     header = '<ir_version: 8, opset_import: ["" : 17, "acme" : 1]>'
     behind = header + " g (float[N] x) => (float[N] y) {{ u = acme.Do (x) y = {} }}"
 
-    found = prediction(behind.format("Softplus (u)"), "1.20.1").found
+    actual = prediction(behind.format("Softplus (u)"), "1.20.1").found
 
-    assert [bool(each.miss) for each in found] == [True, False]
-    assert "input 1" in found[1].unknown
+    assert [bool(each.miss) for each in actual] == [True, False]
+    assert "input 1" in actual[1].unknown
     assert len(prediction(behind.format("Cast <to: int = 1> (u)"), "1.20.1").found) == 1
 
 
-def test_what_need_not_be_imported_takes_no_types_away() -> None:
+def test_missing_import_does_not_remove_types() -> None:
     """Type inference of onnx requires imports, but releases do not."""
     model = node(17, "double[N] x", "float[N] y", "c = Cast <to = 1> (x) g = com.microsoft.Gelu (c) y = Relu (g)")
 
@@ -151,7 +153,7 @@ def test_what_need_not_be_imported_takes_no_types_away() -> None:
         ("float", "ai.onnx.new.Nova (x)", '<domain: "ai.onnx.new"> Nova (X) => (Y) { Y = Neg (X) }', "loads"),
     ],
 )
-def test_a_local_function_never_stands_in_for_an_operator(types: str, call: str, body: str, expected: str) -> None:
+def test_local_function_does_not_replace_an_operator(types: str, call: str, body: str, expected: str) -> None:
     """A local function with the name of an existing operator is not called, nor a new one in a domain of ONNX."""
     header = '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1, "ai.onnx.ml" : 3, "ai.onnx.new" : 1]>'
     function = body.replace(">", ', opset_import: ["" : 17]>', 1)

@@ -21,7 +21,7 @@ def problems(model: onnx.ModelProto) -> list[str]:
     return [f"{found.node.name}: {found.miss.rule if found.miss else found.unknown}" for found in prediction.found]
 
 
-def test_what_a_model_need_not_import_a_function_must() -> None:
+def test_function_must_import_its_domains() -> None:
     """An operation is accepted in the graph but rejected in a function that does not import its domain."""
     text = (
         "g (float[N] x) => (float[N] z) { [outer] y = com.microsoft.Gelu (x) [call] z = local.Do (y) }"
@@ -31,7 +31,7 @@ def test_what_a_model_need_not_import_a_function_must() -> None:
     assert ["inner: unknown-domain"] == problems(onnx.parser.parse_model(STAMPS + text))
 
 
-def test_an_overload_that_no_function_has_is_no_call() -> None:
+def test_missing_overload_is_not_a_call() -> None:
     """An operation is a call only if its overload exists."""
     text = (
         "g (float[N] x) => (float[N] z) { [call] y = local.Do (x) [none] z = local.Do (y) }"

@@ -32,7 +32,7 @@ def test_types_pass_through_operators_that_onnx_does_not_know() -> None:
     assert ("tensor(double)",) == nodes["Cast"].operation.outputs
 
 
-def test_what_is_behind_the_unknown_is_unknown() -> None:
+def test_values_after_an_unknown_operator_are_unknown() -> None:
     """Values after an unknown operator have an unknown type, which is never guessed."""
     nodes = typed("g (float[N] x) => (float[N] z) { u = local.Do (x) v = Neg (u) z = Relu (x) }")
 
@@ -40,7 +40,7 @@ def test_what_is_behind_the_unknown_is_unknown() -> None:
     assert ("",) == nodes["Neg"].operation.outputs
 
 
-def test_subgraphs_see_what_is_around_them() -> None:
+def test_subgraphs_see_outer_types() -> None:
     """Nodes of a branch are inside their If node, and see the types of outer values."""
     nodes = typed(
         "g (bool c, double[N] x) => (double[N] y) { y = If (c) <"

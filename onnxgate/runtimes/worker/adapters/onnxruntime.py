@@ -69,7 +69,7 @@ def race(job: Job, phase: Phase) -> Dict[str, Any]:
     return benchmark.run_benchmark(job, phase, _create_session, _prepare_run)
 
 
-def weigh(job: Job, phase: Phase) -> Dict[str, Any]:
+def measure_memory(job: Job, phase: Phase) -> Dict[str, Any]:
     """Return the peak memory of this process, after running a model in it."""
     return benchmark.measure_peak_memory(job, phase, _create_session, _prepare_run)
 

@@ -96,7 +96,7 @@ def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None
     ]
     specs = [jax.ShapeDtypeStruct(shape, arg.dtype) for shape, arg in zip(shapes, recipe.args)]  # noqa: B905
     double = any(np.dtype(arg.dtype) == np.float64 for arg in recipe.args)
-    result["told"] = {
+    result["details"] = {
         "exporter": "jax2onnx",
         "inputs": list(recipe.input_names or ()),
         "outputs": list(recipe.output_names or ()),

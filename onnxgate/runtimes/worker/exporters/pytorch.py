@@ -96,13 +96,13 @@ def _try_export(
 ) -> None:
     phase("export")
     exporter = "dynamo" if recipe.dynamo else "TorchScript"
-    told: Wire = {"exporter": exporter, "opsets": list(EXPORTER_OPSETS[exporter])}
-    result["told"] = told
+    details: Wire = {"exporter": exporter, "opsets": list(EXPORTER_OPSETS[exporter])}
+    result["details"] = details
     try:
         from . import model_file  # imports onnx, which eager runs do not need
 
         axes = torch_behaviour.find_requested_axes(recipe, call)
-        told.update(_requested_details(recipe, call, axes))
+        details.update(_requested_details(recipe, call, axes))
         fixed = []  # number arguments, which torch.export writes into the graph as constants
         for name, position in torch_behaviour.leaves_by_parameter(call).items() if recipe.dynamo else ():
             leaf = call.leaves[position] if isinstance(position, int) else None
@@ -110,14 +110,14 @@ def _try_export(
                 fixed.append({"what": f"argument `{name}` is the number {leaf}", "kind": "argument", "name": name})
 
         def convert(job: Wire) -> Any:
-            told["fixed"] = [*fixed]
-            return _export(job, recipe, model_file.export_path(job), told["fixed"])
+            details["fixed"] = [*fixed]
+            return _export(job, recipe, model_file.export_path(job), details["fixed"])
 
         program = model_file.write_model(job, result, convert)
         if job.get("eager", True):
             phase("observation of the source")
-            told.update(_observe_source(copied, axes, program))
-            branches = [constant for constant in told["fixed"] if constant["kind"] == "branch"]
+            details.update(_observe_source(copied, axes, program))
+            branches = [constant for constant in details["fixed"] if constant["kind"] == "branch"]
             if branches and torch_behaviour.do_branches_vary(copied):
                 for branch in branches:
                     branch["varies"] = True

@@ -1,0 +1,88 @@
+"""Verdicts of models without a config, after their predictions were verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import onnx.parser
+import pytest
+
+from onnxgate.commands.files_without_config import FileCheck, check_files, make_request
+from onnxgate.core.matrix import Entry, MatrixModel, Observed
+from tests.harness.models import write
+from tests.harness.version_models import RELEASES, stamped_file
+
+TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] y = Abs(z) }"
+
+
+def verified(folder: Path, target: str | None, **observed: Observed) -> FileCheck:
+    """Check `m.onnx` with an observation for each release, `loads` unless given as `v1_18_1`."""
+
+    def observe(entry: Entry) -> Entry:
+        name = f"v{entry.runtime.rpartition(' ')[2].replace('.', '_')}"
+        return msgspec.structs.replace(entry, observed=observed.get(name, "loads"), error="an error")
+
+    def verify(models: tuple[MatrixModel, ...]) -> tuple[MatrixModel, ...]:
+        return tuple(
+            msgspec.structs.replace(model, runtimes=tuple(observe(entry) for entry in model.runtimes))
+            for model in models
+        )
+
+    request = make_request([Path("m.onnx")], target, folder, 1)
+    return check_files(request, "error", drawn=False, target=target, verify=verify)
+
+
+@pytest.mark.parametrize("target", [None, "onnxruntime>=1.17,<1.19"])
+def test_a_contradicted_prediction_is_dropped(tmp_path: Path, target: str | None) -> None:
+    """A run decides: a model that loads on all releases passes, although it was predicted not to load."""
+    stamped_file(tmp_path / "m.onnx", 14, 18)
+    matrix = verified(tmp_path, target).matrix
+
+    assert (matrix.verdict, matrix.findings, matrix.undecided) == ("pass", (), ())
+
+
+@pytest.mark.parametrize(("target", "verdict"), [(None, "pass"), ("onnxruntime>=1.18,<1.20", "fail")])
+def test_an_observed_failure(tmp_path: Path, target: str | None, verdict: str) -> None:
+    """A load that fails against the prediction is an error if the release is required."""
+    stamped_file(tmp_path / "m.onnx", 8, 18)
+    checked = verified(tmp_path, target, v1_18_0="refused")
+    errors = [(it.rule, it.runtimes) for it in checked.matrix.findings]
+
+    assert (checked.report.verdict, checked.matrix.verdict) == (verdict, verdict)
+    assert errors == ([("load-failed", ("onnxruntime 1.18.0",))] if target else [])
+
+
+def test_a_failure_on_all_releases(tmp_path: Path) -> None:
+    """Without a target, a model that no release loads fails."""
+    stamped_file(tmp_path / "m.onnx", 8, 18)
+    observed: dict[str, Observed] = {f"v{release.replace('.', '_')}": "crashed" for release in RELEASES}
+
+    assert [it.rule for it in verified(tmp_path, None, **observed).matrix.findings] == ["runtime-crashed"]
+
+
+@pytest.mark.parametrize("observed", ["unavailable", "timed-out"])
+def test_a_failed_verification_is_undecided(tmp_path: Path, observed: Observed) -> None:
+    """What was requested and could not be done is not a pass."""
+    stamped_file(tmp_path / "m.onnx", 8, 18)
+    matrix = verified(tmp_path, None, v1_18_1=observed).matrix
+
+    assert (matrix.verdict, matrix.exit) == ("undecided", 3)
+    assert [(it.runtime, it.reason) for it in matrix.undecided] == [("onnxruntime 1.18.1", "an error")]
+
+
+def test_an_invalid_model_that_loads(tmp_path: Path) -> None:
+    """An error of the file does not predict a failure, so a run does not contradict it."""
+    write(tmp_path / "m.onnx", onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {TWINS}'))
+
+    assert [it.rule for it in verified(tmp_path, None).matrix.findings] == ["invalid-model"]
+
+
+def test_a_pointer_stays_undecided(tmp_path: Path) -> None:
+    """A runtime refuses a Git LFS pointer, which says nothing about the model."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
+    (tmp_path / "m.onnx").write_text(pointer)
+    matrix = verified(tmp_path, "onnxruntime==1.18.1", v1_18_1="refused").matrix
+
+    assert (matrix.verdict, matrix.findings) == ("undecided", ())
+    assert matrix.models[0].on("unknown") == ("onnxruntime 1.18.1",)
