@@ -337,7 +337,9 @@ def _explain_outsider(file: Path, added: Path, project: Project, listing: Collec
     pattern = _path_inside(added, project)
     if project.config.models is not None:
         return f"is not matched by `models` in `{name}`", f"add `{pattern}` to `models` or to `exclude` in `{name}`"
-    setting = f"set `models = [{', '.join(map(quote_string, (*_cover_models(listing), pattern)))}]` in `{name}`"
+    where = f"in `[{'.'.join(project.prefix)}]`" if project.prefix else "at the top"
+    models = ", ".join(map(quote_string, (*_cover_models(listing), pattern)))
+    setting = f"set `models = [{models}]` {where} of `{name}`"
     root = find_git_root(project.folder)
     if root is None:
         return "is in a hidden folder", setting
