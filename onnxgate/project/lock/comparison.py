@@ -169,8 +169,9 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
             releases = ", ".join(runtime.release for runtime in target.runtimes)
             yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without a runtime'}"
         elif old[name] != target:
-            what = "its config" if old[name].policy != target.policy else "the digest of its runtimes"
-            changes = "; ".join(_pin_changes(old[name], target)) or f"{what} changed; its runtimes are unchanged"
+            has_same_settings = old[name].policy == target.policy
+            others = "the digest of its runtimes" if has_same_settings else "its settings changed, but not its runtimes"
+            changes = "; ".join(_pin_changes(old[name], target)) or others
             yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
 
