@@ -225,7 +225,6 @@ rule = "opset-to-new"
             'line 2: `targets`: no targets: add one, for example `[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         ("[targets.a]", "line 1: `targets.a.runtime`: is missing; expected a string"),
-        ("[target.a]\nruntime = 'onnxruntime'", "line 1: `target`: unknown key; did you mean `targets`?"),
         ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
         (
             "[targets.a]\nruntime = 'onnxruntime'\nproviders = ['CUDAExecutionProvider']",
@@ -364,6 +363,13 @@ def test_wrong(folder: Path, text: str, expected: str) -> None:
     """Each kind of invalid value is reported."""
 
     assert expected in problems(folder, text)
+
+
+def test_misspelled_targets(folder: Path) -> None:
+    """A misspelled table is reported once, with the line of its first key."""
+    text = "models = ['a.onnx']\n[target.a]\nruntime = 'onnxruntime'"
+
+    assert problems(folder, text) == ["line 2: `target`: unknown key; did you mean `targets`?"]
 
 
 def test_wrong_element(folder: Path) -> None:
