@@ -322,9 +322,9 @@ def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[Matr
     """
     releases = {model.path: release for model in models if (release := _find_first_working_release(model))}
     for finding in findings:
-        release = releases.get(finding.model)
-        fix = re.sub(r"\braise the target to [\d.]+", f"raise the target to {release}", finding.fix)
-        yield msgspec.structs.replace(finding, fix=fix) if release else finding
+        working = releases.get(finding.model)
+        raised = re.sub(r"\braise the target to [\d.]+", f"raise the target to {working}", finding.fix)
+        yield msgspec.structs.replace(finding, fix=raised) if working else finding
 
 
 def _find_first_working_release(model: MatrixModel) -> str:

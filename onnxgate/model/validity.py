@@ -165,7 +165,8 @@ def supports_opset(opsets: Mapping[str, int]) -> bool:
     """Return whether the installed onnx supports the opset of `ai.onnx`."""
     import onnx
 
-    return opsets.get(DEFAULT_DOMAIN, 0) <= onnx.defs.onnx_opset_version()
+    newest: int = onnx.defs.onnx_opset_version()
+    return opsets.get(DEFAULT_DOMAIN, 0) <= newest
 
 
 def explain_unchecked(view: ModelView) -> str:

@@ -17,7 +17,6 @@ from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository, brief
 from tests.harness.version_models import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model
 
-ALL = f"onnxruntime 1.8.0–{RELEASES[-1]}"
 EXTENT = f"{len(RELEASES)} releases up to {RELEASES[-1]}"
 NOT_RUN = "predicted, not run"
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
@@ -68,6 +67,128 @@ def test_loads_on_some(files: Repository) -> None:
         ("note", "ir-version-too-new", "model.onnx"),
         ("note", "opset-too-new", "model.onnx"),
     }
+    assert {finding["works_since"] for finding in report["findings"]} == {"1.18.0"}
+    assert report["remarks"] == [
+        f"model.onnx: loads on onnxruntime 1.18.0–{RELEASES[-1]}; "
+        "1.8.0–1.17.3 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18.0"
+    ]
+
+
+def test_operators_and_types(files: Repository) -> None:
+    """Releases that support the version fields may lack a kernel."""
+    write_model(files, "model.onnx", 8, 14, EQUAL)
+    report = files.report("model.onnx")
+
+    assert ("note", "missing-kernel", "model.onnx") in {brief(finding) for finding in report["findings"]}
+    assert report["remarks"][0].startswith("model.onnx: loads on onnxruntime 1.21.0–")
+
+
+def test_model_that_loads_on_no_release(files: Repository) -> None:
+    """An IR version that no release supports is an error; reasons of older releases are notes."""
+    stamped(files, "model.onnx", 14, 18)
+    report = files.report("model.onnx", status=1)
+
+    assert [brief(finding) for finding in report["findings"]] == [
+        ("error", "ir-version-too-new", "model.onnx"),
+        ("note", "opset-too-new", "model.onnx"),
+    ]
+    assert report["remarks"] == [
+        f"model.onnx: does not load on onnxruntime 1.8.0–{RELEASES[-1]}: IR version 14, not supported by any release yet"
+    ]
+
+
+def test_an_operator_that_no_release_has(files: Repository) -> None:
+    """An operator that no release has is an error, even if older releases are unknown."""
+    write_model(files, "model.onnx", 8, 18, UNKNOWN)
+    report = files.report("model.onnx", status=1)
+
+    assert ("error", "unknown-operator", "model.onnx") in {brief(finding) for finding in report["findings"]}
+    assert report["remarks"][0].startswith(
+        f"model.onnx: does not load on onnxruntime 1.16.0–{RELEASES[-1]}: `Clipped` "
+    )
+    assert "; 1.14.0–1.15.1 unknown: " in report["remarks"][0]
+
+
+def test_no_cache_replaces_cached_answers(files: Repository) -> None:
+    """`--no-cache` reads the model again and replaces a wrong cache entry."""
+    stamped(files, "model.onnx", 10, 21)
+    first = files.report("model.onnx")
+    (cached,) = Path(files.environment["ONNXGATE_CACHE_DIR"], "static").glob("*.msgpack")
+    content = cached.read_bytes()
+    cached.write_bytes(content.replace(b"IR version 10", b"IR version 12"))
+    wrong = files.report("model.onnx")
+    rerun = files.report("model.onnx", "--no-cache")
+
+    assert wrong["findings"] != first["findings"]
+    assert rerun == first
+    assert files.report("model.onnx") == first
+
+
+def test_reused_static_results_are_counted(files: Repository) -> None:
+    """`-v` shows the use of the cache, and other output does not."""
+    stamped(files, "model.onnx", 10, 21)
+    counts = [files.run("check", "model.onnx", "-v").err.partition(" reused from ")[0] for _ in range(2)]
+
+    assert counts == ["static results: 0 of 1 model", "static results: 1 of 1 model"]
+    assert files.run("check", "model.onnx").err == ""
+
+
+def test_a_fix_without_a_target(files: Repository) -> None:
+    """It is about the newest release, because no release is required."""
+    text = '<ir_version: 8, opset_import: ["" : 18, "ai.onnx.ml" : 99]> g (float[N] x) => (float[N] y) { y = Neg(x) }'
+    model = onnx.parser.parse_model(text)
+    write(files.folder / "trees.onnx", model)
+    newest = f"the newest that onnxruntime {RELEASES[-1]} supports"
+
+    for command in ("check", "matrix"):
+        out = files.run(command, "trees.onnx", status=1).out
+        assert f"fix: export at opset 5 of `ai.onnx.ml`, {newest}, or wait for a release that supports it" in out
+
+
+def test_a_release_that_fails_a_target_comes_first(files: Repository) -> None:
+    """A line with `FAIL` does not begin with the releases that load the model."""
+    stamped(files, "model.onnx", 10, 18)
+    out = files.run("check", "model.onnx", "--target", "onnxruntime>=1.16,<1.20", status=1).out
+
+    assert out.splitlines()[0] == (
+        "FAIL  model.onnx: does not load on onnxruntime 1.16.0–1.17.3: IR version 10, supported since 1.18.0; "
+        "loads on 1.18.0–1.19.2 [ir-version-too-new]"
+    )
+    assert "which all required" not in out
+
+
+def test_fixes_of_a_target(files: Repository) -> None:
+    """With `--target`, fixes are for the required releases."""
+    write_model(files, "model.onnx", 8, 18, GELU)
+    report = files.report("model.onnx", "--target", "onnxruntime>=1.18", status=1)
+
+    assert (
+        "export at opset 20" in {finding["rule"]: finding["fix"] for finding in report["findings"]}["unknown-operator"]
+    )
+
+
+def test_fixes_need_no_config(files: Repository) -> None:
+    """Without a config, no fix suggests editing one, except as an alternative that creates it first."""
+    files.write("page.onnx", "<!DOCTYPE html>\n<html></html>\n")
+    custom = '<ir_version: 8, opset_import: ["" : 18, "acme" : 1]> g (float[N] x) => (float[N] y) { y = acme.Gelu(x) }'
+    write(files.folder / "custom.onnx", onnx.parser.parse_model(custom))
+    report = files.report("page.onnx", "custom.onnx", status=1)
+    fixes = {finding["rule"]: finding["fix"] for finding in report["findings"] if finding["level"] == "error"}
+
+    assert fixes.keys() == {"not-a-model", "unknown-domain"}
+    assert all(fixes.values())
+    assert [word for word in ("onnxgate.toml", "exclude") if word in "".join(fixes.values())] == []
+    assert fixes["unknown-domain"] == (
+        "run `onnxgate init`, and add the package that registers it to the target's `extensions`, "
+        "or export the model without the operator"
+    )
+
+
+def test_a_raised_target_loads_the_model(files: Repository) -> None:
+    """Releases that support the version fields may have no kernel data, with which the model stays undecided."""
+    stamped(files, "model.onnx", 8, 15)
+    report = files.report("model.onnx", "--target", "onnxruntime", status=1)
+
     errors = [finding for finding in report["findings"] if finding["level"] == "error"]
     assert {error["works_since"] for error in errors} == {"1.9.0"}
     assert {error["fix"].rpartition("or ")[2] for error in errors} == {"raise the target to 1.16.0"}
@@ -78,7 +199,7 @@ def test_an_opset_that_cannot_be_converted(files: Repository) -> None:
     stamped(files, "model.onnx", 8, 99)
     report = files.report("model.onnx", "--target", f"onnxruntime=={RELEASES[-1]}", status=1)
 
-    assert [finding["fix"].partition(" at opset")[0] for finding in report["findings"] if finding["fix"]] == ["export"]
+    assert [finding["fix"].partition(" at opset")[0] for finding in report["findings"]] == ["export"]
 
 
 def test_a_release_newer_than_the_support_data(files: Repository) -> None:
@@ -86,7 +207,7 @@ def test_a_release_newer_than_the_support_data(files: Repository) -> None:
     stamped(files, "model.onnx", 8, 15)
     err = files.run("check", "model.onnx", "--target", "onnxruntime==99.0", status=2).err
 
-    known = f"onnxgate {__version__} knows {ALL}"
+    known = f"onnxgate {__version__} knows onnxruntime 1.8.0–{RELEASES[-1]}"
     assert f"hint: {known}; for newer releases, update onnxgate or use a config (`onnxgate init`)\n" in err
 
 
