@@ -257,7 +257,19 @@ def render_verdict(report: Report) -> str:
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]
     line = ": ".join(part for part in (report.verdict, extent, ", ".join(counts)) if part)
-    return f"{line}; {truncate(report.scope)}" if report.scope else line
+    unpredicted = list_unpredicted_runtimes(report)
+    missing = f"not predicted: {describe_runtimes(unpredicted, report)}" if unpredicted else ""
+    return "; ".join(part for part in (line, truncate(missing), truncate(report.scope)) if part)
+
+
+def list_unpredicted_runtimes(report: Report) -> list[str]:
+    """Return the runtimes on which no model was predicted, if the runtime stage was not selected either."""
+    if "runtime" in report.stages:
+        return []
+    states: dict[str, set[CellState]] = {}
+    for cell in report.cells:
+        states.setdefault(cell.runtime, set()).add(cell.state)
+    return [name for name, found in states.items() if "not predicted" in found <= {"not predicted", "warning"}]
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
