@@ -259,7 +259,10 @@ def render_verdict(report: Report) -> str:
         extent = describe_releases(len(report.models), runtimes)
     elif runtimes:
         extent += f" on {pluralize(len(runtimes), 'runtime')}"
-    return render_summary(report, extent, report.skipped, report.scope)
+    unpredicted = list_unpredicted_runtimes(report)
+    missing = f"not predicted: {describe_runtimes(unpredicted, report)}" if unpredicted else ""
+    scope = "; ".join(truncate(part) for part in (missing, report.scope) if part)
+    return render_summary(report, extent, report.skipped, scope)
 
 
 def describe_releases(models: int, runtimes: Sequence[str]) -> str:
@@ -280,7 +283,17 @@ def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDo
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]
     line = ": ".join(part for part in (answer.verdict, extent, ", ".join(counts)) if part)
-    return f"{line}; {truncate(scope)}" if scope else line
+    return f"{line}; {scope}" if scope else line
+
+
+def list_unpredicted_runtimes(report: Report) -> list[str]:
+    """Return the runtimes on which no model was predicted, if the runtime stage was not selected either."""
+    if "runtime" in report.stages:
+        return []
+    states: dict[str, set[CellState]] = {}
+    for cell in report.cells:
+        states.setdefault(cell.runtime, set()).add(cell.state)
+    return [name for name, found in states.items() if "not predicted" in found <= {"not predicted", "warning"}]
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
