@@ -30,7 +30,6 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
-from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
@@ -84,11 +83,6 @@ def check_files(
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
-    unused = {(it.rule, it.hit.model, it.hit.message) for it in outcome.gathered.judged if _is_unused_data(it)}
-    findings = [
-        msgspec.structs.replace(it, level="warning") if (it.rule, it.model, it.message) in unused else it
-        for it in findings
-    ]
     findings = [*_drop_contradicted(findings, models), *(it for model in models for it in list_load_failures(model))]
     if target is None:
         findings = list(_soften_findings(findings, models))
@@ -212,11 +206,6 @@ def is_pointer(rule_hit: RuleHit) -> bool:
     """Return whether a finding is about a Git LFS pointer, the model's or that of its data."""
     is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
     return rule_hit.rule == "lfs-pointer" or is_data
-
-
-def _is_unused_data(rule_hit: RuleHit) -> bool:
-    """Return whether a finding is about data of initializers that no node uses, so that the model loads without it."""
-    return rule_hit.stage is Stage.FILE and rule_hit.hit.identity.startswith(UNUSED_PREFIX)
 
 
 def _find_undecided_models(
@@ -369,7 +358,7 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
 def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
-    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR and not _is_unused_data(it)]
+    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR]
     refused = _select_reasons(
         [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,

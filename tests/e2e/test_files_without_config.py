@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ import onnx.parser
 import pytest
 
 from onnxgate import __version__
-from tests.harness.models import parse, write
+from tests.harness.models import write
 from tests.harness.repositories.user_repository import Repository, brief
 from tests.harness.version_models import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model
 
@@ -285,23 +284,6 @@ def test_a_pointer_is_undecided(files: Repository) -> None:
     assert result.out.startswith("?     models/pointer.onnx: is a Git LFS pointer")
     assert '\n      hint: run `git lfs pull --include "models/pointer.onnx"`' in result.out
     assert last_line(result.out) == f"undecided: 1 model checked against {EXTENT}: 1 undecided; {NOT_RUN}"
-
-
-@pytest.mark.parametrize("content", ["short", POINTER, None])
-def test_data_that_no_node_uses(files: Repository, content: str | None) -> None:
-    """No release reads the data of an initializer that no node uses, so its faults are warnings."""
-    model = parse("g (float[N, 4] x) => (float[N, 4] y) <float[64] w> { y = Relu(x) }")
-    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[64], data_location=1)
-    tensor.external_data.add(key="location", value="w.bin")
-    write(files.folder / "model.onnx", model)
-    if content is not None:
-        files.write("w.bin", content)
-    report = files.report("model.onnx", "--target", "onnxruntime>=1.18")
-    entries = json.loads(files.run("matrix", "model.onnx", "--target", "onnxruntime>=1.18", "--output", "json").out)
-
-    assert [(each["level"], each["stage"]) for each in report["findings"]] == [("warning", "file")]
-    assert "(`w` is not used by any node)" in report["findings"][0]["message"]
-    assert {each["predicted"] for each in entries["models"][0]["runtimes"]} == {"loads"}
 
 
 @pytest.mark.parametrize(
