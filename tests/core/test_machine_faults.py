@@ -42,7 +42,7 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         ),
         (
             MemoryError(),
-            ("there is not enough memory", "free memory, or run fewer processes at a time with `--jobs 1`"),
+            ("there is not enough memory", "free memory, or run fewer processes in parallel with `--jobs 1`"),
         ),
     ],
 )
