@@ -136,7 +136,7 @@ def _check_combination(inputs: Inputs) -> Inputs:
     """Check that the inputs can be combined.
 
     Raises:
-    UsageError: they cannot be combined.
+        UsageError: they cannot be combined.
     """
     for name, value, commands in (
         ("against", inputs.against, ("check",)),
