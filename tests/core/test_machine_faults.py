@@ -38,7 +38,7 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         ),
         (
             PermissionError(errno.EACCES, "", "/a/b"),
-            ("`/a/b`: permission denied", "give the user that runs onnxgate read and write access to it"),
+            ("`/a/b`: permission denied", "give the user who runs onnxgate read and write access to it"),
         ),
         (
             MemoryError(),
