@@ -18,7 +18,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     engine: str
     release: str
-    python: str = ""  # "3.11"; "" for Node and your own environment
+    python: str = ""  # minor version, such as "3.11"; "" for Node.js and your own environment
     state: State
     reason: str = ""  # why it is not ready
     hint: str = ""

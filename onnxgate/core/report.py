@@ -37,7 +37,7 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
     target: str  # name in the config
     engine: str  # such as "onnxruntime" or "onnxruntime+onnxruntime-extensions"
     version: str  # exact release
-    python: str  # "" in your own environment
+    python: str  # minor version, such as "3.11"; "" in your own environment
     providers: tuple[str, ...]
 
 
