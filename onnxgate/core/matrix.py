@@ -317,7 +317,7 @@ def _describe_reasons(group: _ReleaseGroup, runtimes: Sequence[str]) -> str:
 
 
 def _shorten_release(release: str, runtimes: Sequence[str]) -> str:
-    """Return the minor version of a release, or its full version if the runtimes include an older patch."""
+    """Return the minor of a release, unless an older patch of it is among the runtimes."""
     patches = [name.rpartition(" ")[2] for name in runtimes]
     minor = _minor_name(release)
     older = [it for it in patches if _minor_name(it) == minor and version_sort_key(it) < version_sort_key(release)]
@@ -336,7 +336,7 @@ def _name_exact_releases(names: Sequence[str], runtimes: Sequence[str]) -> str:
 
 
 def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
-    """Return `onnxruntime 1.8–1.17 and 1.19.0`: a minor version stands for all of its patches among the runtimes.
+    """Return `onnxruntime 1.8–1.17 and 1.19.0`: minors stand for all their patches among the runtimes.
 
     Without `engine`, the name of the engine is omitted if there is only one.
     """
