@@ -17,10 +17,10 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default. Runtimes do not read data that
-    no node uses: without a config, this is a warning.
+    no node uses: if only such data is missing and the project has no config, this is a warning.
 
     ## What to do
-    - Commit the data file under the name that the model refers to, or
+    - Commit the data file under the name that is stored in the model, or
     - export a single file (up to 2 GiB) with `external_data=False`.
     """
     for fault in group_external_faults(subject.external, "missing"):

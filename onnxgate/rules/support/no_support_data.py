@@ -15,10 +15,11 @@ def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     onnxgate cannot predict whether a model or node loads.
 
     ## Why it matters
-    With `--static`, a failure is not found. The runtime stage finds it.
+    `onnxgate check --static` may miss a failure that the runtime stage would find.
 
-    onnxgate includes the limits of ONNX Runtime since 1.8.0 and kernels since 1.16.0. The runtime stage caches those of
-    newer releases and custom builds. Other engines and extensions are never predicted.
+    onnxgate includes the supported IR versions and opsets of ONNX Runtime since 1.8.0 and its kernels since 1.16.0. The
+    runtime stage caches this data for newer releases and custom builds. There are no predictions for other engines and
+    for extensions.
 
     ## What to do
     - Update onnxgate, or
