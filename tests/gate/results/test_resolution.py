@@ -75,7 +75,8 @@ def test_several_runtimes_take_a_plural_verb() -> None:
     )
 
     assert message == (
-        "imports opset 21 of `ai.onnx`; onnxruntime 1.9.0 and 1.10.0 do not read data from this location; 1.12.0 has no kernel "
+        "imports opset 21 of `ai.onnx`; onnxruntime 1.9.0 and 1.10.0 do not read data from this location; "
+        "1.12.0 has no kernel "
         "(last worked on 1.8.0; works again since 1.11.0)"
     )
 
