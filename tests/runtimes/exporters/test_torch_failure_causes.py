@@ -61,7 +61,14 @@ CASES = {
         "each parameter of `forward`",
         None,
     ),
-    "by-keyword": ("return x * y", ", *, y", '"dynamo": False, "kwargs": {"y": X}', "TypeError", "by position", None),
+    "by-keyword": (
+        "return x * y",
+        ", *, y",
+        '"dynamo": False, "kwargs": {"y": X}',
+        "TypeError",
+        "positional arguments",
+        None,
+    ),
     "too-many-names": (
         "return x * 2",
         "",
