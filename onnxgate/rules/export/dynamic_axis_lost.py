@@ -12,7 +12,7 @@ from onnxgate.rules.definition import rule
 @rule(Reexport, "dynamic-axis-lost", level=Level.ERROR, since="0.1.0")
 def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     """
-    An axis is dynamic in the source but has a fixed size in the exported file.
+    An axis is dynamic in the source but fixed or limited in the exported file.
 
     ## Why it matters
     Other sizes fail or produce wrong shapes. Typical causes are `int(x.shape[0])` and a misspelled name in
