@@ -30,8 +30,8 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     `com.microsoft.nchwc` and run only on similar machines. For `ai.onnx.ml`, this is a warning.
 
     ## What to do
-    - Export without these operators, and commit the model as it was before optimization.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Export without these operators, and commit the original model instead of the optimized one.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"

@@ -21,7 +21,7 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export without the argument, or add an initializer with the same name as its default value.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
     inputs = {value.name for value in subject.after.inputs}
