@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
-"""Default sizes for a leading axis. Two sizes reveal an axis that the export fixed by mistake; 3 is rarely a fixed size."""
+"""Default sizes for a leading axis. A batch of 1 hides axes that an export fixed at 1; they are rarely fixed at 3."""
 
 TOKEN_SIZES = (8, 12)
 """Default sizes for other axes of integer inputs; they fit the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default sizes for the second axis of a float matrix, usually a waveform, which must be long enough for convolutions."""
+"""Default sizes for the second axis of a float matrix: usually a waveform that must be long enough for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
 """Default sizes for the other axes of float inputs with more axes, used alternately.
@@ -143,7 +143,7 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
 """Axis names in language models whose size is the sum of two other axes. Source: Optimum, ONNX Runtime GenAI."""
 MAX_FORMULA_LENGTH = 200
-"""Maximum length of a formula in characters; longer names are not parsed. This also limits the nesting of parentheses."""
+"""Maximum length of a formula in characters; longer names are not parsed. This also limits nested parentheses."""
 MAX_AXIS_SIZE = 2**63 - 1
 """Maximum size of an axis."""
 

@@ -61,7 +61,7 @@ class InputCases:
 
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
-"""Function that calls an input callable such as `samples.py:batches`; if it fails, returns `InputCases` with a reason."""
+"""Function that calls an input callable such as `samples.py:batches`; on failure, it returns the reason."""
 
 
 def create_cases(
@@ -148,7 +148,7 @@ def generate_cases(
     for value in facts.inputs:
         if value.shape is None:
             reason = f"input `{value.name}` cannot be generated"
-            raise InputGenerationError(f"{reason}: the model does not declare its number of axes", hint=REAL_INPUTS_HINT)
+            raise InputGenerationError(f"{reason}: the model does not declare its rank", hint=REAL_INPUTS_HINT)
     graph = DataflowGraph(model)
     chosen = settings or list_size_settings(facts.inputs, sizes)
     guessed, leading = list_guessed_axes(facts.inputs, sizes), list_leading_axes(facts.inputs)
@@ -246,7 +246,7 @@ def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDA
 
 
 def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return approximately normal numbers with mean 0 and variance 1: sums of four uniform 16-bit numbers, within ±3.47."""
+    """Return approximately normal numbers within ±3.47 (mean 0, variance 1): sums of four uniform 16-bit numbers."""
     raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
@@ -299,7 +299,7 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return a mask whose rows (along the last axis) end in padding; the padding is one element to half of the row long.
+    """Return a mask whose rows along the last axis end in padding of one element up to half of the row.
 
     The first row has no padding, and no row is masked completely. If the polarity is unknown, each row contains both
     values, and True comes first.

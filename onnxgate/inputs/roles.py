@@ -306,7 +306,7 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
-    """Return the smallest size of the non-leading dynamic axes of other inputs; without such axes, of all their axes."""
+    """Return the smallest size of the non-leading dynamic axes of other inputs or, without these, of all their axes."""
     shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
     axes = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
@@ -320,7 +320,7 @@ def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
 
 
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
-    """Return the role of a number within the domain of every function that it reaches, including scaled and shifted forms."""
+    """Return the role of a number within the domain of every function that it reaches, even scaled or shifted."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.value.scale != 1 or use.value.offset]
     if not changed:

@@ -276,7 +276,7 @@ MIN_HALF_POWER = 0.1
 """Minimum mean square of the signal for checking `MIN_HALF_DB`, because small outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""Ratio of the bound to the noise of the source. Source: runtimes differed by 0.9 to 1.5 times the noise in five networks."""
+"""Ratio of the bound to the noise of the source. Source: in five networks, runtimes differed by 0.9–1.5 × noise."""
 
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound, as a share of the largest reference value or of 1, whichever is larger."""
@@ -284,7 +284,10 @@ MIN_BOUND_SHARE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ElementBound:
-    """The bound `|a - b| <= atol + rtol * |b|` with b the reference. If both are 0, a `share` of the elements may differ."""
+    """The bound `|a - b| <= atol + rtol * |b|` with b the reference.
+
+    If `atol` and `rtol` are 0, a `share` of the elements may differ.
+    """
 
     rtol: float
     atol: float

@@ -216,7 +216,7 @@ def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) ->
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Count rows without NaN: all rows, those with the same largest element, and those that have it among the top five."""
+    """Count rows without NaN: all, those with the same largest element, and those with it among the top five."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
@@ -273,13 +273,26 @@ class RatioBounds:
 
 
 FLOAT_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Default bounds for comparison with a float model if the lock has no measured values. Source: small int8 networks have 27 to 41 dB; a network with failed calibration has 4.6 dB, 50 % of labels correct and a cosine of 0.8; measured 2026-11-20."""
+"""Default bounds for comparison with a float model if the lock has no measured values.
+
+Source: small int8 networks have 27 to 41 dB; a network with failed calibration has 4.6 dB, 50 % correct labels and a
+cosine of 0.8; measured 2026-11-20.
+"""
 
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Bounds for the same file on two releases or at two optimization levels. Source: 61 models from onnxruntime.quantization (static QDQ and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and 1.31.1 are equal or above 43 dB across releases. They are equal across levels except for attention in QDQ (27 dB, the same as its distance from the float model); measured 2026-11-20."""
+"""Bounds for the same file on two releases or at two optimization levels.
+
+Source: 61 models from onnxruntime.quantization (static QDQ and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and
+1.31.1. Across releases, outputs are equal or have more than 43 dB. Across levels, they are equal except for attention
+in QDQ (27 dB, the same as compared with the float model); measured 2026-11-20.
+"""
 
 MARGIN_DB = 3.0
-"""Allowed decrease of the recorded ratio in dB; this is twice the noise. Source: on one machine, releases differ by less than 0.1 dB and levels by less than 0.6 dB. Kernels for other processors round differently."""
+"""Allowed decrease of the recorded ratio in dB; this is twice the noise.
+
+Source: on one machine, releases differ by less than 0.1 dB and levels by less than 0.6 dB. Kernels for other processors
+round differently.
+"""
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
 """Highest ratio in dB that is required, since noise of 0.1 % is acceptable for a quantized model."""
@@ -409,7 +422,7 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Compare integers and booleans. 8-bit integers may differ by one step; of other values, only a small share may differ."""
+    """Compare integers and booleans: 8-bit integers may differ by one step; otherwise, a small share may differ."""
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
     share = 1.0 - exact.mismatched / max(reference.size, 1)
     if agrees or share >= bounds.top1:

@@ -52,9 +52,7 @@ class ExportPlan:
     source: Export | None
     command: Command | None
     written: Path | None = None  # output path of the command
-    opset_limits: Mapping[str, int] = field(
-        default_factory=dict
-    )  # domain -> newest opset that every runtime supports
+    opset_limits: Mapping[str, int] = field(default_factory=dict)  # domain -> newest opset that every runtime supports
     again: Export | Command | None = None  # the second export
     written_again: Path | None = None
 

@@ -368,7 +368,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         )
 
     def find_provider_fallbacks(self) -> Iterator[ProviderFallback]:
-        """Yield each provider of a target with the nodes that fall back to the CPU, if the kernels of the build are known."""
+        """Yield each provider of a target with the nodes that fall back to the CPU, for builds with known kernels."""
         for data in self.supports:
             implementation = data.full_implementation
             if implementation is None or set(data.planned.providers) <= {CPU_PROVIDER}:

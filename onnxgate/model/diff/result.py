@@ -15,7 +15,7 @@ from onnxgate.model.facts import ValueInfo
 SCHEMA_VERSION = 1
 
 Verdict = Literal["identical", "same", "different", "undecided"]
-"""In this order: equal files; models that differ only in `beside`; different models; no difference, but unread parts."""
+"""identical: the same bytes; same: only differences in `beside`; undecided: no difference, but not all was read."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):

@@ -216,7 +216,7 @@ def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: L
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:
-    """Return the first release since which the model loads or, if it does not load on the newest, the first that loads it."""
+    """Return the release since which the model loads or, if the newest does not load it, the first that loads it."""
     releases = list(verdicts)
     loads = [verdict == "loads" for verdict in verdicts.values()]
     if all(loads):

@@ -218,7 +218,7 @@ def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> Rat
 
 @dataclass(frozen=True, slots=True)
 class OutputMask:
-    """Mask of one case: a file with an array (batch, time). If `ones_keep`, ones mark the positions to compare, else zeros."""
+    """Mask of one case: a file with an array (batch, time). `ones_keep` means that ones mark the compared positions."""
 
     path: str
     ones_keep: bool
