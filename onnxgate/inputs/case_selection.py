@@ -58,7 +58,7 @@ def require_known_cases(selection: CaseSelection, existing: Iterable[str], sourc
             raise UsageError(f"no selected model has the input case `{name}`", hint=hint)
 
 
-EXAMPLE_CASE_NAME = "the example inputs of the source"
+EXAMPLE_CASE_NAME = "the source's example"
 
 
 def make_example_case(facts: ModelFacts, names: Sequence[str], paths: Sequence[str]) -> InputCase | None:

@@ -129,7 +129,7 @@ def collect_prediction_gaps(
         data = look_up_runtime(runtime, harvested)
         if data is None:
             is_onnxruntime = runtime.runtime.engine == limits.load_limit_table().engine
-            reason = "is not known to this version of onnxgate" if is_onnxruntime else "has no support data"
+            reason = "is unknown to this version of onnxgate" if is_onnxruntime else "has no support data"
             fix = UPDATE_HINT if is_onnxruntime else RUN_HINT
             yield PredictionGap(place, "nothing can be predicted", reason, runtime.runtime.name, fix=fix)
         elif data.reason:

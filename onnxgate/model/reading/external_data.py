@@ -47,8 +47,8 @@ DataLayout = Literal[
 ]
 _ESCAPES: dict[DataLayout, str] = {
     "absolute": "is an absolute path",
-    "outside": "is outside the folder of the model",
-    "link": "is a link to a file outside the folder of the model",
+    "outside": "is outside the model's folder",
+    "link": "is a link to a file outside the model's folder",
 }
 """Layouts that ONNX Runtime refuses since 1.24.2. It still follows links if the model itself is a link."""
 
