@@ -190,7 +190,7 @@ def _used_share(difference: Array, allowed: Array) -> Array:
 def _compare_exactly(
     a: Array, b: Array, measure_distance: Callable[[Array, Array], Array], share: float = 0.0
 ) -> Agreement:
-    """Compare by the number of differing elements. `distance` is numeric or boolean."""
+    """Compare by the number of differing elements. `measure_distance` returns numbers or booleans."""
     count, first, peak = 0, 0, 0.0
     for start, part_a, part_b in iter_chunks(a, b):
         distance = measure_distance(part_a, part_b)

@@ -29,7 +29,7 @@ Source: 4 to 32 ULP of float16 and float32. Doubles are often casts of float32.
 MIN_GROWTH = 2.0
 """Minimum growth of the distance from a node's inputs to its outputs that makes it a suspect."""
 NEAR_WORST_FACTOR = 16.0
-"""Maximum ratio of the largest own distance of any node to the own distance of the origin."""
+"""The own distance of the origin must be at least the largest own distance divided by this factor."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Numbers of at least this magnitude are treated as fill values of a mask."""

@@ -180,7 +180,7 @@ class _Executor:
         return future
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
-        """Prepare all models. Exports start while the input cases of further models are still being created."""
+        """Prepare all models. Exports start before the input cases of all models exist."""
         inputs: Iterable[tuple[ModelFacts, InputCases]]
         inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
         if self._settings.inputs.cases:
@@ -377,7 +377,7 @@ class _Executor:
         return self._submit(planned, job, allowed)
 
     def _measure_budgets(self, collected: Mapping[str, CollectedModel]) -> Iterator[StepResult]:
-        """Measure models and their baselines while no other job runs."""
+        """Measure the models and their baselines while no other job is running."""
         settings = self._settings
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)
         for model in self._models:

@@ -40,7 +40,7 @@ MAX_WAIT_S = 60.0
 NODE_TIME_S = 30.0
 """Time limit for one node."""
 MAX_FATAL_LOADS = 3
-"""Maximum number of crashes and timeouts; each one requires a new process."""
+"""Maximum number of crashes and timeouts. After each of them, a new process must be started."""
 NODE_IR_VERSION = 7
 """IR version of isolated nodes if a runtime rejects that of the model. Source: works since ONNX Runtime 1.3."""
 

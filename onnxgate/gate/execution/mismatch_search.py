@@ -48,14 +48,14 @@ SEARCH_TIME_S = 120.0
 """Time limit per model; no further search is started afterwards."""
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
-"""Mismatches of the same outputs whose sizes differ by less than this factor are treated as one fault."""
+"""Mismatches in the same outputs whose sizes differ by less than this factor are treated as one fault."""
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedModel:
-    """A model with mismatches whose origins are searched."""
+    """A model with mismatches, and the data needed to find their origins."""
 
     path: str
     absolute: Path

@@ -136,7 +136,7 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
 
 ENGINE = "onnxruntime"
 MAX_EXPOSED_BYTES = 256 * 1024 * 1024
-"""Maximum total size in bytes of the intermediate values exposed in one run; unknown shapes are not counted."""
+"""Maximum total size in bytes of the intermediate values exposed in one run; unknown sizes are assumed."""
 
 
 class IncomparableError(Exception):

@@ -1,4 +1,4 @@
-"""Cache of stable exports, which do not have to be exported a second time.
+"""Cache of stable exports: models that do not have to be exported twice in a check.
 
 A check exports each model twice with different seeds and compares the bytes. If an export is cached, the check exports
 once with the other seed and compares the bytes with the cached digests. If the code has changed, equal bytes do not
@@ -28,7 +28,7 @@ LAYOUT = 2
 MAX_REPOSITORY_FILES = 20_000
 """Maximum number of files in the repository; reading more files takes longer than most exports."""
 MAX_HASHED_BYTES = 64 * 2**20
-"""Maximum total size of hashed files in bytes; larger and further files are identified by size and timestamps."""
+"""Maximum total size of hashed files in bytes; all other files are identified by their status."""
 _DERIVED_FOLDERS = frozenset({".git", "__pycache__"})
 _DERIVED_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark a folder as a cache or a virtual environment."""
