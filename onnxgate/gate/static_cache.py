@@ -177,7 +177,7 @@ class FileDigestCache:
         self._changed = False
 
     def recall(self, files: Iterable[Path], root: Path) -> None:
-        """Load the digests of these files; `root` is the root of the repository."""
+        """Load the digests of these files; `root` is the repository root."""
         if self._fresh:
             return
         large = {path: status for path in files if (status := _stat_large_file(path)) is not None}

@@ -193,7 +193,7 @@ def _generate_case(
 
 
 def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
-    """Raise `InputGenerationError` if an array of the shape exceeds the limits; a dimension of 0 counts as 1."""
+    """Raise `InputGenerationError` if an array of the shape exceeds the limits; a dimension of 0 is treated as 1."""
     if len(shape) > MAX_AXES:
         raise InputGenerationError(
             f"input `{value.name}` cannot be generated: it has {len(shape)} axes", hint=REAL_INPUTS_HINT

@@ -27,7 +27,7 @@ ROUNDING_BY_WIDTH = {2: 4e-3, 4: 4e-6, 8: 4e-6}
 Source: 4 to 32 ULP of float16 and float32. Doubles are often casts of float32.
 """
 MIN_GROWTH = 2.0
-"""Minimum growth of the distance from a node's inputs to its outputs that makes it a suspect."""
+"""A node is a suspect if the distance grows by at least this factor from its inputs to its outputs."""
 NEAR_WORST_FACTOR = 16.0
 """The own distance of the origin must be at least the largest own distance divided by this factor."""
 MAX_SUSPECTS = 48

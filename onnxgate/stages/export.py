@@ -450,7 +450,7 @@ def _training_nodes_in(scope: GraphProto | FunctionProto, weights: dict[str, Ten
                 if attribute.name == "value"
             }
             name = node.input[_TRAINING_INPUT]
-            tensor = constants.get(name, weights.get(name))  # a computed value counts as False
+            tensor = constants.get(name, weights.get(name))  # a computed value is treated as False
             if tensor is not None and numpy_helper.to_array(tensor).any():
                 yield node
 

@@ -58,8 +58,8 @@ class ExecutedModel:
     path: str
     place: Place
     view: ModelView
-    root: Path  # of the repository
-    folder: Path  # of the config; places are relative to it
+    root: Path  # repository root
+    folder: Path  # config folder; places are relative to it
     memory_limit_mib: int = 0
     facts: ModelFacts | None = None  # None disables the check of output shapes
 

@@ -143,8 +143,8 @@ class LocatedModel(msgspec.Struct, frozen=True):
 
     selected: SelectedModel
     place: Place
-    root: Path  # of the repository
-    folder: Path  # of the config; places are relative to it
+    root: Path  # repository root
+    folder: Path  # config folder; places are relative to it
 
     @property
     def path(self) -> str:

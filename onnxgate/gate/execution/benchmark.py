@@ -62,7 +62,7 @@ class MeasuredRatio:
 class Benchmarks:
     """Measurements of models and their baselines. `submit` runs a job on a runtime; `place` returns an unused path."""
 
-    base: Path  # folder of the config
+    base: Path  # config folder
     against: Revision | None
     submit: Callable[[PlannedRuntime, Benchmark], Future[Observation]]
     place: Callable[[], Path]

@@ -65,7 +65,7 @@ class NodeLoader:
     _submitted: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
 
     def examine(self, model: ExecutedModel, refusing: Mapping[PlannedRuntime, RefusingRuntime]) -> NodeLoads:
-        """Load isolated nodes of a model on each runtime that refuses it: predicted refusals first, then the others."""
+        """Load isolated nodes on each runtime that refuses the model; start with nodes predicted to be refused."""
         examined = NodeLoads()
         worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:

@@ -165,7 +165,7 @@ class FloatRun:
 
 @dataclass(frozen=True, slots=True)
 class FloatComparison:
-    """Comparison of quantized models with float models, also by layer; `place` returns an unused path."""
+    """Comparison of quantized models with float models, in total and by layer; `place` returns an unused path."""
 
     project: Project
     submit: Callable[[PlannedRuntime, Run], Future[Observation]]

@@ -44,9 +44,9 @@ class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StableExports:
-    """Cache of stable exports of the repository at `root`.
+    """Cache of stable exports for the repository at `root`.
 
-    Without a folder, nothing is stored. `fresh` disables reuse.
+    If there is no folder, nothing is stored. `fresh` disables reuse.
     """
 
     def __init__(self, folder: Path | None, root: Path | None = None, *, fresh: bool = False) -> None:

@@ -311,7 +311,7 @@ def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
 
 
 def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
-    """Return the ignores of the config with the current content of each model."""
+    """Return the ignores in the config, with the current content of each model."""
     entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
     if any(entry.sha256 is not None for entry in entries):

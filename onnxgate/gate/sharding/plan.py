@@ -93,7 +93,7 @@ def digest_values(values: object) -> str:
 
 
 def digest_text_file(path: Path) -> str:
-    """Digest a text file, independent of its line endings."""
+    """Digest a text file independently of its line endings."""
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
@@ -225,7 +225,7 @@ MAX_COST_S = 1e6
 MAX_COST_FILE_BYTES = 2**16
 """Maximum size of a cost file; larger files are ignored."""
 TOOLCHAIN = "toolchain"
-"""Key of the cost of exporting and running a source."""
+"""Key for the cost of exporting and running sources."""
 STATIC_MS = 40
 LEVEL_MS = 60
 CASE_MS = 10

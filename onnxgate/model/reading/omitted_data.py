@@ -183,7 +183,7 @@ def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Shorten these tensors to one element, like the omitted lists."""
+    """Shorten the tensors of these `TreeEnsemble` nodes to one element, like the omitted lists."""
     for tensor in list_ensemble_tensors(model):
         tensor.dims[:] = [1]
 

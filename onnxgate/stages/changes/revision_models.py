@@ -276,7 +276,7 @@ class RevisionModels:
 
 MODEL_SUFFIX = ".onnx"
 NEARLY_IDENTICAL_PERCENT = 90
-"""A file with at least this similarity in percent (computed by git) counts as renamed even if its interface changed."""
+"""A file with at least this similarity (percent, from git) is treated as renamed even if its interface changed."""
 
 
 def find_renamed_models(
