@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import click
 
@@ -13,7 +14,7 @@ from onnxgate.cli import lock
 from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions, common_options_without
 from onnxgate.cli.shared.terminal import print_wrapped
-from onnxgate.commands.init import generated_files
+from onnxgate.commands.init import generated_files, git_driver
 from onnxgate.commands.init.export_scripts import ExportScript
 from onnxgate.commands.init.generated_files import find_written_model
 from onnxgate.commands.init.git_driver import is_git_driver_set_up, set_up_git_driver
@@ -21,7 +22,9 @@ from onnxgate.commands.init.repository_survey import RepositorySurvey, survey_re
 from onnxgate.commands.init.targets import SuggestedTarget, describe_prediction, predict_models, suggest_targets
 from onnxgate.core.errors import OnnxgateError, StorageError, UsageError
 from onnxgate.core.text import join_phrases, pluralize
+from onnxgate.project.config.globs import is_glob
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
+from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.engines import requirement_problem
 from onnxgate.project.lock.index import UvIndex
 
@@ -61,47 +64,99 @@ def command(
 ) -> None:
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, lock files, Dockerfiles or
-    package.json declare, or the newest four minor releases if none does. Existing files are kept.
+    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, lock files, conda's
+    environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does. Development
+    dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime. Existing
+    files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)
     set_command_folder(options.start)
     survey = survey_repository(options.start)
     _require_models(survey)
-    _print_survey(survey)
+    before = _read_committed_files(survey)
     interactive = not yes and sys.stdin.isatty()
-    targets = _choose_targets(survey, runtime, options, interactive=interactive, use_index=not no_lock)
-    for note in (note for target in targets for note in target.notes):
-        _print_action("note", note)
-    exported = _choose_exports(survey, interactive)
+    kept = _find_kept_config(survey, force)
+    targets, exported = [], []
+    _print_models(survey, is_new=kept is None)
+    if kept is None:
+        _print_survey(survey)
+        targets = _choose_targets(survey, runtime, options, interactive=interactive, use_index=not no_lock)
+        for note in (note for target in targets for note in target.notes):
+            _print_action("note", note)
+        exported = _choose_exports(survey, interactive)
     describes_diffs = _choose_git_diff(survey, git_diff, interactive)
-    steps = list(_write_config(survey, targets, exported, force))
-    if survey.root is None:
-        if not (no_workflow and no_hooks):
-            _print_action("skip", "workflow and hooks: this folder is not a git repository")
+    if kept is None:
+        steps = list(_write_config(survey, targets, exported, force))
     else:
+        steps = []
+        _print_action("kept", kept)
+    if survey.root is not None:
         steps += [] if no_workflow else _write_workflow(survey, survey.root, force)
         steps += [] if no_hooks else _write_hooks(survey, survey.root)
         if describes_diffs:
             models = _models_from_git_root(survey)
             steps += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
+    elif not (no_workflow and no_hooks):
+        _print_action("skip", "workflow and hooks: this folder is not a git repository")
+    has_lock = kept is not None and (survey.folder / LOCK_NAME).exists()
+    lock_step = [] if has_lock else ["write the lock: `onnxgate lock`"]
     if survey.pointers:
-        steps = [f"fetch the models: `{_lfs_command(survey)}`", "write the lock: `onnxgate lock`", *steps]
+        steps = [f"fetch the models: `{_lfs_command(survey)}`", *lock_step, *steps]
     else:
-        steps += ["write the lock: `onnxgate lock`"] if no_lock else _write_lock(survey, options)
-    steps += [
-        f"optional: return `(module, inputs)` from `{script.builder}` and set it as `source`, so that `check` compares "
-        "the model with PyTorch"
-        for script in {script.builder: script for script in survey.exports if script.builder}.values()
-    ]
-    if len(exported) < len(survey.exports):
-        steps.append("optional: let `check` export models from source; see the comments in onnxgate.toml")
+        steps += lock_step if no_lock else _write_lock(survey, options)
+    steps += _suggest_settings(survey, exported) if kept is None else []
+    steps.append("check the models: `onnxgate check`")
+    if survey.root is not None and _read_committed_files(survey) != before:
+        steps.append("commit the new files")
+    _print_steps(steps)
+
+
+def _print_steps(steps: Sequence[str]) -> None:
     click.echo("\nNext steps:")
-    steps += ["check the models: `onnxgate check`", *(["commit the new files"] if survey.root else [])]
     for step in steps:
         first, *rest = step.splitlines()
         print_wrapped([f"  - {first}", *(f"    {line}" for line in rest)])
+
+
+def _find_kept_config(survey: RepositorySurvey, force: bool) -> str | None:
+    """Return the description of a config that is not overwritten; None if a config is written."""
+    existing = find_config(survey.folder)
+    if existing is not None and existing == survey.folder / PYPROJECT:
+        return f"{existing.name} (contains `[tool.onnxgate]`)"
+    if (survey.folder / CONFIG_NAME).is_file() and not force:
+        return f"{CONFIG_NAME}; use `--force` to overwrite it"
+    return None
+
+
+def _read_committed_files(survey: RepositorySurvey) -> list[bytes | None]:
+    """Return the content of each file that `init` may write into the repository."""
+    root = survey.root or survey.folder
+    files = [survey.folder / CONFIG_NAME, survey.folder / LOCK_NAME]
+    files += [root / name for name in (WORKFLOW, HOOKS_CONFIG, git_driver.ATTRIBUTES)]
+    return [file.read_bytes() if file.is_file() else None for file in files]
+
+
+def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]) -> Iterator[str]:
+    """Yield optional steps that change the new config."""
+    if survey.submodules:
+        folders = join_phrases([f"`{folder}`" for folder in survey.submodules], MAX_NAMED)
+        selected = [PurePosixPath(model).parts[0] for model in survey.models]
+        selected = sorted({*selected, *survey.submodules})
+        if len(selected) > MAX_NAMED + 1 or any(map(is_glob, selected)):
+            selected = ["**/*.onnx"]
+        setting = f"models = [{', '.join(map(generated_files.quote, selected))}]"
+        yield (
+            f"optional: to check the models in {folders}, set `{setting}` in {CONFIG_NAME}, run `onnxgate lock`, and "
+            "add `submodules: true` to `actions/checkout` in the workflow"
+        )
+    for builder in dict.fromkeys(script.builder for script in survey.exports if script.builder):
+        yield (
+            f"optional: return `(module, inputs)` from `{builder}` and set it as `source`, so that `check` compares "
+            "the model with PyTorch"
+        )
+    if len(exported) < len(survey.exports):
+        yield f"optional: let `check` export models from source; see the comments in {CONFIG_NAME}"
 
 
 def _require_models(survey: RepositorySurvey) -> None:
@@ -111,26 +166,37 @@ def _require_models(survey: RepositorySurvey) -> None:
         configs = join_phrases([f"`{config}`" for config in survey.nested_configs], MAX_NAMED)
         raise UsageError(f"all models belong to {configs}", hint="run `onnxgate check` in these folders")
     if survey.untracked:
-        raise UsageError(
-            "git does not track any `.onnx` file here", hint=f"run `git add {shlex.quote(survey.untracked[0])}`"
-        )
+        hint = f"run `git add {shlex.quote(survey.untracked[0])}`"
+        raise UsageError("git does not track any `.onnx` file here", hint=hint)
+    for submodule in survey.submodules:
+        path = Path(os.path.relpath(survey.folder / submodule)).as_posix()
+        hint = f"run `onnxgate init --directory {shlex.quote(path)}`"
+        raise UsageError(f"all models are in the git submodule `{submodule}`", hint=hint)
     raise UsageError("there is no `.onnx` file here", hint="run `onnxgate init` in the folder of the models")
 
 
-def _print_survey(survey: RepositorySurvey) -> None:
+def _print_models(survey: RepositorySurvey, *, is_new: bool) -> None:
+    """Print the models. An existing config may select others than a new one, so that only problems are named."""
     notes = []
     if survey.uses_lfs or survey.pointers:
         notes.append(f"Git LFS, {len(survey.pointers)} not fetched" if survey.pointers else "Git LFS")
     if unreadable := len(survey.models) - len(survey.pointers) - len(survey.facts):
         notes.append(f"{unreadable} not readable")
-    if survey.untracked:
+    if is_new:
+        notes += [f"{count} more in the git submodule `{folder}`" for folder, count in survey.submodules.items()]
+    if is_new and survey.untracked:
         notes.append(f"{len(survey.untracked)} more not tracked by git")
     _print_action("found", pluralize(len(survey.models), "model") + (f" ({'; '.join(notes)})" if notes else ""))
+
+
+def _print_survey(survey: RepositorySurvey) -> None:
     if survey.exports:
         paths = list(dict.fromkeys(export.path for export in survey.exports))
         _print_action("found", f"`torch.onnx.export` in {join_phrases(paths, MAX_NAMED)}")
     for runtime in survey.deployments.runtimes:
-        _print_action("found", f"`{runtime.package}{runtime.specifier}` in {runtime.file}:{runtime.line}")
+        _print_action("found", f"`{runtime.requirement}` in {runtime.file}:{runtime.line}")
+    for runtime in survey.deployments.ignored:
+        _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.requirement}` is a development dependency")
     for problem in survey.deployments.problems:
         _print_action("skip", problem)
     for config in survey.nested_configs:
@@ -150,7 +216,8 @@ def _choose_targets(
         survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
     )
     if not survey.deployments.runtimes:
-        _print_action("found", f"no ONNX Runtime dependency; the target is `{targets[0].runtime}`")
+        where = " in other files" if survey.deployments.problems else ""
+        _print_action("found", f"no ONNX Runtime dependency{where}; the target is `{targets[0].runtime}`")
     if not interactive or len(targets) > 1:
         return targets
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
@@ -203,11 +270,7 @@ def _lfs_command(survey: RepositorySurvey) -> str:
 def _write_config(
     survey: RepositorySurvey, targets: Sequence[SuggestedTarget], exported: Sequence[ExportScript], force: bool
 ) -> Iterator[str]:
-    existing = find_config(survey.folder)
-    if existing is not None and existing == survey.folder / PYPROJECT:
-        _print_action("kept", f"{existing.name} (contains `[tool.onnxgate]`)")
-    else:
-        _write_file(survey.folder, CONFIG_NAME, generated_files.render_config(survey, targets, exported), force)
+    _write_file(survey.folder, CONFIG_NAME, generated_files.render_config(survey, targets, exported), force)
     if survey.parent_config:
         folder = Path(survey.folder, survey.parent_config).resolve().parent
         pattern = generated_files.quote(survey.folder.relative_to(folder).as_posix())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import NoReturn
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
+from onnxgate import __version__
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.matrix import (
@@ -28,7 +30,6 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
-from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
@@ -69,29 +70,26 @@ def check_files(
     """
     outcome = pipeline.run(request)
     models, pointers = predict_matrix(outcome), _find_pointers(outcome)
-    if verify is not None:  # a runtime refuses a pointer, but perhaps not the model
-        not_fetched = {path for _, path, _ in pointers}
-        loaded = {model.path: model for model in verify(models) if model.path not in not_fetched}
+    if verify is not None:  # a runtime refuses a pointer, but perhaps not the model; the sandbox hides data outside
+        escaping = {it.model for it in outcome.findings if it.rule == "external-data-escapes"}
+        not_loadable = {path for _, path, _ in pointers} | escaping
+        loaded = {it.path: it for it in verify(tuple(it for it in models if it.path not in not_loadable))}
         models = tuple(loaded.get(model.path, model) for model in models)
     unchecked = outcome.gathered.unchecked
     undone = (
         *unchecked.undone,
         *pointers.values(),
-        *_find_undecided_models(models, outcome, target),
+        *_find_undecided_models(models, outcome, target, is_verified=verify is not None),
         *_find_unverified(models),
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
-    unused = {(it.rule, it.hit.model, it.hit.message) for it in outcome.gathered.judged if _is_unused_data(it)}
-    findings = [
-        msgspec.structs.replace(it, level="warning") if (it.rule, it.model, it.message) in unused else it
-        for it in findings
-    ]
     findings = [*_drop_contradicted(findings, models), *(it for model in models for it in list_load_failures(model))]
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
     findings = [_adapt_fix(finding, target) for finding in findings]
+    findings = list(_raise_to_working_release(findings, models))
     outcome = msgspec.structs.replace(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
     )
@@ -186,7 +184,9 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     fitting = [release for release in table.releases if parsed.specifier.contains(release)]
     if not fitting:
         first, *_, last = table.releases
-        raise UsageError(f"no known release matches `{requirement}`", hint=f"known releases: {engine} {first}–{last}")
+        known = f"onnxgate {__version__} knows {engine} {first}–{last}"
+        hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
+        raise UsageError(f"no known release matches `{requirement}`", hint=hint)
     for release in fitting:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
@@ -209,13 +209,8 @@ def is_pointer(rule_hit: RuleHit) -> bool:
     return rule_hit.rule == "lfs-pointer" or is_data
 
 
-def _is_unused_data(rule_hit: RuleHit) -> bool:
-    """Return whether a finding is about data of initializers that no node uses, so that the model loads without it."""
-    return rule_hit.stage is Stage.FILE and rule_hit.hit.identity.startswith(UNUSED_PREFIX)
-
-
 def _find_undecided_models(
-    models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None
+    models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None, *, is_verified: bool
 ) -> Iterator[IncompleteCheck]:
     """Yield models without a verdict: the prediction is unknown on releases that decide it.
 
@@ -231,7 +226,6 @@ def _find_undecided_models(
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
         hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
-        is_verified = any(entry.observed for entry in model.runtimes)
         yield IncompleteCheck(
             Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", "" if is_verified else hint
         )
@@ -245,19 +239,24 @@ def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]
 
 
 def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Yield the findings that predict no failure on releases that were observed to load the model."""
-    loading = {
-        (model.path, reason.rule, entry.runtime)
-        for model in models
-        for entry in model.runtimes
-        if entry.contradicted and entry.state == "loads"
-        for reason in entry.reasons
-    }
-    rules = {(model, rule) for model, rule, _ in loading}
+    """Yield the findings without the releases that were observed to load the model, if any others are left.
+
+    A finding that names no releases predicts a failure on all of them.
+    """
+    entries = {model.path: model.runtimes for model in models}
     for finding in findings:
-        releases = {(finding.model, finding.rule, runtime) for runtime in finding.runtimes}
-        if (finding.model, finding.rule) not in rules or not releases <= loading:
+        concerned = [
+            entry
+            for entry in entries.get(finding.model, ())
+            if any(reason.rule == finding.rule for reason in entry.reasons)
+        ]
+        loading = {entry.runtime for entry in concerned if entry.contradicted and entry.state == "loads"}
+        predicted = finding.runtimes or tuple(entry.runtime for entry in concerned)
+        remaining = tuple(name for name in predicted if name not in loading)
+        if not loading:
             yield finding
+        elif remaining:
+            yield msgspec.structs.replace(finding, runtimes=remaining if finding.runtimes else ())
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
@@ -294,18 +293,38 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
     return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
 
 
-CONFIG_WORDS = ("onnxgate.toml", "the config", "`extensions`", "`exclude`")
+CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
 """Words of fixes that require a config."""
 
 
 def _adapt_fix(finding: Finding, target: str | None) -> Finding:
     """Return the finding with a fix that works without a config: alternatives that edit it are dropped."""
     fix = finding.fix
-    if any(word in fix for word in CONFIG_WORDS):
+    if "`extensions`" in fix:  # the only way to load models with custom operators
+        fix = f"run `onnxgate init`, and {fix}"
+    elif any(word in fix for word in CONFIG_WORDS):
         alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
         fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
     fix = re.sub(r"`onnxgate fix\b([^`]*)`", lambda it: f"`{_complete_fix_command(it[1], finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
+
+
+def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Yield the findings; fixes that raise the target name the release since which the model loads on all.
+
+    The first release without the finding may have no kernel data, or refuse the model for another reason.
+    """
+    releases = {model.path: release for model in models if (release := _find_first_working_release(model))}
+    for finding in findings:
+        working = releases.get(finding.model)
+        raised = re.sub(r"\braise the target to [\d.]+", f"raise the target to {working}", finding.fix)
+        yield msgspec.structs.replace(finding, fix=raised) if working else finding
+
+
+def _find_first_working_release(model: MatrixModel) -> str:
+    """Return the release since which all load the model; "" if the newest does not load it."""
+    loading = list(itertools.takewhile(lambda entry: entry.state == "loads", reversed(model.runtimes)))
+    return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
 
 def _complete_fix_command(arguments: str, model: str, target: str | None) -> str:
@@ -344,7 +363,7 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
 def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
-    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR and not _is_unused_data(it)]
+    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR]
     refused = _select_reasons(
         [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,

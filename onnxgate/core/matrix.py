@@ -1,6 +1,6 @@
-"""The matrix: on which releases models load, predicted or observed, as `onnxgate matrix --output json` writes it.
+"""The matrix: on which releases models load, predicted or observed, as written by `onnxgate matrix --output json`.
 
-It is sorted, and contains neither times nor host names.
+The matrix is sorted and contains neither times nor host names.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.core.findings import Stage, version_sort_key
+from onnxgate.core.findings import Stage
 from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
 from onnxgate.core.text import join_phrases, pluralize
 
@@ -21,21 +21,21 @@ Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
 NO_DATA_RULE = "no-support-data"
-"""The rule of releases without support data; all others are about the model."""
+"""Rule for releases without support data. All other rules are about the model."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
-"""The prediction that contradicts each observation."""
+"""For each observation, the prediction that it contradicts."""
 
 
 VERDICTS: dict[Predicted, Verdict] = {"loads": "pass", "refused": "fail", "unknown": "undecided"}
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a release refuses a model, or why its prediction is not possible."""
+    """Why a release refuses a model, or why this could not be predicted."""
 
     rule: str
     node: str  # "" for the whole model
     message: str  # the same for all releases
-    detail: str = ""  # about this release: "supports opsets up to 19"
+    detail: str = ""  # about this release, such as "supports opsets up to 19"
     works_since: str = ""  # first release without this problem; "" if none or unknown
 
 
@@ -47,14 +47,14 @@ OBSERVED_RULES: dict[Observed, str] = {
     "crashed": "runtime-crashed",
     "timed-out": "runtime-timed-out",
 }
-"""The rule about each observation that no prediction explains."""
+"""Rule for each observation that no prediction explains."""
 UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One model on one release."""
 
-    runtime: str  # "onnxruntime 1.18.1"
+    runtime: str  # such as "onnxruntime 1.18.1"
     predicted: Predicted
     reasons: tuple[Reason, ...] = ()
     observed: Observed = ""  # "" without `--verify`
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Predicted:
-        """The outcome: the observation if it is conclusive, otherwise the prediction; unknown after a timeout."""
+        """The outcome: the observation if it is conclusive, otherwise the prediction; `unknown` after a timeout."""
         match self.observed:
             case "loads":
                 return "loads"
@@ -86,7 +86,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effective_reasons(self) -> tuple[Reason, ...]:
-        """The reasons why it does not load, the most important one first."""
+        """The reasons why the model does not load, most important first."""
         if self.state == "loads":
             return ()
         if self.unexplained_error:
@@ -106,14 +106,14 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Predicted:
-        """The outcome over all releases: `loads` if it loads on one, otherwise that of the newest one."""
+        """The overall outcome: `loads` if the model loads on any release, otherwise that on the newest release."""
         return "loads" if self.on("loads") else self.runtimes[-1].state
 
     def rate(self, *, required: bool) -> Verdict:
         """Return the verdict of the model.
 
-        It passes if it loads on one release, and fails if it loads on none and the newest one refuses it. If the
-        releases are `required`, it passes if it loads on all, and fails if one refuses it.
+        The model passes if it loads on at least one release, and fails if it loads on none and the newest release
+        refuses it. With `required`, it passes if it loads on all releases, and fails if any release refuses it.
         """
         outcome = self.outcome
         if required:
@@ -123,7 +123,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """Models by releases, with the verdict of a check of the same models."""
+    """Outcomes by model and release, with the verdict of a check of these models."""
 
     version: int = VERSION
     onnxgate: str
@@ -141,7 +141,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
-    """Build the matrix of the models of a report. Notes are left out: the entries have their reasons."""
+    """Build the matrix from a report and its models. Notes are omitted, since the entries contain the reasons."""
     return Matrix(
         onnxgate=report.onnxgate,
         verdict=report.verdict,
@@ -154,7 +154,7 @@ def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
 
 
 def list_load_failures(model: MatrixModel) -> Iterator[Finding]:
-    """Yield an error for each observed reason that no prediction explains."""
+    """Yield an error for each failed load that no prediction explains."""
     for span in list_reasons(model):
         if span.state == "refused" and span.reason.rule in OBSERVED_RULES.values():
             yield Finding(
@@ -174,7 +174,7 @@ def list_load_failures(model: MatrixModel) -> Iterator[Finding]:
             )
 
 
-PREDICTION_SCOPE = "no config: predicted, not run"
+PREDICTION_SCOPE = "predicted, not run"
 
 
 def describe_scope(models: Sequence[MatrixModel]) -> str:
@@ -191,7 +191,7 @@ def describe_scope(models: Sequence[MatrixModel]) -> str:
 
 
 def render_reason(reason: Reason) -> str:
-    """Return a reason with its rule, and with its node unless the message names it."""
+    """Format a reason with its rule, and with its node if the message does not contain it."""
     return ": ".join(part for part in (reason.rule, _render_message(reason)) if part)
 
 
@@ -201,15 +201,15 @@ def _render_message(reason: Reason) -> str:
 
 
 class ReasonSpan(msgspec.Struct, frozen=True):
-    """A reason, and the releases that do not load a model for it."""
+    """A reason and the releases that do not load the model because of it."""
 
     reason: Reason
     runtimes: tuple[str, ...]  # ascending
-    state: Predicted  # of these releases: refused or unknown
+    state: Predicted  # state of the model on these releases: refused or unknown
 
 
 def list_reasons(model: MatrixModel) -> list[ReasonSpan]:
-    """Return all reasons of a model, those of the newest releases first; `detail` is that of the newest release."""
+    """Return all reasons for a model, those of the newest releases first; `detail` is taken from the newest release."""
     newest: dict[tuple[Predicted, Reason], Reason] = {}
     runtimes: dict[tuple[Predicted, Reason], list[str]] = {}
     for entry in reversed(model.runtimes):
@@ -226,7 +226,7 @@ def _without_detail(reason: Reason) -> Reason:
 class WorkingRange(msgspec.Struct, frozen=True):
     """The releases that load a model, and why the others do not, in one sentence."""
 
-    sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8–1.17 refused: IR version 10, supported since 1.18"
+    sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8.0–1.17.3 refused: IR version 10, supported since 1.18.0"
     named: tuple[Reason, ...]  # the reasons in the sentence
     omitted: int  # number of reasons that are not in the sentence
 
@@ -234,7 +234,7 @@ class WorkingRange(msgspec.Struct, frozen=True):
 def describe_working_range(model: MatrixModel, *, required: bool = False) -> WorkingRange:
     """Describe the working range with the fewest reasons that cover all releases that do not load the model.
 
-    If the releases are `required`, those that do not load it come first.
+    With `required`, the releases that do not load the model come first.
     """
     runtimes = [entry.runtime for entry in model.runtimes]
     spans = list_reasons(model)
@@ -244,11 +244,11 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
     )
     clauses = []
     loading = model.on("loads")
-    working = _name_exact_releases(loading, runtimes)
+    working = name_releases(loading, runtimes)
     if loading and not (required and groups):
         clauses.append(f"loads on {working}")
     for group in groups:
-        reasons = _describe_reasons(group, runtimes)
+        reasons = _describe_reasons(group, runtimes[-1])
         if clauses:
             where = name_releases(group.runtimes, runtimes, engine=False)
             clauses.append(f"{where} {'refused' if group.state == 'refused' else 'unknown'}: {reasons}")
@@ -264,7 +264,7 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):
-    """Releases that share reasons."""
+    """Releases that do not load the model for the same reasons."""
 
     reasons: tuple[Reason, ...]
     runtimes: tuple[str, ...]
@@ -272,7 +272,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[Reason, ...]:
-        """The reasons that a sentence names: version fields together, otherwise the first one."""
+        """Reasons to include in the sentence: all about version fields, otherwise the first one."""
         first = self.reasons[0]
         return (
             tuple(it for it in self.reasons if it.rule in SUPPORT_RULES and it.works_since == first.works_since)
@@ -282,7 +282,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
 
 def _cover_releases(spans: Sequence[ReasonSpan], state: Predicted) -> Iterator[_ReleaseGroup]:
-    """Yield groups of releases: repeatedly the reason that most of the remaining releases share."""
+    """Yield groups of releases, each for the reason that most of the remaining releases share."""
     spans = [span for span in spans if span.state == state]
     remaining = {runtime: None for span in spans for runtime in span.runtimes}
     while remaining:
@@ -297,65 +297,42 @@ def _cover_releases(spans: Sequence[ReasonSpan], state: Predicted) -> Iterator[_
             del remaining[runtime]
 
 
-SUPPORT_RULES = {"ir-version-too-new": r"IR version \d+", "opset-too-new": r"opset \d+ of `[^`]*`"}
+SUPPORT_RULES = {
+    "ir-version-too-new": r"IR version \d+",
+    "opset-too-new": r"opset \d+ of `[^`]*`",
+    "opset-experimental": r"opset \d+ of `[^`]*`",
+}
 """Rule about a version field -> pattern of the field in its message."""
 
 
-def _describe_reasons(group: _ReleaseGroup, runtimes: Sequence[str]) -> str:
-    """Return `IR version 10, supported since 1.18` or `there is no kernel for `Det(22)` (works since 1.20)`."""
+def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
+    """Return `IR version 10, supported since 1.18.0` or `there is no kernel for `Det(22)` (works since 1.20.0)`."""
     first = group.reasons[0]
     others = len(group.reasons) - len(group.named)
     more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""
-    since = _shorten_release(first.works_since, runtimes)
+    since = first.works_since
     fields = [re.search(SUPPORT_RULES[it.rule], it.message) for it in group.named if it.rule in SUPPORT_RULES]
     if fields and all(fields):
         names = join_phrases([field[0] for field in fields if field])
-        is_newest = group.runtimes[-1] == runtimes[-1]
+        unreleased = ", experimental there" if first.rule == "opset-experimental" else ""
+        is_newest = group.runtimes[-1] == newest
         support = f", supported since {since}" if since else ", not supported by any release yet" if is_newest else ""
-        return f"{names}{support}{more}"
+        return f"{names}{unreleased}{support}{more}"
     return f"{_render_message(first)}{f' (works since {since})' if since else ''}{more}"
 
 
-def _shorten_release(release: str, runtimes: Sequence[str]) -> str:
-    """Return the minor of a release, unless an older patch of it is among the runtimes."""
-    patches = [name.rpartition(" ")[2] for name in runtimes]
-    minor = _minor_name(release)
-    older = [it for it in patches if _minor_name(it) == minor and version_sort_key(it) < version_sort_key(release)]
-    return release if older else minor
-
-
-def _minor_name(name: str) -> str:
-    """Return `onnxruntime 1.18` for `onnxruntime 1.18.1`, `1.18` for `1.18.1`."""
-    return ".".join(name.split(".")[:2])
-
-
-def _name_exact_releases(names: Sequence[str], runtimes: Sequence[str]) -> str:
-    """Return `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
-    runs = _find_runs(names, runtimes)
-    return _join_ranges([(run[0], run[-1]) for run in runs])
-
-
 def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
-    """Return `onnxruntime 1.8–1.17 and 1.19.0`: minors stand for all their patches among the runtimes.
+    """Return `onnxruntime 1.8.0–1.17.3 and 1.19.0`; a range contains all of the runtimes between its ends.
 
     Without `engine`, the name of the engine is omitted if there is only one.
     """
-    ranges = []
-    for run in _find_runs(names, runtimes):
-        ends = [
-            _minor_name(end)
-            if {it for it in runtimes if _minor_name(it) == _minor_name(end)} <= set(run) and len(run) > 1
-            else end
-            for end in (run[0], run[-1])
-        ]
-        ranges.append((ends[0], ends[1]))
-    text = _join_ranges(ranges)
+    text = _join_ranges([(run[0], run[-1]) for run in _find_runs(names, runtimes)])
     engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
     return text if engine or len(engines) > 1 else text.removeprefix(f"{engines.pop()} ")
 
 
 def _find_runs(names: Sequence[str], runtimes: Sequence[str]) -> list[list[str]]:
-    """Return the names in runs without gaps among the runtimes; a run is of one engine."""
+    """Split the names into runs of consecutive runtimes; each run has one engine."""
     runs: list[list[str]] = []
     for index, runtime in enumerate(runtimes):
         if runtime not in names:

@@ -139,12 +139,12 @@ def test_attributes_of_subfolders_are_not_modified(installed: Path, repository: 
 @pytest.mark.skipif(sys.platform == "win32", reason="no terminals of this kind there")
 @pytest.mark.parametrize(("answer", "expected"), [("", "onnx"), ("n", "unspecified")])
 def test_init_prompts_on_a_terminal(installed: Path, repository: Path, answer: str, expected: str) -> None:
-    """`init` asks on a terminal, unless the driver is already set up."""
+    """`init` asks on a terminal, unless the driver is already set up; a config that exists needs no answers."""
     import pty
 
-    for times, answers in ((1, ["", answer]), (0 if expected == "onnx" else 1, ["", answer])):
+    for times, answers in ((1, ["", answer]), (0 if expected == "onnx" else 1, [answer])):
         ours, theirs = pty.openpty()
-        os.write(ours, "".join(f"{each}\n" for each in answers).encode())
+        os.write(ours, "".join(f"{line}\n" for line in answers).encode())
         words = [str(installed), "init", "--no-lock"]
         done = subprocess.run(words, cwd=repository, stdin=theirs, capture_output=True, text=True, check=False)
         os.close(theirs)

@@ -145,7 +145,7 @@ if __name__ == "__main__":
     config.write_text(text.replace("# source = ", "source = "), encoding="utf-8")
     (model,) = load_config(config).models()
 
-    assert "# The call also sets `input_names`: return a mapping with `model`, `args` and these keys.\n" in text
+    assert "# The call also sets `input_names`: return a mapping with `model`, `args` and\n# these keys.\n" in text
     assert model.settings.source == "export.py:build"
 
 
@@ -173,6 +173,32 @@ def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
     assert (repository / HOOKS).read_text(encoding="utf-8") == "# mine\n"
 
 
+def test_only_git_diff_in_a_project_with_a_config(installed: Path, repository: Path) -> None:
+    """A kept config has targets and a lock: no other target is suggested, and no step is needed."""
+    (repository / CONFIG).write_text("# mine\n", encoding="utf-8")
+    (repository / LOCK).write_text("# mine\n", encoding="utf-8")
+    arguments = ("--git-diff", "--no-workflow", "--no-hooks")
+
+    first, second = init(installed, repository, *arguments), init(installed, repository, *arguments)
+
+    assert first.stdout.startswith(
+        f"found  1 model\nkept   {CONFIG}; use `--force` to overwrite it\nwrote  .gitattributes"
+    )
+    assert first.stdout.endswith("\nNext steps:\n  - check the models: `onnxgate check`\n  - commit the new files\n")
+    assert second.stdout.endswith("\nNext steps:\n  - check the models: `onnxgate check`\n")
+
+
+def test_a_kept_config_without_a_lock(installed: Path, repository: Path) -> None:
+    """The lock is still missing; so is one that matches an overwritten config."""
+    (repository / CONFIG).write_text("# mine\n", encoding="utf-8")
+    kept = init(installed, repository)
+    (repository / LOCK).write_text("# mine\n", encoding="utf-8")
+    forced = init(installed, repository, "--force")
+
+    assert "  - write the lock: `onnxgate lock`\n" in kept.stdout
+    assert "  - write the lock: `onnxgate lock`\n" in forced.stdout
+
+
 def test_workflow_has_minimal_permissions(installed: Path, repository: Path) -> None:
     """The workflow has minimal permissions, fetches the previous commit, keeps no token and uses LFS only if needed."""
     init(installed, repository)
@@ -196,7 +222,7 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
     assert checkout["with"]["lfs"] is True
     assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
-    comment = "# No prediction until the content is fetched: `models/net.onnx` is a Git LFS pointer.\n"
+    comment = "# No prediction until the content is fetched: `models/net.onnx` is a Git LFS\n# pointer.\n"
     assert comment in (repository / CONFIG).read_text(encoding="utf-8")
     assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
 
@@ -214,8 +240,9 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
 
     assert "  - optional: return `(module, inputs)` from `export.py:build_model` and set it as `source`" in done.stdout
     assert (
-        "# To compare the model with PyTorch, return `(module, inputs)` from `build_model`, with a tuple of example\n"
-        '# inputs, and set `source = "export.py:build_model"` instead of `command`.\n'
+        "# To compare the model with PyTorch, return `(module, inputs)` from\n"
+        "# `build_model`, with a tuple of example inputs, and set `source =\n"
+        '# "export.py:build_model"` instead of `command`.\n'
     ) in (repository / CONFIG).read_text(encoding="utf-8")
 
 

@@ -51,6 +51,8 @@ def init(
             "edge/onnxgate.toml; its models are excluded here",
         ),
         ("lfs", {"cpu": "onnxruntime==1.18.1"}, "1 model (Git LFS, 1 not fetched)"),
+        ("conda", {"cpu": "onnxruntime==1.19.2"}, "`onnxruntime==1.19.2` in environment.yml:7"),
+        ("npm", {"web": "onnxruntime==1.20.1", "node": "onnxruntime==1.19.2"}, "`onnxruntime-node==1.19.2` in package"),
     ],
 )
 def test_the_config_follows_the_repository(
@@ -69,6 +71,92 @@ def test_the_config_follows_the_repository(
     if name == "nothing":
         runtimes = load_lock(folder / LOCK).targets["cpu"].runtimes
         assert len({runtime.release.rpartition(".")[0] for runtime in runtimes}) == 4
+
+
+def test_a_comment_counts_no_releases(installed: Path, tmp_path: Path) -> None:
+    """A range may contain releases that are newer than the support data; only the lock counts them."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "requirements.txt").write_text("onnxruntime>=1.20,<2\n", encoding="utf-8")
+    git(folder, "add", ".")
+    init(installed, folder, "--no-lock")
+    text = (folder / CONFIG).read_text(encoding="utf-8")
+
+    assert not re.search(r"\d minor releases", text)
+    assert '\n# select = "bounds"  # faster: only the oldest and the newest minor release\n' in text
+    assert text.count("bounds") == 1
+
+
+def test_an_unpinned_runtime_is_described_once(installed: Path, tmp_path: Path) -> None:
+    """Without an index, the comment does not call the releases of the support data the newest."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "requirements.txt").write_text("onnxruntime\n", encoding="utf-8")
+    git(folder, "add", ".")
+    init(installed, folder, "--no-lock")
+    comments = (folder / CONFIG).read_text(encoding="utf-8").partition("[targets.cpu]\n")[2].partition("runtime =")[0]
+
+    assert comments.startswith(
+        "# Declared without a version in requirements.txt:1 (`onnxruntime`).\n"
+        "# The newest 4 minor releases with support data in onnxgate; later ones may\n# exist.\n"
+    )
+    assert comments.count("newest") == 1
+
+
+def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -> None:
+    """The output does not claim that the repository has no dependency."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "environment.yml").write_text("dependencies: [onnxruntime=1.18.1]\n", encoding="utf-8")
+    git(folder, "add", ".")
+    done = init(installed, folder, "--no-lock")
+
+    assert (
+        "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
+        "found  no ONNX Runtime dependency in other files; the target is `"
+    ) in done.stdout
+
+
+def test_a_requirements_file_for_development(installed: Path, tmp_path: Path) -> None:
+    """It is used only if no other file declares a runtime; the output explains both."""
+    folder = make_repository(tmp_path / "a", "requirements")
+    (folder / "requirements-dev.txt").write_text("onnxruntime==1.19.2\n", encoding="utf-8")
+    git(folder, "add", ".")
+    both = init(installed, folder, "--no-lock")
+    deployed = load_config(folder / CONFIG).config.targets
+    git(folder, "rm", "--quiet", "-f", "requirements.txt")
+    only = init(installed, folder, "--no-lock", "--force")
+    development = load_config(folder / CONFIG).config.targets
+
+    assert "skip   requirements-dev.txt:1: `onnxruntime==1.19.2` is a development dependency\n" in both.stdout
+    assert "note   This is a development dependency; the deployed release may differ.\n" in only.stdout
+    assert [[it.runtime for it in targets.values()] for targets in (deployed, development)] == [
+        ["onnxruntime==1.18.1"],
+        ["onnxruntime==1.19.2"],
+    ]
+
+
+def test_models_in_a_submodule(installed: Path, tmp_path: Path) -> None:
+    """Git does not list the files of a submodule. The printed setting selects them; `git add` would fail."""
+    inner, folder = tmp_path / "inner", make_repository(tmp_path / "a", "requirements")
+    save_model(inner / "net.onnx")
+    git(inner, "init", "--quiet")
+    git(inner, "add", ".")
+    git(inner, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "--quiet", "-m", "x")
+    git(folder, "-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "vendor")
+    save_model(folder / "new.onnx")
+    done = init(installed, folder, "--no-lock")
+    setting = re.search(r"`(models = .*\])` in onnxgate.toml, run `onnxgate lock`", done.stdout)
+
+    assert "found  1 model (1 more in the git submodule `vendor`; 1 more not tracked by git)\n" in done.stdout
+    assert setting is not None
+    text = (folder / CONFIG).read_text(encoding="utf-8")
+    (folder / CONFIG).write_text(f"{setting[1]}\n{text}", encoding="utf-8")
+    assert [model.path for model in load_config(folder / CONFIG).models()] == ["models/net.onnx", "vendor/net.onnx"]
+    for config in (CONFIG, "new.onnx"):
+        (folder / config).unlink()
+    git(folder, "rm", "--quiet", "-f", "models/net.onnx")
+    alone = init(installed, folder, status=2)
+    assert alone.stderr == (
+        "error: all models are in the git submodule `vendor`\nhint: run `onnxgate init --directory vendor`\n"
+    )
 
 
 def test_no_workflow_and_no_hooks(installed: Path, tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--directory",
         type=_FOLDER_TYPE,
         metavar="DIR",
-        help="Folder to which PATHS are relative and in which the search for a config starts (default: the current one).",
+        help="Folder to which PATHS are relative and in which the search for a config starts (default: the current "
+        "one).",
     ),
     "config": click.option(
         "--config",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,7 +15,9 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 
-from onnxgate.core.files import open_regular
+from onnxgate.commands.init.conda_environment import read_environment
+from onnxgate.commands.init.text_files import UnreadableFileError, read_text
+from onnxgate.commands.init.version_ranges import convert_conda_version, convert_npm_range, convert_poetry_version
 from onnxgate.project import toml
 from onnxgate.project.config.loader import describe_syntax_error
 from onnxgate.project.engines import ONNXRUNTIME, ONNXRUNTIME_BUILDS, is_satisfiable
@@ -25,7 +26,10 @@ NPM_PACKAGES = ("onnxruntime-node", "onnxruntime-web")
 PACKAGES = (ONNXRUNTIME, *ONNXRUNTIME_BUILDS, *NPM_PACKAGES)
 IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "fixtures", "vendor", "third_party"})
 """Folders with files that do not describe a deployment of this repository."""
-MAX_FILE_BYTES = 50_000_000
+DEVELOPMENT_WORDS = frozenset(
+    {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
+)
+"""Words in the name of a file, folder or group whose packages are not deployed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,20 @@ class DeployedRuntime:
     specifier: str
     file: str  # relative to the folder of the config
     line: int
+    group: str = ""  # the group of dependencies in the file
+    is_conda: bool = False  # installed by conda, which has other builds than pip
+
+    @property
+    def requirement(self) -> str:
+        """`onnxruntime==1.18.1`."""
+        return f"{self.package}{self.specifier}"
+
+    @property
+    def is_for_development(self) -> bool:
+        """True if the name of the file, of its folder or of the group is one of development, tests, docs or CI."""
+        *folders, name = PurePosixPath(self.file).parts
+        words = {*(folder.lstrip(".").lower() for folder in folders), *_split_name(name), *_split_name(self.group)}
+        return not DEVELOPMENT_WORDS.isdisjoint(words)
 
     @property
     def pin(self) -> str:
@@ -51,14 +69,14 @@ class DeployedRuntime:
 
 @dataclass(frozen=True, slots=True)
 class Deployments:
-    """All deployed packages in the order of their files, and files that could not be read, each with the reason."""
+    """All deployed packages in the order of their files, and files that could not be read, each with the reason.
+
+    If all packages are for development, they are in `runtimes`.
+    """
 
     runtimes: tuple[DeployedRuntime, ...] = ()
     problems: tuple[str, ...] = ()
-
-
-class UnreadableFileError(Exception):
-    """The reason why a file could not be read."""
+    ignored: tuple[DeployedRuntime, ...] = ()  # for development
 
 
 class Declaration(NamedTuple):
@@ -68,13 +86,18 @@ class Declaration(NamedTuple):
     version: str
     line: int
     convert: Callable[[str], str] = str
+    group: str = ""
+    is_conda: bool = False
 
 
 Reader = Callable[[str], Iterable[Declaration]]
 
 
 def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
-    """Read those of the files that declare dependencies; an exact pin replaces the ranges that it satisfies."""
+    """Read those of the files that declare dependencies.
+
+    An exact pin replaces the ranges that it satisfies. Packages for development are ignored if others are declared.
+    """
     runtimes: dict[DeployedRuntime, None] = {}
     problems = []
     for path in sorted(paths, key=lambda path: (path.count("/"), path)):
@@ -82,17 +105,25 @@ def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
         if reader is None:
             continue
         try:
-            for package, version, line, convert in reader(read_text(folder / path)):
+            for package, version, line, convert, group, is_conda in reader(read_text(folder / path)):
                 try:
                     specifier = _normalize_specifier(convert(version))
-                    runtimes[DeployedRuntime(package, specifier, path, line)] = None
+                    runtimes[DeployedRuntime(package, specifier, path, line, group, is_conda)] = None
                 except UnreadableFileError as reason:
                     problems.append(f"{path}:{line}: {reason}")
         except UnreadableFileError as reason:
             problems.append(f"{path}: {reason}")
         except RecursionError:
             problems.append(f"{path}: nested too deeply")
-    return Deployments(tuple(_drop_satisfied_ranges(tuple(runtimes))), tuple(dict.fromkeys(problems)))
+    declared = tuple(_drop_satisfied_ranges(tuple(runtimes)))
+    deployed = tuple(runtime for runtime in declared if not runtime.is_for_development)
+    ignored = tuple(runtime for runtime in declared if runtime.is_for_development and deployed)
+    return Deployments(deployed or declared, tuple(dict.fromkeys(problems)), ignored)
+
+
+def _split_name(name: str) -> list[str]:
+    """Return the words of a name: `requirements`, `dev` and `txt` of `requirements-dev.txt`."""
+    return re.split(r"[^a-z0-9]+", name.lower())
 
 
 def select_reader(path: str) -> Reader | None:
@@ -100,10 +131,15 @@ def select_reader(path: str) -> Reader | None:
     pure = PurePosixPath(path)
     if IGNORED_FOLDERS.intersection(pure.parts[:-1]):
         return None
+    words = _split_name(pure.stem)
     if pure.suffix in (".txt", ".in") and (
-        pure.parent.name == "requirements" or pure.name.startswith(("requirements", "constraints"))
+        pure.parent.name == "requirements"
+        or pure.name.startswith(("requirements", "constraints"))
+        or "requirements" in words
     ):
         return _read_requirements
+    if pure.suffix in (".yml", ".yaml") and "environment" in words:
+        return _read_environment
     if _is_dockerfile(pure.name):
         return _read_dockerfile
     if fnmatch.fnmatchcase(pure.name, "pylock*.toml"):
@@ -124,26 +160,6 @@ def _is_dockerfile(name: str) -> bool:
     return name in ("Dockerfile", "Containerfile") or name.startswith("Dockerfile.") or name.endswith(".Dockerfile")
 
 
-def read_text(path: Path) -> str:
-    """
-    Return the text of a regular file.
-
-    Raises:
-        UnreadableFileError: the file is missing, not a regular file, not readable, too large, or not UTF-8.
-    """
-    try:
-        with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
-                raise UnreadableFileError(f"larger than {MAX_FILE_BYTES:,} bytes")
-            return toml.decode(file.read())
-    except FileNotFoundError as error:
-        raise UnreadableFileError("dangling link" if path.is_symlink() else "no such file or directory") from error
-    except OSError as error:
-        raise UnreadableFileError((error.strerror or str(error)).lower()) from error
-    except UnicodeDecodeError as error:
-        raise UnreadableFileError("not UTF-8") from error
-
-
 def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[DeployedRuntime]:
     """Yield the packages without ranges for which a file in the same folder or above has an exact pin."""
     for runtime in runtimes:
@@ -153,6 +169,7 @@ def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[Depl
             for other in runtimes
             if other.pin
             and other.package == runtime.package
+            and (runtime.is_for_development or not other.is_for_development)
             and PurePosixPath(other.file).parent in (folder, *folder.parents)
         )
         is_range = not runtime.pin and not runtime.is_installed_directly
@@ -176,9 +193,10 @@ def _normalize_specifier(text: str) -> str:
     return ",".join(f"{clause.operator.replace('===', '==')}{clause.version}" for clause in clauses)
 
 
-def _find_line(text: str, package: str) -> int:
-    """Return the line that names a package first; 1 if none does."""
-    match = re.search(rf"(?<![\w./-]){re.escape(package)}(?![\w-])", text)
+def _find_line(text: str, package: str, version: str = "") -> int:
+    """Return the first line with a package and its version. If there is none, the first line with the package, or 1."""
+    name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
+    match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
@@ -199,7 +217,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield started, " ".join(parts)
 
 
-def _parse_requirement(text: str, line: int) -> Iterator[Declaration]:
+def _parse_requirement(text: str, line: int, group: str = "") -> Iterator[Declaration]:
     try:
         requirement = Requirement(text)
     except InvalidRequirement:
@@ -207,9 +225,9 @@ def _parse_requirement(text: str, line: int) -> Iterator[Declaration]:
     package = canonicalize_name(requirement.name)
     if package in PACKAGES:
         if requirement.url:
-            yield Declaration(package, requirement.url, line, _read_wheel_version)
+            yield Declaration(package, requirement.url, line, _read_wheel_version, group)
         else:
-            yield Declaration(package, str(requirement.specifier), line)
+            yield Declaration(package, str(requirement.specifier), line, group=group)
 
 
 def _read_wheel_version(url: str) -> str:
@@ -222,7 +240,41 @@ def _read_wheel_version(url: str) -> str:
 
 def _read_requirements(text: str) -> Iterator[Declaration]:
     for number, line in _logical_lines(text):
-        yield from _parse_requirement(re.split(r"(?:^|\s)#|\s--", line)[0].strip(), number)
+        yield from _parse_requirement_line(line, number)
+
+
+def _parse_requirement_line(line: str, number: int) -> Iterator[Declaration]:
+    """Parse one line of a requirements file, without its comment and options."""
+    return _parse_requirement(re.split(r"(?:^|\s)#|\s--", line)[0].strip(), number)
+
+
+def _read_environment(text: str) -> Iterator[Declaration]:
+    """Read a conda environment. A package of its `pip` list replaces that of conda, which is installed first."""
+    entries = tuple(read_environment(text))
+    from_pip = [found for it in entries if it.kind == "pip" for found in _parse_requirement_line(it.text, it.line)]
+    for kind, entry, line in entries:
+        if kind == "not read":
+            yield Declaration("", entry, line, _refuse_line)
+        elif kind == "conda":
+            replaced = {declaration.package for declaration in from_pip}
+            yield from (it for it in _parse_conda_package(entry, line) if it.package not in replaced)
+    yield from from_pip
+
+
+def _refuse_line(text: str) -> str:
+    raise UnreadableFileError(f"not read: `{text}`")
+
+
+def _parse_conda_package(text: str, line: int) -> Iterator[Declaration]:
+    """Parse `conda-forge::onnxruntime=1.18.1`, `onnxruntime >=1.17,<2` or `onnxruntime=1.18.1=py311_0`."""
+    match = re.fullmatch(r"(?:.*::)?([\w.-]+)\s*(.*)", text)
+    package = canonicalize_name(match[1]) if match else ""
+    if match is None or package not in PACKAGES:
+        return
+    version, *_build = re.sub(r"\s*([,<>=!~|]+)\s*", r"\1", match[2]).split() or [""]
+    if with_build := re.fullmatch(r"(={0,2}[^=<>!~,]+)=[^=,]+", version):
+        version = with_build[1]
+    yield Declaration(package, version, line, convert_conda_version, is_conda=True)
 
 
 def _parse_toml(text: str) -> Mapping[str, Any]:
@@ -252,34 +304,36 @@ def _read_pyproject(text: str) -> Iterator[Declaration]:
     data = _parse_toml(text)
     project, tool = _table(data.get("project")), _table(data.get("tool"))
     lists = [
-        project.get("dependencies"),
-        *_table(project.get("optional-dependencies")).values(),
-        *_table(data.get("dependency-groups")).values(),
-        _table(tool.get("uv")).get("dev-dependencies"),
+        ("", project.get("dependencies")),
+        *_table(project.get("optional-dependencies")).items(),
+        *_table(data.get("dependency-groups")).items(),
+        ("dev", _table(tool.get("uv")).get("dev-dependencies")),
     ]
-    for requirement in (text for values in lists for text in _strings(values)):
-        name = re.match(r"[\w.-]*", requirement)
-        yield from _parse_requirement(requirement, _find_line(text, name[0] if name else ""))
+    for group, requirement in ((group, text) for group, values in lists for text in _strings(values)):
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+        yield from _parse_requirement(requirement, _find_line(text, name, requirement.removeprefix(name)), group)
     poetry = _table(tool.get("poetry"))
-    groups = [_table(group).get("dependencies") for group in _table(poetry.get("group")).values()]
-    for table in (poetry.get("dependencies"), poetry.get("dev-dependencies"), *groups):
-        yield from _read_version_table(text, table, convert_poetry_version)
+    groups = [(name, _table(group).get("dependencies")) for name, group in _table(poetry.get("group")).items()]
+    for group, table in (("", poetry.get("dependencies")), ("dev", poetry.get("dev-dependencies")), *groups):
+        yield from _read_version_table(text, table, convert_poetry_version, group)
 
 
 def _read_pipfile(text: str) -> Iterator[Declaration]:
     data = _parse_toml(text)
     for name in ("packages", "dev-packages"):
-        yield from _read_version_table(text, data.get(name), convert_poetry_version)
+        yield from _read_version_table(text, data.get(name), convert_poetry_version, name)
 
 
-def _read_version_table(text: str, table: object, convert: Callable[[str], str]) -> Iterator[Declaration]:
+def _read_version_table(
+    text: str, table: object, convert: Callable[[str], str], group: str = ""
+) -> Iterator[Declaration]:
     """Read `name = "^1.18"`, `name = { version = "^1.18" }` and lists of these tables."""
     for name, value in _table(table).items():
         package = canonicalize_name(name)
         if package in PACKAGES:
             for entry in value if isinstance(value, list) else [value]:
                 version = _table(entry).get("version", "*") if isinstance(entry, dict) else entry
-                yield Declaration(package, str(version), _find_line(text, name), convert)
+                yield Declaration(package, str(version), _find_line(text, name, str(version)), convert, group)
 
 
 def _read_toml_lock(text: str) -> Iterator[Declaration]:
@@ -296,13 +350,14 @@ def _read_toml_lock(text: str) -> Iterator[Declaration]:
 def _read_pipfile_lock(text: str) -> Iterator[Declaration]:
     data = _parse_json(text)
     for group in ("default", "develop"):
-        yield from _read_version_table(text, data.get(group), convert_poetry_version)
+        yield from _read_version_table(text, data.get(group), convert_poetry_version, group)
 
 
 def _read_package_json(text: str) -> Iterator[Declaration]:
     data = _parse_json(text)
-    for group in ("dependencies", "optionalDependencies", "peerDependencies", "devDependencies"):
+    for group in ("dependencies", "optionalDependencies", "peerDependencies"):
         yield from _read_version_table(text, data.get(group), convert_npm_range)
+    yield from _read_version_table(text, data.get("devDependencies"), convert_npm_range, "dev")
 
 
 def _read_npm_lock(text: str) -> Iterator[Declaration]:
@@ -311,7 +366,8 @@ def _read_npm_lock(text: str) -> Iterator[Declaration]:
     for name, entry in {**_table(data.get("dependencies")), **installed}.items():
         version = _table(entry).get("version")
         if name in NPM_PACKAGES and isinstance(version, str):
-            yield Declaration(name, version, _find_line(text, name), convert_npm_range)
+            group = "dev" if _table(entry).get("dev") is True else ""
+            yield Declaration(name, version, _find_line(text, name), convert_npm_range, group)
 
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")
@@ -331,7 +387,7 @@ def _read_dockerfile(text: str) -> Iterator[Declaration]:
             continue
         for command in re.split(r"&&|\|\|", expanded):
             for word in _split_words(command):
-                yield from _parse_installed_package(word.strip("[],;"), number)
+                yield from _parse_installed_package(word.strip("[],;").rpartition("::")[2], number)
 
 
 def _split_words(command: str) -> list[str]:
@@ -351,59 +407,11 @@ def _parse_installed_package(word: str, line: int) -> Iterator[Declaration]:
         yield Declaration(package, word, line, _refuse_build_argument)
     elif version.startswith("@"):
         yield Declaration(package, version[1:], line, convert_npm_range)
-    elif conda := re.fullmatch(r"=(\d+(?:\.\d+)*)", version):
-        yield Declaration(package, f"=={conda[1]}" if conda[1].count(".") >= 2 else f"=={conda[1]}.*", line)
+    elif re.match(r"=[^=]", version):
+        yield from _parse_conda_package(word, line)
     else:
         yield from _parse_requirement(f"{package}{version}", line)
 
 
 def _refuse_build_argument(word: str) -> str:
     raise UnreadableFileError(f"the version in `{word}` is only known when the image is built")
-
-
-_RELEASE = r"v?(\d+(?:\.\d+)*)"
-
-
-def convert_poetry_version(text: str) -> str:
-    """Return the specifier for a version constraint of Poetry or Pipenv: `^1.18` is `>=1.18,<2`."""
-    return ",".join(filter(None, (_convert_clause(clause.strip(), text) for clause in text.split(","))))
-
-
-def convert_npm_range(text: str) -> str:
-    """Return the specifier for a version range of npm: `~1.20.1` is `>=1.20.1,<1.21`."""
-    stripped = text.strip()
-    if stripped in ("", "latest"):
-        return ""
-    if between := re.fullmatch(rf"{_RELEASE}\s+-\s+{_RELEASE}", stripped):
-        return f">={between[1]},<={between[2]}"
-    clauses = re.sub(r"([<>=^~])\s+", r"\1", stripped).split()
-    converted = []
-    for clause in clauses:
-        shortened = re.fullmatch(rf"=?{_RELEASE}", clause)
-        if shortened and shortened[1].count(".") < 2:  # `1.20` means `1.20.x`
-            clause = f"{shortened[1]}.*"
-        converted.append(_convert_clause(re.sub(r"(?:\.[xX*])+$", ".*", clause), text))
-    return ",".join(filter(None, converted))
-
-
-def _convert_clause(clause: str, text: str) -> str:
-    """Convert one clause.
-
-    Raises:
-        UnreadableFileError: it is a tag, an address or another form without releases.
-    """
-    if clause in ("*", "x", ""):
-        return ""
-    if match := re.fullmatch(rf"\^{_RELEASE}(?:\.\*)?", clause):
-        parts = [int(part) for part in match[1].split(".")]
-        significant = next((index for index, part in enumerate(parts) if part), len(parts) - 1)
-        return f">={match[1]},<{'.'.join(map(str, (*parts[:significant], parts[significant] + 1)))}"
-    if match := re.fullmatch(rf"~{_RELEASE}(?:\.\*)?", clause):
-        parts = [int(part) for part in match[1].split(".")][:2]
-        return f">={match[1]},<{'.'.join(map(str, (*parts[:-1], parts[-1] + 1)))}"
-    if re.fullmatch(rf"=?{_RELEASE}(?:\.\*)?", clause):
-        return f"=={clause.lstrip('=v')}"
-    try:
-        return str(SpecifierSet(clause))
-    except InvalidSpecifier as error:
-        raise UnreadableFileError(f"the version `{text}` is not supported") from error

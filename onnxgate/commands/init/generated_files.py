@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Sequence, Set
 
 from onnxgate import __version__
 from onnxgate.commands.init.export_scripts import ExportScript
 from onnxgate.commands.init.repository_survey import RepositorySurvey
-from onnxgate.commands.init.targets import BUILD_PROVIDERS, SuggestedTarget, assign_targets
+from onnxgate.commands.init.targets import BUILD_PROVIDERS, SuggestedTarget, assign_targets, has_many_minors
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import join_quoted
 
@@ -17,6 +18,7 @@ EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
+COMMENT_WIDTH = 80
 WORKFLOW_HEADER = """\
 name: onnxgate
 
@@ -58,7 +60,7 @@ def render_config(
     major, minor, *_ = __version__.split(".")
     lines = [
         "# Runtimes that the models of this repository must support.",
-        "# `onnxgate lock` pins exact releases; `onnxgate check` checks the models on them.",
+        "# `onnxgate lock` pins exact releases; `onnxgate check` checks models on them.",
         f'required-version = ">={major}.{minor},<{major}.{int(minor) + 1}"',
         '# models = ["models/**/*.onnx"]  # default: all .onnx files that git tracks',
     ]
@@ -71,15 +73,17 @@ def render_config(
         lines += [
             "",
             f"[targets.{target.name}]",
-            *(f"# {escape_unprintable(comment)}" for comment in target.comments),
+            *(line for comment in target.comments for line in _wrap_comment(comment)),
             f"runtime = {quote(target.runtime)}",
         ]
-        if "==" not in target.runtime or "*" in target.runtime:
+        if has_many_minors(target.runtime):
+            lines.append('# select = "bounds"  # faster: only the oldest and the newest minor release')
+        elif "==" not in target.runtime or "*" in target.runtime:
             lines.append('# select = "minors"  # newest patch of each minor; or "bounds", "newest", "all"')
         for domain in extensions:
             lines.append(f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`")
     for build in dict.fromkeys(build for target in targets for build in target.builds):
-        lines += _render_build_target(build)
+        lines += _render_build_target(build, {target.name for target in targets})
     lines += _render_assigned_targets(survey, targets)
     if survey.exports and survey.requires:
         mark = "" if exported else "# "
@@ -118,13 +122,28 @@ def quote(text: str) -> str:
     return dumped.translate({code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in codes})
 
 
-def _render_build_target(build: str) -> Iterator[str]:
+def _wrap_comment(text: str) -> list[str]:
+    """Return lines of a comment. Paths are not broken."""
+    return textwrap.wrap(
+        escape_unprintable(text),
+        COMMENT_WIDTH,
+        initial_indent="# ",
+        subsequent_indent="# ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     """Yield a commented target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
-    yield f"# `{package}` needs special hardware and drivers. To check it on machines that have them,"
-    yield "# name an environment that contains the package:"
-    yield f"# [targets.{package.removeprefix('onnxruntime-')}]"
+    yield from _wrap_comment(
+        f"`{package}` needs special hardware and drivers. To check it on machines that have them, name an environment "
+        "that contains the package:"
+    )
+    name = package.removeprefix("onnxruntime-")
+    yield f"# [targets.{package if name in used_names else name}]"
     yield f"# runtime = {quote(build)}"
     yield f'# providers = [{quote(BUILD_PROVIDERS[package])}, "CPUExecutionProvider"]'
     yield '# python = ".venv"'
@@ -139,18 +158,24 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
     yield f"# {escape_unprintable(script.path)}:{script.line} calls `torch.onnx.export`."
     if script.source:
         function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
-        yield f"# {function} builds the module: `check` can export it and compare the outputs with PyTorch."
+        yield from _wrap_comment(
+            f"{function} builds the module: `check` can export it and compare the outputs with PyTorch."
+        )
         if script.settings:
             settings = join_quoted(script.settings)
-            yield f"# The call also sets {settings}: return a mapping with `model`, `args` and these keys."
+            yield from _wrap_comment(
+                f"The call also sets {settings}: return a mapping with `model`, `args` and these keys."
+            )
     elif script.command:
         yield "# `check` can run the script and compare its model with the committed one."
     else:
         yield "# Add an option for the output path to the script, so that `check` can run it."
     if script.builder:
         function = f"`{escape_unprintable(script.builder.rpartition(':')[2])}`"
-        yield f"# To compare the model with PyTorch, return `(module, inputs)` from {function}, with a tuple of example"
-        yield f"# inputs, and set `source = {quote(script.builder)}` instead of `command`."
+        yield from _wrap_comment(
+            f"To compare the model with PyTorch, return `(module, inputs)` from {function}, with a tuple of example "
+            f"inputs, and set `source = {quote(script.builder)}` instead of `command`."
+        )
     if not active and (script.source or script.command):
         yield "# Uncomment the last line to enable this."
     yield f"{mark}[[model]]"

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from onnxgate.commands.init.deployed_runtimes import (
-    Deployments,
-    UnreadableFileError,
-    find_deployments,
-    read_text,
-    select_reader,
-)
+from onnxgate.commands.init.deployed_runtimes import Deployments, find_deployments, select_reader
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
+from onnxgate.commands.init.text_files import UnreadableFileError, read_text
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
@@ -39,6 +35,7 @@ class RepositorySurvey:
     root: Path | None  # git's root
     models: tuple[str, ...] = ()  # tracked by git, without those of nested projects
     untracked: tuple[str, ...] = ()  # models that git does not track
+    submodules: Mapping[str, int] = field(default_factory=dict)  # folder -> number of models, which git does not list
     pointers: tuple[str, ...] = ()  # models that are Git LFS pointers
     facts: tuple[ModelFacts, ...] = ()  # of the models that can be read
     uses_lfs: bool = False
@@ -80,13 +77,16 @@ def survey_repository(folder: Path) -> RepositorySurvey:
                 facts.append(read_facts(folder / model, model))
     paths = models[:MAX_ATTRIBUTE_CHECKS] or ("model.onnx",)
     filters = (root and repository.read_git_output(folder, "check-attr", "-z", "filter", "--", *paths)) or ""
+    others = sorted(set(_find_files(folder, "*.onnx")) - set(tracked))
+    submodules = {path: _find_submodule(folder, root, path) for path in others}
     requires, requirements, problems = _find_toolchain(folder)
     deployments = _survey_deployments(folder, root, nested_folders)
     return RepositorySurvey(
         folder=folder,
         root=root,
         models=models,
-        untracked=tuple(sorted(set(_find_files(folder, "*.onnx")) - set(tracked))),
+        untracked=tuple(path for path in others if not submodules[path]),
+        submodules=Counter(filter(None, submodules.values())),
         pointers=tuple(pointers),
         facts=tuple(facts),
         uses_lfs="lfs" in filters.split("\0")[2::3],
@@ -100,6 +100,12 @@ def survey_repository(folder: Path) -> RepositorySurvey:
         nested_configs=nested,
         branch=_find_default_branch(folder) if root else "main",
     )
+
+
+def _find_submodule(folder: Path, root: Path | None, path: str) -> str:
+    """Return the folder of the git submodule that contains a file; "" if none does."""
+    submodule = find_git_root((folder / path).parent)
+    return "" if submodule is None or submodule == root else submodule.relative_to(folder).as_posix()
 
 
 def _list_files(folder: Path, pattern: str) -> list[str]:
@@ -132,16 +138,23 @@ def _find_parent_config(folder: Path, root: Path | None) -> str:
 
 
 def _survey_deployments(folder: Path, root: Path | None, nested: Iterable[PurePosixPath]) -> Deployments:
-    """Read the files below the folder, and those of the whole repository if none of them declares a runtime."""
+    """Read the files below the folder, and those of the whole repository if none of them declares what is deployed."""
     excluded = set(nested)
     paths = [path for path in _list_files(folder, "*") if not set(PurePosixPath(path).parents) & excluded]
     found = find_deployments(folder, filter(select_reader, paths))
-    if found.runtimes or root is None or root == folder:
+    if _has_deployed_runtime(found) or root is None or root == folder:
         return found
     others = [Path(os.path.relpath(root / path, folder)).as_posix() for path in _list_files(root, "*")]
     above = [path for path in others if path.startswith("../")]
     elsewhere = find_deployments(folder, filter(select_reader, above))
-    return Deployments(elsewhere.runtimes, (*found.problems, *elsewhere.problems))
+    problems = (*found.problems, *elsewhere.problems)
+    if _has_deployed_runtime(elsewhere) or not found.runtimes:
+        return Deployments(elsewhere.runtimes, problems, (*found.runtimes, *elsewhere.ignored))
+    return replace(found, problems=problems)
+
+
+def _has_deployed_runtime(deployments: Deployments) -> bool:
+    return any(not runtime.is_for_development for runtime in deployments.runtimes)
 
 
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str, list[str]]:

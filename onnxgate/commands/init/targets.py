@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -15,7 +17,7 @@ from onnxgate.commands.init.deployed_runtimes import NPM_PACKAGES, DeployedRunti
 from onnxgate.core.errors import ConfigError, OnnxgateError
 from onnxgate.core.findings import name_runtimes
 from onnxgate.core.matrix import MatrixModel
-from onnxgate.core.text import join_phrases, pluralize
+from onnxgate.core.text import join_phrases
 from onnxgate.gate import pipeline
 from onnxgate.project.config.globs import is_glob
 from onnxgate.project.engines import ONNXRUNTIME
@@ -26,10 +28,11 @@ from onnxgate.support import limits
 SUGGESTED_MINORS = 4
 """Minors of the target for a repository that does not declare a runtime."""
 MANY_MINORS = 8
-"""Minors from which on the config suggests to check only the first and the last."""
+"""Minors above which the config suggests to check only the oldest and the newest."""
 MAX_NAMED = 3
 """Files and models that a comment names."""
 REFUSED_PHRASE = "does not load on"
+DEVELOPMENT_PHRASE = "This is a development dependency; the deployed release may differ"
 NO_DATA_PHRASE = "There is no prediction: onnxgate has no support data for"
 BUILD_PROVIDERS = {
     "onnxruntime-gpu": "CUDAExecutionProvider",
@@ -51,8 +54,12 @@ class SuggestedTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The comments about models that do not load on a release of the target, and about unknown releases."""
-        return tuple(it for it in self.comments if REFUSED_PHRASE in it or it.startswith(NO_DATA_PHRASE))
+        """The comments that need attention: refused models, releases without data, development dependencies."""
+        return tuple(
+            comment
+            for comment in self.comments
+            if REFUSED_PHRASE in comment or comment.startswith((NO_DATA_PHRASE, DEVELOPMENT_PHRASE))
+        )
 
 
 Predictions = Sequence[MatrixModel]
@@ -85,9 +92,9 @@ def suggest_targets(
     if not by_requirement:
         return [_suggest_newest(predictions, index, pointers)]
     targets: list[SuggestedTarget] = []
-    for requirement, runtimes in by_requirement.items():
-        name = _target_name(runtimes[0], {target.name for target in targets}) if len(by_requirement) > 1 else "cpu"
-        builds = tuple(dict.fromkeys(f"{it.package}{it.specifier}" for it in runtimes if it.package in BUILD_PROVIDERS))
+    names = _name_targets([runtimes[0] for runtimes in by_requirement.values()])
+    for name, (requirement, runtimes) in zip(names, by_requirement.items(), strict=True):
+        builds = tuple(dict.fromkeys(it.requirement for it in runtimes if it.package in BUILD_PROVIDERS))
         folders = tuple(dict.fromkeys(_deployed_folder(runtime.file) for runtime in runtimes))
         comments = _describe_declarations(requirement, runtimes)
         targets.append(SuggestedTarget(name, requirement, comments, builds, folders))
@@ -114,7 +121,7 @@ def _add_prediction(
         newest = _suggest_newest(predictions, index, pointers)
         return replace(target, runtime=newest.runtime, comments=(*target.comments, *newest.comments))
     prediction = describe_prediction(target.runtime, predictions, index, pointers)
-    return replace(target, comments=(*target.comments, *prediction, *_describe_size(target.runtime)))
+    return replace(target, comments=(*target.comments, *prediction))
 
 
 def _deployed_folder(file: str) -> str:
@@ -147,42 +154,66 @@ def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) ->
 
 
 def _checked_requirement(runtime: DeployedRuntime) -> str:
-    """Return the requirement of the Python package to check; "" if any release may be deployed."""
-    if runtime.package != ONNXRUNTIME and runtime.pin and _lacks_release(runtime.pin):
+    """Return the requirement of the pip package to check; "" if any release may be deployed."""
+    is_other = runtime.package != ONNXRUNTIME or runtime.is_conda
+    if is_other and runtime.pin and _lacks_release(runtime.pin):
         minor = Version(runtime.pin).release[:2]
         return f"{ONNXRUNTIME}=={'.'.join(map(str, minor))}.*"
     return f"{ONNXRUNTIME}{runtime.specifier}" if runtime.specifier else ""
 
 
 def _lacks_release(pin: str) -> bool:
-    """Return whether the Python package has other patches of this minor, but not this one."""
+    """Return whether the pip package has other patches of this minor, but not this one."""
     known = list(map(Version, limits.load_limit_table().releases))
     return Version(pin) not in known and Version(pin).release[:2] in {release.release[:2] for release in known}
 
 
-def _target_name(runtime: DeployedRuntime, used: set[str]) -> str:
-    """Return a name from the folder or the file that declares the runtime."""
+def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
+    """Return a distinct name for each of the runtimes; a single one is `cpu`."""
+    if len(runtimes) == 1:
+        return ["cpu"]
+    candidates = [_candidate_names(runtime) for runtime in runtimes]
+    count = Counter(name for names in candidates for name in dict.fromkeys(names))
+    used: list[str] = []
+    for names in candidates:
+        numbered = (f"{names[0]}-{number}" for number in range(2, len(runtimes) + 2))
+        distinct = [name for name in names if count[name] == 1] or [names[0], *numbered]
+        used.append(next(name for name in distinct if name not in used))
+    return used
+
+
+def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
+    """Return names for a target, the best first: the npm package, or the folder, or the file at the root."""
     file = PurePosixPath(runtime.file)
-    base = file.parent.name or ("docker" if runtime.is_installed_directly else file.name.partition(".")[0])
-    name = "".join(character if character.isalnum() and character.isascii() else "-" for character in base.lower())
-    name = name.strip("-") or "cpu"
-    suffixes = (f"{name}-{number}" for number in range(2, len(used) + 3))
-    return next(candidate for candidate in (name, *suffixes) if candidate not in used)
+    folders = [name for name in file.parts[:-1] if name not in ("..", "requirements", "docker")]
+    stem = re.sub(r"(?i)(docker|container)file", "docker", file.name if runtime.is_installed_directly else file.stem)
+    if runtime.package in NPM_PACKAGES:
+        stem = runtime.package.removeprefix(f"{ONNXRUNTIME}-")
+        short = stem
+    else:
+        short = folders[-1] if folders else stem
+    build = runtime.package.removeprefix(f"{ONNXRUNTIME}-").replace(ONNXRUNTIME, "cpu")
+    names = [short, "-".join((*folders[-1:], stem)), "-".join((*folders[-2:-1], short)), f"{short}-{build}"]
+    replaced = [re.sub(r"[^a-z0-9]", "-", name.lower()).strip("-") for name in names]
+    return tuple(name or "cpu" for name in replaced)
 
 
 def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]) -> tuple[str, ...]:
     """Return sentences that name the files, and the checked package if it is not the deployed one."""
-    places = [f"{it.file}:{it.line} (`{it.package}{it.specifier}`)" for it in runtimes]
-    lines = [f"Declared in {join_phrases(places, MAX_NAMED)}."]
-    if not requirement:
-        lines.append("No version is declared; these are the newest releases.")
-    others = tuple(dict.fromkeys(it.package for it in runtimes if it.package != ONNXRUNTIME))
+    places = [f"{it.file}:{it.line} (`{it.requirement}`)" for it in runtimes]
+    without_version = "" if requirement else " without a version"
+    lines = [f"Declared{without_version} in {join_phrases(places, MAX_NAMED)}."]
+    if all(it.is_for_development for it in runtimes):
+        lines.append(f"{DEVELOPMENT_PHRASE}.")
+    others = {it.package: f"`{it.package}`" for it in runtimes if it.package != ONNXRUNTIME}
+    if any(it.is_conda for it in runtimes):
+        others["conda"] = "the conda package"
     if others:
-        package = "Python package" if set(others) <= set(NPM_PACKAGES) else "CPU package"
+        package = "CPU" if others.keys() & BUILD_PROVIDERS.keys() else "pip"
         replaced = any(it.pin and it.pin not in requirement for it in runtimes)
-        release = "minor release" if replaced else "release"
-        names = join_phrases([f"`{other}`" for other in others])
-        lines.append(f"Checked with the {package} `{ONNXRUNTIME}` of the same {release}, not with {names}.")
+        release = "minor release" if replaced else "release" if all(it.pin for it in runtimes) else "releases"
+        names = join_phrases(list(others.values()))
+        lines.append(f"Checked with the {package} package `{ONNXRUNTIME}` of the same {release}, not with {names}.")
     return tuple(lines)
 
 
@@ -249,11 +280,10 @@ def _newest_patches(specifier: SpecifierSet) -> list[str]:
     return list({Version(release).release[:2]: release for release in fitting}.values())
 
 
-def _describe_size(requirement: str) -> tuple[str, ...]:
-    minors = len(_newest_patches(Requirement(requirement).specifier))
-    if minors <= MANY_MINORS:
-        return ()
-    return (f'{minors} minor releases match; `select = "bounds"` checks only the oldest and the newest.',)
+def has_many_minors(requirement: str) -> bool:
+    """Return whether a check of all minor releases of a range takes long."""
+    parsed = Requirement(requirement)
+    return parsed.name == ONNXRUNTIME and len(_newest_patches(parsed.specifier)) > MANY_MINORS
 
 
 def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()) -> SuggestedTarget:
@@ -261,16 +291,17 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
     minors, is_current = _find_newest_minors(index)
     oldest, newest = minors[0], minors[-1]
     end = str(newest[0] + 1) if is_current else _join((newest[0], newest[1] + 1))
-    described = f"The newest {pluralize(len(minors), 'minor release')}"
-    described += " when this file was written" if is_current else " with support data"
+    requirement = f"{ONNXRUNTIME}>={_join(oldest)},<{end}"
+    reason = ""
     first = _first_accepted_release(predictions)
     if first and Version(first).release[:2] > oldest:
         requirement = f"{ONNXRUNTIME}>={first},<{end}"
-        described += ", except those that do not load a model"
-    else:
-        requirement = f"{ONNXRUNTIME}>={_join(oldest)},<{end}"
+        minors = [minor for minor in minors if minor >= Version(first).release[:2]]
+        reason = ". Older ones do not load all models"
+    described = f"The newest {len(minors)} minor releases" if len(minors) > 1 else "The newest minor release"
+    described += " when this file was written" if is_current else " with support data in onnxgate; later ones may exist"
     prediction = describe_prediction(requirement, predictions, index, pointers)
-    return SuggestedTarget("cpu", requirement, (f"{described}.", *prediction))
+    return SuggestedTarget("cpu", requirement, (f"{described}{reason}.", *prediction))
 
 
 def _find_newest_minors(index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:

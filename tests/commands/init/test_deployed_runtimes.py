@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.commands.init import deployed_runtimes
+from onnxgate.commands.init import text_files
 from onnxgate.commands.init.deployed_runtimes import Deployments, find_deployments
 
 
@@ -53,12 +53,12 @@ def read_packages(folder: Path, name: str, text: str) -> list[str]:
         (
             "pyproject.toml",
             '[project]\ndependencies = ["a"]\n[project.optional-dependencies]\ngpu = [\n"onnxruntime-gpu>=1.18"]\n'
-            '[dependency-groups]\ndev = [{include-group = "x"}, "onnxruntime"]\n',
+            '[dependency-groups]\nserver = [{include-group = "x"}, "onnxruntime"]\n',
             ["onnxruntime-gpu>=1.18:5", "onnxruntime:7"],
         ),
         (
             "pyproject.toml",
-            '[tool.poetry.dependencies]\nonnxruntime = "^1.18"\n[tool.poetry.group.dev.dependencies]\n'
+            '[tool.poetry.dependencies]\nonnxruntime = "^1.18"\n[tool.poetry.group.gpu.dependencies]\n'
             'onnxruntime-gpu = { version = "~1.17.1", markers = "x" }\n',
             ["onnxruntime>=1.18,<2:2", "onnxruntime-gpu>=1.17.1,<1.18:4"],
         ),
@@ -74,6 +74,8 @@ def read_packages(folder: Path, name: str, text: str) -> list[str]:
             ["==1.18.1:2"],
         ),
         ("Dockerfile", "RUN conda install -y onnxruntime=1.17", ["onnxruntime==1.17.*:1"]),
+        ("Dockerfile", "RUN mamba install conda-forge::onnxruntime=1.17.1", ["onnxruntime==1.17.1:1"]),
+        ("prod-requirements.txt", "onnxruntime==1.18.1", ["onnxruntime==1.18.1:1"]),
         ("Dockerfile", "RUN npm i onnxruntime-node@1.20.1", ["onnxruntime-node==1.20.1:1"]),
         ("Dockerfile", "RUN pip install onnxruntime==${V:-1.19.2}", ["onnxruntime==1.19.2:1"]),
         ("Dockerfile", "COPY onnxruntime-1.18.1.whl /x\nRUN pip install -r requirements.txt", []),
@@ -94,6 +96,164 @@ def test_files_that_declare_a_runtime(tmp_path: Path, name: str, text: str, expe
 
     assert len(runtimes) == len(expected)
     assert all(runtime.endswith(end) for runtime, end in zip(runtimes, expected, strict=True)), runtimes
+
+
+@pytest.mark.parametrize("name", ["environment.yml", "environment.yaml", "deploy/environment-gpu.yml"])
+def test_conda_environment(tmp_path: Path, name: str) -> None:
+    """Comments, quotes, channels and any indent are accepted, and other sections are skipped."""
+    text = """\
+name: "app"
+channels: [conda-forge]
+dependencies:  # deployed
+- python=3.11
+- "conda-forge::onnxruntime>=1.17,<1.20"  # why
+
+- pip
+- pip:
+    - --extra-index-url https://example.org/simple
+    - onnxruntime-gpu==1.18.1  # cuda
+variables:
+  - onnxruntime==1.0.0
+"""
+
+    assert read_packages(tmp_path, name, text) == ["onnxruntime>=1.17,<1.20:5", "onnxruntime-gpu==1.18.1:10"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("onnxruntime", ""),
+        ("onnxruntime *", ""),
+        ("onnxruntime=1.18.1", "==1.18.1"),
+        ("onnxruntime=1.18", "==1.18.*"),
+        ("onnxruntime=1.18.*", "==1.18.*"),
+        ("onnxruntime==1.18.1", "==1.18.1"),
+        ("onnxruntime 1.18.1", "==1.18.1"),
+        ("onnxruntime 1.18*", "==1.18.*"),
+        ("onnxruntime=1.18.1=py311h_0_cpu", "==1.18.1"),
+        ("onnxruntime==1.18.1=*cuda*", "==1.18.1"),
+        ("onnxruntime 1.18.1 py311h_0_cpu", "==1.18.1"),
+        ("onnxruntime >=1.17, <2", ">=1.17,<2"),
+        ("onnxruntime>=1.17,!=1.18.0", ">=1.17,!=1.18.0"),
+        ("https://conda.example.org/main/linux-64::onnxruntime ~=1.18", "~=1.18"),
+    ],
+)
+def test_versions_of_conda(tmp_path: Path, text: str, expected: str) -> None:
+    """A version of conda is converted to a Python specifier that matches the same releases."""
+    (runtime,) = find(tmp_path, environment_dot_yml=f"dependencies:\n  - {text}\n").runtimes
+
+    assert (runtime.specifier, runtime.is_conda) == (expected, True)
+
+
+def test_pip_replaces_a_package_of_conda(tmp_path: Path) -> None:
+    """The `pip` list is installed last: its release is the one that is deployed."""
+    text = "dependencies:\n  - onnxruntime=1.18.1\n  - pip:\n    - onnxruntime==1.19.2\n"
+    deployments = find(tmp_path, environment_dot_yml=text)
+
+    assert [(it.requirement, it.line, it.is_conda) for it in deployments.runtimes] == [
+        ("onnxruntime==1.19.2", 4, False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("dependencies: [onnxruntime=1.18.1]", "1: not read: `dependencies: [onnxruntime=1.18.1]`"),
+        ("{dependencies: [onnxruntime=1.18.1]}", "1: not read: `{dependencies: [onnxruntime=1.18.1]}`"),
+        ("dependencies:\n- sel(linux): onnxruntime", "2: not read: `- sel(linux): onnxruntime`"),
+        ("dependencies:\n- {onnxruntime: 1.18.1}", "2: not read: `- {onnxruntime: 1.18.1}`"),
+        ("dependencies:\n- onnxruntime={{ ort }}", "2: not read: `- onnxruntime={{ ort }}`"),
+        ("dependencies:\n- *ort", "2: not read: `- *ort`"),
+        ("dependencies:\n- pip: [onnxruntime]", "2: not read: `- pip: [onnxruntime]`"),
+        ("dependencies:\n- pip:\n  - - onnxruntime", "3: not read: `- - onnxruntime`"),
+        ("dependencies:\n- numpy\n    - onnxruntime", "3: not read: `- onnxruntime`"),
+        ("dependencies:\n- numpy\n  onnxruntime", "3: not read: `onnxruntime`"),
+        ("dependencies:\n{% if x %}\n- numpy", "2: not read: `{% if x %}`"),
+        ('dependencies:\n- "onnx\\x72untime"', '2: not read: `- "onnx\\x72untime"`'),
+        ("dependencies:\n- onnxruntime[version='>=1.18']", "2: the version `[version='>=1.18']` is not supported"),
+        ("dependencies:\n- onnxruntime=1.17|1.18", "2: the version `=1.17|1.18` is not supported"),
+    ],
+)
+def test_unread_lines_of_conda_environment(tmp_path: Path, text: str, problem: str) -> None:
+    """A line that may contain the runtime in another form of YAML is reported."""
+    deployments = find(tmp_path, environment_dot_yml=text)
+
+    assert deployments == Deployments(problems=(f"environment.yml:{problem}",))
+
+
+def test_other_files_named_environment_are_ignored(tmp_path: Path) -> None:
+    """Many tools have an `environment.yaml`."""
+    assert read_packages(tmp_path, "environment.yaml", "name: prod\nhosts: [a]\n") == []
+
+
+DEPLOYED, DEVELOPMENT = "onnxruntime==1.18.1\n", "onnxruntime==1.19.2\n"
+DEV_GROUP = '[dependency-groups]\ndev = ["onnxruntime==1.19.2"]\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("requirements-dev.txt", DEVELOPMENT),
+        ("requirements_test.in", DEVELOPMENT),
+        ("dev-requirements.txt", DEVELOPMENT),
+        ("requirements/lint.txt", DEVELOPMENT),
+        ("constraints-CI.txt", DEVELOPMENT),
+        ("docs/requirements.txt", DEVELOPMENT),
+        (".devcontainer/Dockerfile", "RUN pip install onnxruntime==1.19.2"),
+        ("environment-dev.yml", "dependencies:\n- onnxruntime=1.19.2"),
+        ("pyproject.toml", DEV_GROUP),
+        ("pyproject.toml", '[project.optional-dependencies]\ntest = ["onnxruntime==1.19.2"]\n'),
+        ("pyproject.toml", '[tool.poetry.group.dev.dependencies]\nonnxruntime = "1.19.2"\n'),
+        ("Pipfile", '[dev-packages]\nonnxruntime = "==1.19.2"\n'),
+        ("package.json", '{"devDependencies": {"onnxruntime-node": "1.19.2"}}'),
+    ],
+)
+def test_development_dependencies_are_used_only_without_others(tmp_path: Path, name: str, text: str) -> None:
+    """A development dependency is not deployed; it is better than no information."""
+    for path, content in ((name, text), ("requirements.txt", DEPLOYED)):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content, encoding="utf-8")
+    both, only = find_deployments(tmp_path, [name, "requirements.txt"]), find_deployments(tmp_path, [name])
+
+    assert [it.file for it in both.runtimes] == ["requirements.txt"]
+    assert [it.file for it in both.ignored] == [name]
+    assert [(it.file, it.is_for_development) for it in only.runtimes] == [(name, True)]
+    assert only.ignored == ()
+
+
+@pytest.mark.parametrize("name", ["requirements-device.txt", "latest/requirements.txt", "requirements-prod.txt"])
+def test_development_words_are_whole_words(tmp_path: Path, name: str) -> None:
+    """Only whole words mark a file as one of development."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(DEPLOYED, encoding="utf-8")
+    (runtime,) = find_deployments(tmp_path, [name]).runtimes
+
+    assert not runtime.is_for_development
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[project.optional-dependencies]\na = ["onnxruntime-gpu"]\nb = ["onnxruntime==1.18.1"]\n'
+        'c = ["onnxruntime==1.20.0"]',
+        '[tool.poetry.dependencies]\na = "1"\nonnxruntime = "1.18.1"\nonnxruntime-gpu = {version = "1.20.0"}\n'
+        '[tool.poetry.group.x.dependencies]\nonnxruntime = "1.20.0"',
+    ],
+)
+def test_line_of_each_version(tmp_path: Path, text: str) -> None:
+    """A package that a file declares twice has two lines."""
+    lines = text.splitlines()
+    runtimes = [it for it in find(tmp_path, pyproject_dot_toml=text).runtimes if it.package == "onnxruntime"]
+
+    assert [it.pin for it in runtimes] == ["1.18.1", "1.20.0"]
+    assert all(it.pin in lines[it.line - 1] and "gpu" not in lines[it.line - 1] for it in runtimes)
+
+
+def test_development_pin_does_not_replace_deployed_range(tmp_path: Path) -> None:
+    """The releases that are deployed are those of the range."""
+    deployments = find(tmp_path, requirements_dot_txt="onnxruntime>=1.18", requirements_dev_dot_txt=DEVELOPMENT)
+
+    assert [it.requirement for it in deployments.runtimes] == ["onnxruntime>=1.18"]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +328,7 @@ def test_files_that_are_not_regular_are_named(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "requirements-link.txt").symlink_to("missing.txt")
     os.mkfifo(tmp_path / "requirements-pipe.txt")
     (tmp_path / "requirements-huge.txt").write_text("#" * 100, encoding="utf-8")
-    monkeypatch.setattr(deployed_runtimes, "MAX_FILE_BYTES", 99)
+    monkeypatch.setattr(text_files, "MAX_FILE_BYTES", 99)
 
     assert find_deployments(tmp_path, [path.name for path in tmp_path.iterdir()]).problems == (
         "requirements-folder.txt: is a directory",

@@ -10,7 +10,13 @@ from packaging.version import Version
 
 from onnxgate.commands.init import targets
 from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
-from onnxgate.commands.init.targets import assign_targets, describe_prediction, predict_models, suggest_targets
+from onnxgate.commands.init.targets import (
+    assign_targets,
+    describe_prediction,
+    has_many_minors,
+    predict_models,
+    suggest_targets,
+)
 from onnxgate.project.lock.index import UvIndex
 from onnxgate.support import limits
 from tests.harness.repositories.deploying import save_model
@@ -52,13 +58,40 @@ def test_one_target_for_each_deployment() -> None:
     )
 
     assert [(it.name, it.runtime) for it in targets] == [
-        ("api", "onnxruntime==1.18.1"),
-        ("api-2", "onnxruntime>=1.20,<2"),
+        ("api-requirements", "onnxruntime==1.18.1"),
+        ("api-requirements-batch", "onnxruntime>=1.20,<2"),
         ("gr--e", "onnxruntime==1.16.3"),
     ]
     assert targets[0].comments == (
         "Declared in api/requirements.txt:1 (`onnxruntime==1.18.1`) and Dockerfile:1 (`onnxruntime==1.18.1`).",
     )
+
+
+@pytest.mark.parametrize(
+    ("declared", "names"),
+    [
+        ([("onnxruntime-web", "package.json"), ("onnxruntime-node", "package.json")], ["web", "node"]),
+        (
+            [("onnxruntime-web", "shop/package.json"), ("onnxruntime-web", "admin/package.json")],
+            ["shop-web", "admin-web"],
+        ),
+        ([("onnxruntime", "requirements.txt"), ("onnxruntime-web", "package.json")], ["requirements", "web"]),
+        ([("onnxruntime", "requirements.txt"), ("onnxruntime", "Dockerfile")], ["requirements", "docker"]),
+        ([("onnxruntime", "Dockerfile"), ("onnxruntime-gpu", "Dockerfile.gpu")], ["docker", "docker-gpu"]),
+        ([("onnxruntime", "requirements/prod.txt"), ("onnxruntime", "requirements/edge.txt")], ["prod", "edge"]),
+        (
+            [("onnxruntime", "requirements.txt"), ("onnxruntime-gpu", "requirements.txt")],
+            ["requirements-cpu", "requirements-gpu"],
+        ),
+        ([("onnxruntime", "a/api/uv.lock"), ("onnxruntime", "b/api/uv.lock")], ["a-api", "b-api"]),
+        ([("onnxruntime", "pyproject.toml"), ("onnxruntime", "pyproject.toml")], ["pyproject", "pyproject-2"]),
+    ],
+)
+def test_names_of_targets(declared: list[tuple[str, str]], names: list[str]) -> None:
+    """A name is the npm package, the folder or the file, and a number only if these are equal."""
+    runtimes = [deployed(package, f"==1.{17 + n}.0", file) for n, (package, file) in enumerate(declared)]
+
+    assert [it.name for it in suggest_targets(runtimes, (), None)] == names
 
 
 def test_a_build_for_other_hardware_is_not_covered() -> None:
@@ -77,16 +110,38 @@ def test_a_release_that_the_python_package_does_not_have() -> None:
 
     assert target.runtime == "onnxruntime==1.20.*"
     assert target.comments[1] == (
-        "Checked with the Python package `onnxruntime` of the same minor release, not with `onnxruntime-web`."
+        "Checked with the pip package `onnxruntime` of the same minor release, not with `onnxruntime-web`."
     )
 
 
+def test_a_package_of_conda_is_checked_with_that_of_pip() -> None:
+    """Conda has other builds, also of releases that pip does not have."""
+    (target,) = suggest_targets(
+        [DeployedRuntime("onnxruntime", "==1.20.7", "environment.yml", 3, is_conda=True)], (), None
+    )
+
+    assert target.runtime == "onnxruntime==1.20.*"
+    assert target.comments[1] == (
+        "Checked with the pip package `onnxruntime` of the same minor release, not with the conda package."
+    )
+
+
+def test_a_development_dependency_is_noted() -> None:
+    """If nothing else is declared, a note explains where the target comes from."""
+    (target,) = suggest_targets([deployed("onnxruntime", "==1.18.1", "requirements-dev.txt")], (), None)
+
+    assert target.notes == ("This is a development dependency; the deployed release may differ.",)
+
+
 def test_many_minors() -> None:
-    """A range of many minor releases is used as declared; a comment names the faster option."""
+    """Only the lock knows how many releases a range has: a comment that counts those of the data would be wrong."""
     (target,) = suggest_targets([deployed("onnxruntime", ">=1.16")], (), None)
 
     assert target.runtime == "onnxruntime>=1.16"
-    assert '`select = "bounds"` checks only the oldest and the newest.' in target.comments[-1]
+    assert target.comments == ("Declared in requirements.txt:1 (`onnxruntime>=1.16`).",)
+    assert has_many_minors(target.runtime)
+    assert not has_many_minors("onnxruntime>=1.16,<1.20")
+    assert not has_many_minors("openvino")
 
 
 @pytest.mark.parametrize("declared", [[], [deployed("onnxruntime", "")]])
@@ -94,7 +149,9 @@ def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
     """Without a declared version, the target contains the newest minor releases."""
     (target,) = suggest_targets(declared, (), None)
 
-    assert target.comments[-1] == "The newest 4 minor releases with support data."
+    newest = "The newest 4 minor releases with support data in onnxgate; later ones may exist."
+    place = "Declared without a version in requirements.txt:1 (`onnxruntime`)."
+    assert target.comments == ((place, newest) if declared else (newest,))
     specifier = Requirement(target.runtime).specifier
     assert [minor for minor in newest_minors(9) if specifier.contains(f"{minor}.0")] == newest_minors(4)
     assert not specifier.contains(after_newest())
@@ -183,13 +240,13 @@ MONOREPO = [
 @pytest.mark.parametrize(
     ("more", "models", "expected"),
     [
-        ([], ["svc/a/x.onnx", "svc/b/y.onnx"], {"svc/a": ("a", "docker"), "svc/b": ("requirements",)}),
+        ([], ["svc/a/x.onnx", "svc/b/y.onnx"], {"svc/a": ("a-requirements", "a-docker"), "svc/b": ("b",)}),
         ([], ["svc/a/x.onnx", "shared/y.onnx"], {}),
         ([], ["models/y.onnx"], {}),
         (
             [deployed("onnxruntime", "==1.21.0", "Dockerfile")],
             ["svc/a/x.onnx", "svc/b/y.onnx"],
-            {"svc/a": ("a", "docker", "docker-2"), "svc/b": ("requirements", "docker-2")},
+            {"svc/a": ("a-requirements", "a-docker", "docker"), "svc/b": ("b", "docker")},
         ),
         ([deployed("onnxruntime", "==1.20.1", "svc/c/requirements.txt")], ["svc/a/x.onnx", "svc/b/y.onnx"], {}),
     ],
@@ -220,8 +277,8 @@ def test_predictions_are_limited_to_the_models_of_the_folder(tmp_path: Path) -> 
     ("ir", "opset", "minors", "expected"),
     [
         (8, 15, 4, ""),
-        (10, 15, 15, "1.18.0"),
-        (8, 21, 15, "1.18.0"),
+        (10, 15, 16, "1.18.0"),
+        (8, 21, 16, "1.18.0"),
         (99, 28, 4, ""),
     ],
 )
@@ -236,3 +293,7 @@ def test_minors_that_do_not_load_a_model_are_left_out(
     end = after_newest().removesuffix(".0")
     assert target.runtime == f"onnxruntime>={expected or newest_minors(minors)[0]},<{end}"
     assert ("does not load on" in target.comments[-1]) == (ir == 99)
+    if expected:
+        count = len([minor for minor in newest_minors(minors) if Version(minor) >= Version("1.18")])
+        assert target.comments[0].startswith(f"The newest {count} minor releases with support data")
+        assert target.comments[0].endswith(". Older ones do not load all models.")

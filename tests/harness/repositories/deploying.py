@@ -63,6 +63,15 @@ RUN apt-get update \\
 COPY . /app
 """
 PACKAGE_JSON = '{\n  "name": "web",\n  "dependencies": {\n    "onnxruntime-web": "1.20.1"\n  }\n}\n'
+CONDA = """name: app
+dependencies:
+  - python=3.11
+  - conda-forge::onnxruntime=1.18.1
+  - pip
+  - pip:
+      - onnxruntime==1.19.2
+"""
+NPM = '{"dependencies": {"onnxruntime-web": "1.20.1", "onnxruntime-node": "1.19.2"}}\n'
 REPOSITORIES: dict[str, dict[str, str]] = {
     "requirements": {"requirements.txt": "numpy<2\nonnxruntime==1.18.1  # production\n"},
     "uv": {"pyproject.toml": PYPROJECT, "uv.lock": UV_LOCK},
@@ -70,6 +79,8 @@ REPOSITORIES: dict[str, dict[str, str]] = {
     "docker": {"Dockerfile": DOCKERFILE},
     "node": {"package.json": PACKAGE_JSON},
     "nothing": {},
+    "conda": {"environment.yml": CONDA},
+    "npm": {"package.json": NPM},
     "monorepo": {
         "services/api/requirements.txt": "onnxruntime==1.18.1\n",
         "services/batch/requirements.txt": "onnxruntime>=1.22,<1.25\n",

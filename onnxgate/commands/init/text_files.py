@@ -1,0 +1,35 @@
+"""Files of a repository that `onnxgate init` reads as text."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from onnxgate.core.files import open_regular
+from onnxgate.project import toml
+
+MAX_FILE_BYTES = 50_000_000
+
+
+class UnreadableFileError(Exception):
+    """The reason why a file could not be read."""
+
+
+def read_text(path: Path) -> str:
+    """
+    Return the text of a regular file.
+
+    Raises:
+        UnreadableFileError: the file is missing, not a regular file, not readable, too large, or not UTF-8.
+    """
+    try:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_FILE_BYTES:
+                raise UnreadableFileError(f"larger than {MAX_FILE_BYTES:,} bytes")
+            return toml.decode(file.read())
+    except FileNotFoundError as error:
+        raise UnreadableFileError("dangling link" if path.is_symlink() else "no such file or directory") from error
+    except OSError as error:
+        raise UnreadableFileError((error.strerror or str(error)).lower()) from error
+    except UnicodeDecodeError as error:
+        raise UnreadableFileError("not UTF-8") from error
