@@ -39,7 +39,7 @@ def test_reuse_counts_as_use(tmp_path: Path) -> None:
     (kept,) = (tmp_path / "kept").iterdir()
     os.utime(kept, (1, 1))
     other = entry(tmp_path / "kept", "b", 2000, 1000)
-    bench.found()
+    bench.find_reused()
     prune(tmp_path / "kept", 2100)
 
     assert kept.exists()
@@ -80,7 +80,7 @@ def test_gates_keep_and_take_and_prune_at_once(tmp_path: Path) -> None:
             for job in own:
                 store: ResultCache = bench.store(fresh=len(found) % 3 == 0)
                 store.keep(SEAT, job, bench.gave(job))  # type: ignore[arg-type]
-                found.append(bench.found())
+                found.append(bench.find_reused())
                 prune(tmp_path / "kept", 0 if len(found) % 5 == 0 else 10_000)
         except BaseException as error:  # noqa: BLE001 - it is looked at below
             faults.append(error)
@@ -104,5 +104,5 @@ def test_unwritable_cache_is_not_an_error(tmp_path: Path) -> None:
     bench.store().keep(SEAT, job, bench.gave(job))
     bench.store().tidy()
 
-    assert bench.found() is None
+    assert bench.find_reused() is None
     assert np.load(job.output + "/0/0.npy").tolist() == [1.0] * 4
