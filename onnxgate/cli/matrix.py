@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 
 import click
+import msgspec
 
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     CommonOptions,
@@ -15,11 +17,11 @@ from onnxgate.cli.shared.options import (
     output_option,
     target_option,
 )
-from onnxgate.cli.shared.outputs import parse_outputs, write_answer
+from onnxgate.cli.shared.outputs import parse_outputs, with_command_folder, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import check_files, make_request
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
-from onnxgate.core.matrix import MatrixModel
+from onnxgate.core.matrix import MatrixModel, build_matrix
 from onnxgate.formats import support_matrix
 from onnxgate.project.config.schema import ReleaseSelection
 
@@ -58,6 +60,7 @@ def command(
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
+    set_command_folder(options.start)
     request = make_request(models, target, options.start, options.jobs, select)
 
     def verify_loads(predicted: tuple[MatrixModel, ...]) -> tuple[MatrixModel, ...]:
@@ -70,12 +73,13 @@ def command(
 
     checked = check_files(request, "error", drawn=False, target=target, verify=verify_loads if verify else None)
     matrix, required = checked.matrix, target is not None
+    shown = msgspec.structs.replace(with_command_folder(checked.report), remarks=matrix.remarks)
     write_answer(
         sinks,
         matrix,
         partial(
             support_matrix.format_text,
-            matrix,
+            build_matrix(matrix.models, shown),
             required=required,
             quiet=options.quiet,
             verbose=options.verbose,
