@@ -43,8 +43,8 @@ STATE_PHRASES = {
     "unfixable": "not repaired",
     "failed": "whose repair failed verification",
     "unverified": "whose repair could not be verified",
-    "unreadable": "that could not be read",
-    "not written": "that could not be written",
+    "unreadable": "could not be read",
+    "not written": "could not be written",
 }
 
 

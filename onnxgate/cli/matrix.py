@@ -34,8 +34,8 @@ from onnxgate.project.config.schema import ReleaseSelection
     type=click.Choice(["minors", "bounds", "newest", "all"]),
     default="all",
     show_default=True,
-    help="Releases to use. minors: the newest patch of each minor release; bounds: the first and last of these; "
-    "newest: the last of these.",
+    help="Releases to use. all: every release; minors: the newest patch of each minor release; bounds: the first and "
+    "last of these; newest: the last of these.",
 )
 @click.option("--verify", is_flag=True, help="Install each release and load the models on it.")
 @output_option(name_formats(ANSWER_FORMATS))
@@ -53,9 +53,9 @@ def command(
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
     results are predicted: nothing is installed or run.
 
-    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release, or with
-    `--target` if it does not load on every matching release. It also fails if it has another error; the table does not
-    show these.
+    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release and the
+    newest release refuses it, or with `--target` if a matching release refuses it. It also fails on other errors, which
+    are listed below the table.
 
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """

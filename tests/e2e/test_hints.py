@@ -375,7 +375,7 @@ def test_an_init_of_another_folder(files: Repository) -> None:
     assert error.err.endswith("hint: run `onnxgate init` to create one (in the folder `sub`)\n")
 
 
-@pytest.mark.parametrize("path", ["..", "../model.onnx"])
+@pytest.mark.parametrize("path", ["..", "../model.onnx", "../below/../model.onnx"])
 def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str) -> None:
     """The path in the hint is relative to git's root, as git-lfs requires."""
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
@@ -385,3 +385,16 @@ def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str
     result = files.at(files.folder / "below").run("check", path, status=3)
 
     assert 'git lfs pull --include "model.onnx"' in result.out
+
+
+@pytest.mark.parametrize("path", ["../x", "../x/model.onnx"])
+def test_a_pointer_in_a_neighboring_folder(files: Repository, path: str) -> None:
+    """The path in the hint contains the folder of the model."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
+    for name in ("x/model.onnx", "below/empty"):
+        (files.folder / name).parent.mkdir()
+        files.write(name, pointer)
+    git(files.folder, "init", "-q")
+    result = files.at(files.folder / "below").run("check", path, status=3)
+
+    assert 'git lfs pull --include "x/model.onnx"' in result.out
