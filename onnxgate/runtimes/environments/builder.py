@@ -92,9 +92,9 @@ class Environments:
                 error = OSError(error.errno, error.strerror, str(self.folder))
             fault = find_machine_fault(error)
             reason = fault.message if fault else error.strerror or str(error)
-            raise UnavailableError(
-                f"{_NOT_CREATED}: {reason}", hint=_cache_hint(fault, self._cache, runtime.engine)
-            ) from error
+            variable = "npm_config_cache" if runs_on_node(runtime.engine) else "UV_CACHE_DIR"
+            hint = _cache_hint(fault, self._cache, variable)
+            raise UnavailableError(f"{_NOT_CREATED}: {reason}", hint=hint) from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready, so that its next user rebuilds it."""
@@ -256,13 +256,11 @@ _INSTALL_COMMAND = (
 )
 
 
-def _cache_hint(fault: MachineFault | None, cache: Path, engine: str) -> str:
+def _cache_hint(fault: MachineFault | None, cache: Path, installer_variable: str = "UV_CACHE_DIR") -> str:
     """Return how to correct a fault of the folder that environments are created in, or of the installer's cache."""
     if fault is not None and fault.hint in LIMIT_HINTS:
         return fault.hint
-    variable = "ONNXGATE_CACHE_DIR"
-    if fault is not None and str(cache) not in fault.message:
-        variable = "npm_config_cache" if runs_on_node(engine) else "UV_CACHE_DIR"
+    variable = "ONNXGATE_CACHE_DIR" if fault is None or str(cache) in fault.message else installer_variable
     if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT):
         return f"set `{variable}` to another folder"
     return fault.hint + OTHER_FOLDER_HINT.format(f"`{variable}`")
