@@ -27,16 +27,27 @@ def set_command_folder(folder: Path, config: Path | None = None) -> None:
     _command_folder.set(CommandFolder(folder.resolve(), config.absolute() if config is not None else None))
 
 
-def add_command_folder(text: str) -> str:
-    """Add the folder and the config to a text with commands that would not find them."""
+def prefix_command_folder(advice: str) -> str:
+    """Name the folder and the config in front of a hint or fix with commands that would not find them."""
+    place = _describe_place(advice)
+    return f"{place}, {advice}" if place else advice
+
+
+def append_command_folder(line: str) -> str:
+    """Name the folder and the config after a line with commands that would not find them."""
+    place = _describe_place(line)
+    return f"{line} ({place})" if place else line
+
+
+def _describe_place(text: str) -> str:
     base = _command_folder.get()
     if base is None or not _COMMAND.search(text):
-        return text
+        return ""
     directory = _relative_folder(base.folder)
     added = [f"in the folder `{directory}`"] if directory else []
     if base.config is not None and "`onnxgate " in text and not _is_default_config(base.config):
         added.append(f"with `--config {base.config.name}`")
-    return f"{text} ({', '.join(added)})" if added else text
+    return " ".join(added)
 
 
 def _relative_folder(folder: Path) -> str:

@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.cli.shared.hint_commands import add_command_folder
+from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
@@ -143,9 +143,9 @@ def with_command_folder(report: Report) -> Report:
     """Return the report with the folder in fixes and hints whose commands must be run in another folder."""
     return replace(
         report,
-        findings=tuple(replace(it, fix=add_command_folder(it.fix)) for it in report.findings),
-        undecided=tuple(replace(it, hint=add_command_folder(it.hint)) for it in report.undecided),
-        skipped=tuple(replace(it, hint=add_command_folder(it.hint)) for it in report.skipped),
+        findings=tuple(replace(it, fix=prefix_command_folder(it.fix)) for it in report.findings),
+        undecided=tuple(replace(it, hint=prefix_command_folder(it.hint)) for it in report.undecided),
+        skipped=tuple(replace(it, hint=prefix_command_folder(it.hint)) for it in report.skipped),
     )
 
 
@@ -187,7 +187,7 @@ def _unwritable_message(file: Path, error: OSError) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     """Print each line with its control characters escaped."""
     for line in lines:
-        click.echo(escape_log_line(add_command_folder(line)))
+        click.echo(escape_log_line(append_command_folder(line)))
 
 
 def uses_color() -> bool:

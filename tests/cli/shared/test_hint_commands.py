@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.cli.shared.hint_commands import add_command_folder, set_command_folder
+from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder, set_command_folder
 
 LOCK = "run `onnxgate lock models/a.onnx` first"
 COMPOUND = "run `git lfs install && git lfs pull`, or `onnxgate lock && git add onnxgate.lock`"
@@ -40,7 +40,7 @@ def test_the_working_directory(
     monkeypatch.chdir(elsewhere if current == "/" else project / current)
     set_command_folder(project, project / "onnxgate.toml")
 
-    assert add_command_folder(text) == text + added.replace("PROJECT", project.as_posix())
+    assert append_command_folder(text) == text + added.replace("PROJECT", project.as_posix())
 
 
 @pytest.mark.parametrize("text", ["use `models/a.onnx`", "run `onnxgate explain a-rule`", "onnxgate lock", ""])
@@ -49,19 +49,20 @@ def test_no_command_of_a_folder(project: Path, monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.chdir(project.parent)
     set_command_folder(project, project / "onnxgate.toml")
 
-    assert add_command_folder(text) == text
+    assert append_command_folder(text) == prefix_command_folder(text) == text
 
 
 @pytest.mark.parametrize(
-    ("current", "added"), [(".", "with `--config b.toml`"), ("..", "in the folder `a project`, with `--config b.toml`")]
+    ("current", "added"), [(".", "with `--config b.toml`"), ("..", "in the folder `a project` with `--config b.toml`")]
 )
 def test_a_config_with_another_name(project: Path, monkeypatch: pytest.MonkeyPatch, current: str, added: str) -> None:
     """A config that onnxgate does not find in its folder is named; git does not need it."""
     monkeypatch.chdir(project / current)
     set_command_folder(project, project / "b.toml")
 
-    assert add_command_folder(LOCK) == f"{LOCK} ({added})"
-    assert "--config" not in add_command_folder("run `git add b.onnx`")
+    assert append_command_folder(LOCK) == f"{LOCK} ({added})"
+    assert prefix_command_folder(LOCK) == f"{added}, {LOCK}"
+    assert "--config" not in prefix_command_folder("run `git add b.onnx`")
 
 
 def test_without_a_config(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,4 +70,4 @@ def test_without_a_config(project: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.chdir(project.parent)
     set_command_folder(project)
 
-    assert add_command_folder(LOCK) == f"{LOCK} (in the folder `a project`)"
+    assert prefix_command_folder(LOCK) == f"in the folder `a project`, {LOCK}"
