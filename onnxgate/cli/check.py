@@ -10,7 +10,7 @@ import click
 
 from onnxgate.cli.shared.options import (
     CommonOptions,
-    common_options,
+    common_options_without,
     name_formats,
     output_option,
     target_option,
@@ -70,7 +70,8 @@ if TYPE_CHECKING:
 @click.option(
     "--write-ignores",
     is_flag=True,
-    help="Add `[[ignore]]` entries for the current errors and warnings to the config, and remove unused entries.",
+    help="Add `[[ignore]]` entries for the current errors and warnings to the config, and remove unused entries that "
+    "this option created.",
 )
 @click.option(
     "--until",
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     metavar="DATE",
     help="With `--write-ignores`: last day on which the new entries apply.",
 )
-@common_options
+@common_options_without(details={"verbosity": "`-vv` adds the duration of each job and the figures of comparisons"})
 def command(
     paths: tuple[Path, ...],
     static: bool,
@@ -101,7 +102,8 @@ def command(
     PATHS are models, their data files, folders or export scripts.
 
     Without a config or with `--target`, onnxgate predicts on which releases of ONNX Runtime the models load. A model
-    fails if it loads on no release, or with `--target` if it does not load on every matching release.
+    fails if it loads on no release and the newest release refuses it, or with `--target` if a matching release refuses
+    it. It also fails on other errors, such as a damaged file.
 
     Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided.
     """

@@ -11,6 +11,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without, target_option
 from onnxgate.cli.shared.project_request import find_project, make_project_request
 from onnxgate.cli.shared.terminal import print_wrapped
@@ -42,8 +43,8 @@ STATE_PHRASES = {
     "unfixable": "not repaired",
     "failed": "whose repair failed verification",
     "unverified": "whose repair could not be verified",
-    "unreadable": "that could not be read",
-    "not written": "that could not be written",
+    "unreadable": "could not be read",
+    "not written": "could not be written",
 }
 
 
@@ -127,14 +128,15 @@ def _make_request(
     """Return the project, the request, and whether runtimes are locked that can be started."""
     project = find_project(options) if target is None else None
     if project is None:
+        set_command_folder(options.start)
         request = make_request(paths, target, options.start, options.jobs, "minors")
         if target is None:
             request = msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, lock=Lock()))
         return request.project, request, False
     if not project.lock_path.exists():  # a model may have to be repaired before it can be locked
         requirement = next((target.runtime for target in project.config.targets.values()), "onnxruntime")
-        start = ("--directory", str(options.directory)) if options.directory else ()
-        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *start, *map(str, paths or ("PATH",))])
+        named = [Path(os.path.relpath(options.start / path, project.folder)).as_posix() for path in paths] or ["PATH"]
+        repair = shlex.join(["onnxgate", "fix", "--target", requirement, *named])
         hint = f"run `onnxgate lock`; if a model cannot be locked, run `{repair}` first"
         raise LockError(f"`{project.lock_path.name}` does not exist", hint=hint)
     chosen = choose_baseline(find_git_root(project.folder), against or "none", os.environ, offline=options.offline)

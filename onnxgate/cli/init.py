@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -164,15 +163,14 @@ def _require_models(survey: RepositorySurvey) -> None:
         return
     if survey.nested_configs:
         configs = join_phrases([f"`{config}`" for config in survey.nested_configs], MAX_NAMED)
-        raise UsageError(f"all models belong to {configs}", hint="run `onnxgate check` in these folders")
+        raise UsageError(f"all models belong to {configs}", hint="run onnxgate in the folders of these configs")
     if survey.untracked:
         hint = f"run `git add {shlex.quote(survey.untracked[0])}`"
         raise UsageError("git does not track any `.onnx` file here", hint=hint)
     for submodule in survey.submodules:
-        path = Path(os.path.relpath(survey.folder / submodule)).as_posix()
-        hint = f"run `onnxgate init --directory {shlex.quote(path)}`"
+        hint = f"run `onnxgate init --directory {shlex.quote(submodule)}`"
         raise UsageError(f"all models are in the git submodule `{submodule}`", hint=hint)
-    raise UsageError("there is no `.onnx` file here", hint="run `onnxgate init` in the folder of the models")
+    raise UsageError("there is no `.onnx` file here", hint="run this command in the folder of the models")
 
 
 def _print_models(survey: RepositorySurvey, *, is_new: bool) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from onnxgate.cli.shared.hint_commands import localize_command
+from onnxgate.cli.shared.hint_commands import append_command_folder
 from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
 from onnxgate.cli.shared.project_request import load_project, make_project_request
@@ -171,9 +171,9 @@ def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str]
         numbers = itertools.count()
         preview = preview_upgrade(request, relocked.lock, options.fail_on, lambda: Path(scratch, str(next(numbers))))
     flags = [f"--upgrade {shlex.quote(upgrade)}" if upgrade else "--upgrade" for upgrade in upgrades]
-    command = localize_command(" ".join(["onnxgate lock", *flags]))
+    command = " ".join(["onnxgate lock", *flags])
     text = upgrade_preview.format(preview, command, color=uses_color(), width=terminal_width(), quiet=options.quiet)
-    click.echo(text, nl=False)
+    click.echo("\n".join(map(append_command_folder, text.split("\n"))), nl=False)
     if preview.breaks or preview.beyond:  # a known problem takes precedence
         return EXIT_FAIL
     return EXIT_UNDECIDED if preview.undecided or preview.after.undecided else 0

@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 
 import click
+import msgspec
 
+from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     CommonOptions,
@@ -15,11 +17,11 @@ from onnxgate.cli.shared.options import (
     output_option,
     target_option,
 )
-from onnxgate.cli.shared.outputs import parse_outputs, write_answer
+from onnxgate.cli.shared.outputs import parse_outputs, with_command_folder, write_answer
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import check_files, make_request
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
-from onnxgate.core.matrix import MatrixModel
+from onnxgate.core.matrix import MatrixModel, build_matrix
 from onnxgate.formats import support_matrix
 from onnxgate.project.config.schema import ReleaseSelection
 
@@ -32,8 +34,8 @@ from onnxgate.project.config.schema import ReleaseSelection
     type=click.Choice(["minors", "bounds", "newest", "all"]),
     default="all",
     show_default=True,
-    help="Releases to use. minors: the newest patch of each minor release; bounds: the first and last of these; "
-    "newest: the last of these.",
+    help="Releases to use. all: every release; minors: the newest patch of each minor release; bounds: the first and "
+    "last of these; newest: the last of these.",
 )
 @click.option("--verify", is_flag=True, help="Install each release and load the models on it.")
 @output_option(name_formats(ANSWER_FORMATS))
@@ -51,13 +53,14 @@ def command(
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
     results are predicted: nothing is installed or run.
 
-    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release, or with
-    `--target` if it does not load on every matching release. It also fails if it has another error; the table does not
-    show these.
+    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release and the
+    newest release refuses it, or with `--target` if a matching release refuses it. It also fails on other errors, which
+    are listed below the table.
 
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
+    set_command_folder(options.start)
     request = make_request(models, target, options.start, options.jobs, select)
 
     def verify_loads(predicted: tuple[MatrixModel, ...]) -> tuple[MatrixModel, ...]:
@@ -70,12 +73,13 @@ def command(
 
     checked = check_files(request, "error", drawn=False, target=target, verify=verify_loads if verify else None)
     matrix, required = checked.matrix, target is not None
+    shown = msgspec.structs.replace(with_command_folder(checked.report), remarks=matrix.remarks)
     write_answer(
         sinks,
         matrix,
         partial(
             support_matrix.format_text,
-            matrix,
+            build_matrix(matrix.models, shown),
             required=required,
             quiet=options.quiet,
             verbose=options.verbose,

@@ -26,7 +26,7 @@ from onnxgate.commands import cache_inventory
 from onnxgate.commands.cache_inventory import PRUNABLE_FOLDERS, environment_folders, remove_unused, targets_of
 from onnxgate.core.errors import UnavailableError, UsageError
 from onnxgate.core.escape import escape_log_line
-from onnxgate.core.text import format_size, pluralize
+from onnxgate.core.text import format_size, join_quoted, pluralize, suggest_spelling
 from onnxgate.formats import runtime_inventory
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.project.lock.types import Lock, LockedRuntime
@@ -158,8 +158,9 @@ def _select_runtimes(
     known_names = {name for runtime, targets in runtimes.items() for name in (runtime.name, *targets)}
     for name in names:
         if name not in known_names:
-            hint = f"use one of {', '.join(sorted(known_names))}"
-            raise UsageError(f"the lock has no runtime or target `{name}`", hint=hint)
+            near = suggest_spelling(name, known_names)
+            hint = f"available: {join_quoted(sorted(known_names))}"
+            raise UsageError(f"the lock has no runtime or target `{name}`{near}", hint=hint)
     selected = frozenset(names or known_names)
     return {
         runtime: targets for runtime, targets in runtimes.items() if not selected.isdisjoint((runtime.name, *targets))

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 def add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
     """Add facts that can be determined without opening the file. `root` is the repository root."""
     path = model.absolute
-    if ".." in path.parts:
-        path = path.parent.resolve() / path.name
     root = find_repository_root(model) if Path(model.path).is_absolute() else root
+    if ".." in path.parts or not path.is_relative_to(root):
+        path, root = path.parent.resolve() / path.name, root.resolve()
     git_path = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
     pointer = file.pointer
     is_locked = (

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from onnxgate.cli import main
-from onnxgate.cli.runtimes import parse_age
+from onnxgate.cli.runtimes import command, parse_age
 from onnxgate.commands.cache_inventory import DiskUsage, environment_folders, remove_unused
 from onnxgate.core.errors import UsageError
 from onnxgate.project.lock.lock_file import load_lock
@@ -131,8 +131,13 @@ def test_failed_preparation_is_undecided(
 
 
 def test_names_that_the_lock_has_not(capsys: pytest.CaptureFixture[str], project: Path, own_cache: Path) -> None:
-    """A target that is not in the lock is a usage error."""
+    """The error of a target that is not in the lock suggests a similar name, and lists those of the lock."""
     assert run(capsys, "prepare", "nowhere", "--directory", project)[0] == 2
+    with pytest.raises(UsageError, match="has no runtime or target `newst`; did you mean `newest`") as caught:
+        command(["prepare", "newst", "--directory", str(project)], standalone_mode=False)
+
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("available: `newest`, `")
 
 
 def folders(project: Path, cache: Path) -> list[Path]:

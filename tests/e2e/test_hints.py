@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.project.config.loader import load_config
-from tests.harness.models import write
+from tests.harness.models import parse, write
 from tests.harness.repositories.checkout import commit, git
 from tests.harness.repositories.user_repository import CommandResult, Repository
 
@@ -25,6 +25,13 @@ def hinted_commands(result: CommandResult) -> list[str]:
     """Return the commands that the hint quotes."""
     (hint,) = [line for line in result.err.splitlines() if line.startswith("hint: ")]
     return [quoted for quoted in re.findall(r"`([^`]+)`", hint) if quoted.split()[0] in ("onnxgate", "git")]
+
+
+def in_named_folder(repository: Repository, output: str) -> Repository:
+    """Return the repository in the folder that the output names for its commands, by default the same."""
+    folders = set(re.findall(r"in the folder `([^`]+)`", output))
+    assert len(folders) < 2
+    return repository.at(repository.folder / folders.pop()) if folders else repository
 
 
 def follow(repository: Repository, command: str) -> None:
@@ -305,34 +312,36 @@ def nested(small: Repository, tmp_path: Path, request: pytest.FixtureRequest) ->
 
 
 def test_a_damaged_lock_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
-    """Both commands of the hint work in the working directory, wherever it is."""
+    """Both commands of the hint work in the folder that it names, wherever the working directory is."""
     repository, arguments = nested
     lock = tmp_path / "outer" / "a project" / "onnxgate.lock"
     lock.write_text("garbage [", encoding="utf-8")
-    restore, create = hinted_commands(fails(repository, "check", "--static", *arguments))
-    follow(repository, restore)
+    error = fails(repository, "check", "--static", *arguments)
+    restore, create = hinted_commands(error)
+    named = in_named_folder(repository, error.err)
+    follow(named, restore)
     assert repository.run("check", "--static", *arguments).status == 0
-    follow(repository, f"{create} --offline")
+    follow(named, f"{create} --offline")
 
     assert repository.run("check", "--static", *arguments).status == 0
 
 
 def test_a_fix_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
-    """The command in the fix of a finding works in the working directory; the JSON report is independent of it."""
+    """The command in the fix of a finding works in the named folder; the JSON report is independent of it."""
     repository, arguments = nested
     model = tmp_path / "outer" / "a project" / "models" / "small.onnx"
     write(model, "g (float[N, 4] x) => (float[N, 4] y) { y = Abs (x) }")
     shown = repository.run("check", "--static", *arguments, status=1).out
-    (command,) = re.findall(r"fix: run `(onnxgate lock [^`]+)`", shown)
+    (command,) = re.findall(r"fix: (?:in the folder `[^`]+`, )?run `(onnxgate lock [^`]+)`", shown)
     (finding,) = repository.report("--static", *arguments, status=1)["findings"]
-    assert "run `onnxgate lock models/small.onnx` and" in finding["fix"]
-    follow(repository, command)
+    assert finding["fix"] == "run `onnxgate lock models/small.onnx` and commit the lock, or restore the model"
+    follow(in_named_folder(repository, shown), command)
 
     assert repository.run("check", "--static", *arguments).status == 0
 
 
 def test_an_untracked_model_of_a_nested_project(nested: tuple[Repository, tuple[str, ...]], tmp_path: Path) -> None:
-    """The `git add` command works in the working directory."""
+    """The `git add` command works in the named folder."""
     repository, arguments = nested
     folder = tmp_path / "outer" / "a project"
     config = (folder / "onnxgate.toml").read_text(encoding="utf-8")
@@ -340,8 +349,9 @@ def test_an_untracked_model_of_a_nested_project(nested: tuple[Repository, tuple[
     write(folder / "models" / "new.onnx")
     options = tuple(it for it in arguments if not it.endswith(".onnx"))
     path = str(folder / "models" / "new.onnx")
-    (add,) = hinted_commands(fails(repository, "check", "--static", *options, path))
-    follow(repository, add)
+    error = fails(repository, "check", "--static", *options, path)
+    (add,) = hinted_commands(error)
+    follow(in_named_folder(repository, error.err), add)
 
     assert run_any(repository, "check", "--static", *options, path) != USAGE_ERROR
 
@@ -353,10 +363,53 @@ def test_a_missing_lock_of_a_nested_project(small: Repository, tmp_path: Path) -
     (nested / "onnxgate.lock").unlink()
     error = small.at(tmp_path / "outer").run("check", "nested/models/small.onnx", status=USAGE_ERROR)
 
-    assert hinted_commands(error) == ["onnxgate lock --directory nested"]
+    assert error.err.endswith("hint: in the folder `nested`, run `onnxgate lock`\n")
 
 
-@pytest.mark.parametrize("path", ["..", "../model.onnx"])
+@pytest.mark.parametrize(
+    ("arguments", "config", "with_config"),
+    [
+        (("../models/a.onnx",), "onnxgate.toml", ""),
+        (("--directory", "..", "models/a.onnx"), "onnxgate.toml", ""),
+        (("--config", "../alt.toml", "../models/a.onnx"), "alt.toml", " with `--config alt.toml`"),
+    ],
+)
+def test_a_fix_without_a_lock(files: Repository, arguments: tuple[str, ...], config: str, with_config: str) -> None:
+    """The paths of the recommended repair are relative to the named folder, not to the working directory."""
+    write(files.folder / "models" / "a.onnx")
+    files.write(config, 'models = ["models/*.onnx"]\n[targets.server]\nruntime = "onnxruntime>=1.18"\n')
+    (files.folder / "sub").mkdir()
+    below = files.at(files.folder / "sub")
+    error = fails(below, "fix", *arguments)
+    create, repair = hinted_commands(error)
+    follow(in_named_folder(below, error.err), repair)
+
+    assert create == "onnxgate lock"
+    assert repair == "onnxgate fix --target 'onnxruntime>=1.18' models/a.onnx"
+    assert f"hint: in the folder `..`{with_config}, run `" in error.err
+
+
+@pytest.mark.parametrize("subcommand", ["check", "matrix"])
+def test_a_fix_without_a_config(files: Repository, subcommand: str) -> None:
+    """Without a config, fixes are for the folder of `--directory`."""
+    write(files.folder / "a folder" / "new.onnx", parse(head='<ir_version: 13, opset_import: ["" : 17]>\n'))
+    arguments = ("--directory", "a folder", "--target", "onnxruntime==1.18.1", "new.onnx")
+    shown = files.run(subcommand, *arguments, status=1).out
+    (repair,) = re.findall(r"fix: (?:in the folder `[^`]+`, )?run `(onnxgate fix [^`]+)`", shown)
+    follow(in_named_folder(files, shown), repair)
+
+    assert files.run(subcommand, *arguments).status == 0
+
+
+def test_an_init_of_another_folder(files: Repository) -> None:
+    """The hint of an option that requires a config names the folder in which it is missing."""
+    write(files.folder / "sub" / "a.onnx")
+    error = fails(files, "check", "--directory", "sub", "--shard", "1/2", "a.onnx")
+
+    assert error.err.endswith("hint: in the folder `sub`, run `onnxgate init` to create one\n")
+
+
+@pytest.mark.parametrize("path", ["..", "../model.onnx", "../below/../model.onnx"])
 def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str) -> None:
     """The path in the hint is relative to git's root, as git-lfs requires."""
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
@@ -366,3 +419,16 @@ def test_a_pointer_outside_of_the_working_directory(files: Repository, path: str
     result = files.at(files.folder / "below").run("check", path, status=3)
 
     assert 'git lfs pull --include "model.onnx"' in result.out
+
+
+@pytest.mark.parametrize("path", ["../x", "../x/model.onnx"])
+def test_a_pointer_in_a_neighboring_folder(files: Repository, path: str) -> None:
+    """The path in the hint contains the folder of the model."""
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"
+    for name in ("x/model.onnx", "below/empty"):
+        (files.folder / name).parent.mkdir()
+        files.write(name, pointer)
+    git(files.folder, "init", "-q")
+    result = files.at(files.folder / "below").run("check", path, status=3)
+
+    assert 'git lfs pull --include "x/model.onnx"' in result.out

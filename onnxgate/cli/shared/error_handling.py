@@ -15,7 +15,7 @@ from typing import NoReturn
 import click
 
 from onnxgate import __version__
-from onnxgate.cli.shared.hint_commands import localize_commands
+from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
 from onnxgate.core.errors import OnnxgateError, StorageError
 from onnxgate.core.escape import escape_log_line, escape_unprintable
 from onnxgate.core.machine_faults import find_machine_fault
@@ -69,9 +69,9 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
     """Yield the lines of an error. Values are escaped: they could contain a line that looks like a message."""
     yield f"error: {escape_unprintable(error.message)}"
     for problem in getattr(error, "problems", ()):
-        yield f"  {escape_unprintable(localize_commands(problem))}"
+        yield f"  {escape_unprintable(append_command_folder(problem))}"
     if error.hint:
-        yield f"hint: {escape_unprintable(localize_commands(error.hint))}"
+        yield f"hint: {escape_unprintable(prefix_command_folder(error.hint))}"
 
 
 def _report_bug(error: Exception) -> Iterator[str]:

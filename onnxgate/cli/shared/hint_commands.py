@@ -1,19 +1,15 @@
-"""Commands in hints and fixes: written for the folder of the project, and printed for the working directory."""
+"""The folder in which the commands of hints and fixes must be run, if it is not the working directory."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
-_COMMAND = re.compile(r"`((?:onnxgate|git|ls) [^`]+)`")
-_PROJECT_COMMANDS = frozenset({"check", "export", "fix", "lock", "matrix", "plan"})
-"""Commands of onnxgate with paths, or with a project, that depend on the working directory."""
-_PLACEHOLDERS = frozenset({"FILE", "MODEL", "PATH"})
-_OWN_FOLDER_OPTIONS = frozenset({"--directory", "--config"})
+_COMMAND = re.compile(r"`(?:onnxgate (?!explain)|git |ls )[^`]+`")
+"""A command whose paths, or whose project, depend on the working directory."""
 
 
 class CommandFolder(NamedTuple):
@@ -31,36 +27,35 @@ def set_command_folder(folder: Path, config: Path | None = None) -> None:
     _command_folder.set(CommandFolder(folder.resolve(), config.absolute() if config is not None else None))
 
 
-def localize_commands(text: str) -> str:
-    """Return the text with commands in backticks that work in the working directory."""
+def prefix_command_folder(advice: str) -> str:
+    """Name the folder and the config in front of a hint or fix with commands that would not find them."""
+    place = _describe_place(advice)
+    return f"{place}, {advice}" if place else advice
+
+
+def append_command_folder(line: str) -> str:
+    """Name the folder and the config after a line with commands that would not find them."""
+    place = _describe_place(line)
+    return f"{line} ({place})" if place else line
+
+
+def _describe_place(text: str) -> str:
     base = _command_folder.get()
-    if base is None:
-        return text
-    return _COMMAND.sub(lambda code: f"`{localize_command(code[1])}`", text)
+    if base is None or not _COMMAND.search(text):
+        return ""
+    directory = _relative_folder(base.folder)
+    added = [f"in the folder `{directory}`"] if directory else []
+    if base.config is not None and "`onnxgate " in text and not _is_default_config(base.config):
+        added.append(f"with `--config {base.config.name}`")
+    return " ".join(added)
 
 
-def localize_command(command: str) -> str:
-    """Return a command that works in the working directory."""
-    base = _command_folder.get()
-    try:
-        words, current = shlex.split(command), Path.cwd().resolve()
-    except (ValueError, OSError):  # not a complete command, or the working directory was removed
-        return command
-    if base is None or len(words) < 2:
-        return command
-    directory = _relative_folder(base.folder, current)
-    match words[0]:
-        case "git":
-            return _localize_git(command, words, base.folder, current, directory)
-        case "ls":
-            path = Path(directory, words[-1]).as_posix()
-            return shlex.join([*words[:-1], path]) if directory else command
-        case _:
-            return _localize_onnxgate(command, words, base, current, directory)
-
-
-def _relative_folder(folder: Path, current: Path) -> str:
+def _relative_folder(folder: Path) -> str:
     """Return the folder relative to the current one or one of its parents, "" if equal, otherwise its absolute path."""
+    try:
+        current = Path.cwd().resolve()
+    except OSError:  # the working directory was removed
+        return folder.as_posix()
     if folder == current:
         return ""
     if folder.is_relative_to(current) or current.is_relative_to(folder):
@@ -68,28 +63,8 @@ def _relative_folder(folder: Path, current: Path) -> str:
     return folder.as_posix()
 
 
-def _localize_git(command: str, words: list[str], folder: Path, current: Path, directory: str) -> str:
-    """Add `-C` to a command with paths, or if the current folder is outside of the repository."""
-    from onnxgate.project.git.repository import find_git_root  # slow to import: only for errors and reports
-
-    root = find_git_root(folder)
-    has_paths = "--" in words or (words[1] == "add" and words[2:])
-    is_inside = root is not None and current.is_relative_to(root)
-    if not directory or words[1] == "-C" or words == ["git", "add"] or (is_inside and not has_paths):
-        return command
-    return f"git -C {shlex.quote(directory)} {command.removeprefix('git ')}"
-
-
-def _localize_onnxgate(command: str, words: list[str], base: CommandFolder, current: Path, directory: str) -> str:
-    """Add `--directory` and `--config`, unless the command finds the project itself."""
+def _is_default_config(config: Path) -> bool:
+    """Return whether onnxgate uses this config in its folder without `--config`."""
     from onnxgate.project.config.loader import find_config  # slow to import: only for errors and reports
 
-    options = {word.partition("=")[0] for word in words}
-    if words[1] not in _PROJECT_COMMANDS or options & _OWN_FOLDER_OPTIONS or options & _PLACEHOLDERS:
-        return command
-    has_paths = any(not word.startswith("-") for word in words[2:])
-    finds_config = base.config is not None and not has_paths and find_config(current) == base.config
-    added = [] if not directory or finds_config else ["--directory", directory]
-    if base.config is not None and find_config(base.folder) != base.folder / base.config.name:
-        added += ["--config", Path(directory, base.config.name).as_posix()]
-    return " ".join([command, *map(shlex.quote, added)])
+    return find_config(config.parent) == config

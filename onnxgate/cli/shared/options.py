@@ -55,13 +55,16 @@ class CommonOptions:
         return time.monotonic() - STARTED_S
 
 
-_NO_CONDITIONS: Mapping[str, str] = {}
+_NO_TEXTS: Mapping[str, str] = {}
 
 
-def common_options_without(*names: str, conditions: Mapping[str, str] = _NO_CONDITIONS) -> Callable[[Command], Command]:
+def common_options_without(
+    *names: str, conditions: Mapping[str, str] = _NO_TEXTS, details: Mapping[str, str] = _NO_TEXTS
+) -> Callable[[Command], Command]:
     """Return a decorator for click commands: it adds the shared options except `names`.
 
-    The command gets them as `options: CommonOptions`. `conditions` is text in front of the help of an option.
+    The command gets them as `options: CommonOptions`. `conditions` is text in front of the help of an option, and
+    `details` is text after it.
     """
 
     def decorate(command: Command) -> Command:
@@ -74,17 +77,13 @@ def common_options_without(*names: str, conditions: Mapping[str, str] = _NO_COND
         for name, option in reversed(_OPTIONS.items()):
             if name not in names:
                 collected = option(collected)
-            if name in conditions:
+            if name in conditions or name in details:
                 added = collected.__click_params__[-1]  # type: ignore[attr-defined]
-                added.help = f"{conditions[name]}: {lower_first(added.help)}"
+                added.help = f"{conditions[name]}: {lower_first(added.help)}" if name in conditions else added.help
+                added.help = f"{added.help.removesuffix('.')}; {details[name]}." if name in details else added.help
         return collected  # type: ignore[return-value]
 
     return decorate
-
-
-def common_options(command: Command) -> Command:
-    """Add all shared options to a click command; it gets them as `options: CommonOptions`."""
-    return common_options_without()(command)
 
 
 def usable_cores() -> int:
@@ -101,8 +100,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--directory",
         type=_FOLDER_TYPE,
         metavar="DIR",
-        help="Folder to which PATHS are relative and in which the search for a config starts (default: the current "
-        "one).",
+        help="Folder of the project or models, to which model paths are relative (default: the current one).",
     ),
     "config": click.option(
         "--config",
@@ -115,7 +113,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--jobs",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Number of runtimes to run in parallel (default: one per CPU core).",
+        help="Number of jobs to run in parallel (default: one per CPU core).",
     ),
     "fail_on": click.option(
         "--fail-on",
@@ -131,7 +129,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--verbose",
         "verbosity",
         count=True,
-        help="Print more details; `-vv` adds the duration of each job and the figures of comparisons.",
+        help="Print more details.",
     ),
 }
 

@@ -13,7 +13,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.cli.shared.hint_commands import localize_commands
+from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
@@ -85,7 +85,7 @@ def write_outputs(
         local = sink.file is None and bool(report.replays)
         shown = _with_relative_replays(report, config) if local and config is not None else report
         return render_text(
-            _with_local_commands(shown) if sink.file is None else shown,
+            with_command_folder(shown) if sink.file is None else shown,
             color=color,
             width=width,
             quiet=options.quiet,
@@ -139,13 +139,13 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
     return replace(report, replays=tuple(replays))
 
 
-def _with_local_commands(report: Report) -> Report:
-    """Return the report with fixes and hints for the working directory instead of the config's folder."""
+def with_command_folder(report: Report) -> Report:
+    """Return the report with the folder in fixes and hints whose commands must be run in another folder."""
     return replace(
         report,
-        findings=tuple(replace(it, fix=localize_commands(it.fix)) for it in report.findings),
-        undecided=tuple(replace(it, hint=localize_commands(it.hint)) for it in report.undecided),
-        skipped=tuple(replace(it, hint=localize_commands(it.hint)) for it in report.skipped),
+        findings=tuple(replace(it, fix=prefix_command_folder(it.fix)) for it in report.findings),
+        undecided=tuple(replace(it, hint=prefix_command_folder(it.hint)) for it in report.undecided),
+        skipped=tuple(replace(it, hint=prefix_command_folder(it.hint)) for it in report.skipped),
     )
 
 
@@ -187,7 +187,7 @@ def _unwritable_message(file: Path, error: OSError) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     """Print each line with its control characters escaped."""
     for line in lines:
-        click.echo(escape_log_line(localize_commands(line)))
+        click.echo(escape_log_line(append_command_folder(line)))
 
 
 def uses_color() -> bool:

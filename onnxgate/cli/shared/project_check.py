@@ -90,6 +90,8 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     """Check the models, write the report, and return the exit status."""
     drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
     config = None if request.target is not None else find_project_config(request.paths, options)
+    if config is None:
+        set_command_folder(options.start)
     request.ignoring.refuse(config, request.shard, options.no_ignores)
     if request.plan is not None and request.shard is None:
         raise UsageError("`--plan` requires `--shard`", hint="add `--shard I/N`")
@@ -174,6 +176,7 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
     """Check models without a config. Return the report, and the function that renders it as text."""
     from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
     from onnxgate.core.findings import STATIC_STAGES
+    from onnxgate.core.matrix import build_matrix
     from onnxgate.formats.support_matrix import format_text
 
     is_static = request.stages == frozenset(STATIC_STAGES)  # the same as `--static`, which needs no config
@@ -188,16 +191,16 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
             ignored = request.target is not None and find_config(options.start) is not None
             hint = "omit `--target`, which ignores the config" if ignored else "run `onnxgate init` to create one"
             raise UsageError(f"`{option}` requires a config", hint=hint)
-    set_command_folder(options.start)
     files = make_request(request.paths, request.target, options.start, options.jobs)
     static = msgspec.structs.replace(files.static, fresh=request.fresh, report_reuse=_print_reuse(options))
     files = msgspec.structs.replace(files, static=static)
     checked = check_files(files, options.fail_on, drawn=drawn, target=request.target)
     required = request.target is not None
 
-    def render_text(_: Report, *, verbosity: int = 0, **options: Any) -> str:
+    def render_text(report: Report, *, verbosity: int = 0, **options: Any) -> str:
+        matrix = build_matrix(checked.matrix.models, msgspec.structs.replace(report, remarks=checked.matrix.remarks))
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
-        return format_text(checked.matrix, has_table=False, required=required, verbose=verbosity > 0, **shown)
+        return format_text(matrix, has_table=False, required=required, verbose=verbosity > 0, **shown)
 
     return checked.report, render_text
 

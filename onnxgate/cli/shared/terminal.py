@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import click
 
-from onnxgate.cli.shared.hint_commands import localize_commands
+from onnxgate.cli.shared.hint_commands import append_command_folder
 from onnxgate.cli.shared.outputs import terminal_width
 from onnxgate.core.escape import escape_log_line
 
@@ -22,7 +22,7 @@ def print_wrapped(lines: Iterable[str], indent: int = HANGING_INDENT) -> None:
     """
     width = terminal_width()
     for line in lines:
-        escaped = escape_log_line(localize_commands(line))
+        escaped = escape_log_line(append_command_folder(line))
         hang = " " * (len(escaped) - len(escaped.lstrip()) + indent)
         wrapped = textwrap.wrap(
             escaped, max(width, MIN_WIDTH), subsequent_indent=hang, break_long_words=False, break_on_hyphens=False

@@ -23,7 +23,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     `model.onnx.data` by default.
 
     ## What to do
-    - Run `onnxgate fix MODEL` to move the data into the model (up to 2 GiB), or keep the old file name.
+    - Run `onnxgate fix --against REF MODEL` to move the data into the model (up to 2 GiB), or keep the old file name.
     - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())

@@ -92,7 +92,9 @@ class Environments:
                 error = OSError(error.errno, error.strerror, str(self.folder))
             fault = find_machine_fault(error)
             reason = fault.message if fault else error.strerror or str(error)
-            raise UnavailableError(f"{_NOT_CREATED}: {reason}", hint=_cache_hint(fault, self._cache)) from error
+            variable = "npm_config_cache" if runs_on_node(runtime.engine) else "UV_CACHE_DIR"
+            hint = _cache_hint(fault, self._cache, variable)
+            raise UnavailableError(f"{_NOT_CREATED}: {reason}", hint=hint) from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
         """Mark a broken environment as not ready, so that its next user rebuilds it."""
@@ -254,13 +256,13 @@ _INSTALL_COMMAND = (
 )
 
 
-def _cache_hint(fault: MachineFault | None, cache: Path) -> str:
-    """Return a hint for a fault in the folder where environments are created."""
+def _cache_hint(fault: MachineFault | None, cache: Path, installer_variable: str = "UV_CACHE_DIR") -> str:
+    """Return a hint for a fault in the folder where environments are created, or in the installer's cache."""
     if fault is not None and fault.hint in LIMIT_HINTS:
         return fault.hint
+    variable = "ONNXGATE_CACHE_DIR" if fault is None or str(cache) in fault.message else installer_variable
     if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT):
-        return "set `ONNXGATE_CACHE_DIR` to another folder"
-    variable = "ONNXGATE_CACHE_DIR" if str(cache) in fault.message else "UV_CACHE_DIR"
+        return f"set `{variable}` to another folder"
     return fault.hint + OTHER_FOLDER_HINT.format(f"`{variable}`")
 
 

@@ -34,13 +34,17 @@ HEALTH_TIMEOUT_S = 120
 _NODE_PROBE = "process.stdout.write(JSON.stringify({path: process.execPath, version: process.versions.node}))"
 _NPM_CI = ("ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier")
 _NPM_ERROR = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
-_NPM_CODE = re.compile(r"^npm (?:error|ERR!)\s+code (E[A-Z]+)$", re.MULTILINE)
-_MACHINE_CODES = ("ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EMFILE", "ENFILE", "ENOMEM", "EIO")
-_FAILED_REQUEST = re.compile(r"^request to \S+ failed, reason: ")
+_NPM_CODE = re.compile(r"^npm (?:error|ERR!)\s+code (\w+)$", re.MULTILINE)
+_NPM_PATH = re.compile(r"^npm (?:error|ERR!)\s+(?:path|dest) (.+)$", re.MULTILINE)
+_IN_NPM_CACHE = re.compile(r"[/\\]_cacache(?:[/\\].*)?$")
+_MACHINE_CODES = ("ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EMFILE", "ENFILE", "ENOMEM", "EIO", "EACCES", "EPERM")
+_FAILED_REQUEST = re.compile(r"^(?:\w+: |network )?request to \S+ failed, reason: ")
 """Part of npm's message that differs between packages; removed, so that reports can merge equal faults."""
-_NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ")
+_NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ", "path ", "dest ")
 _INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
-_UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network")
+_NO_REGISTRY_CODES = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED")
+"""Errors that the next request would also have."""
+_INTERRUPTED_CODES = ("ECONNRESET", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT")
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -116,7 +120,7 @@ class NodeBuilder:
 
         Raises:
             UnavailableError: the installation or the test fails, or the versions do not match the lock.
-        OSError: a machine fault, such as a full disk.
+            OSError: a machine fault, such as a full disk.
         """
         attempt.mkdir(parents=True)
         for name, manifest in _npm_manifests(packages).items():
@@ -134,19 +138,20 @@ class NodeBuilder:
         npm = shutil.which("npm")
         if npm is None:
             raise UnavailableError("`npm` was not found on PATH", hint=INSTALL_NODE_HINT)
-        unreachable = self._unreachable
-        offline = ["--offline"] if self._offline or unreachable else []
+        offline = ["--offline"] if self._offline or self._unreachable else []
         cache = ["--cache", str(self._npm_cache), "--prefer-offline"] if self._npm_cache else []
         command = [npm, *_NPM_CI, *cache, *offline, "--prefix", str(attempt)]
         self._commands.executed.append(shlex.join(["npm", *command[1:]]))
         ended = self._commands.run(command, timeout_s=INSTALL_TIMEOUT_S)
         if ended.status != 0:
-            if code := next((code for code in _NPM_CODE.findall(ended.err) if code in _MACHINE_CODES), ""):
+            code = next(iter(_NPM_CODE.findall(ended.err)), "")
+            if code in _MACHINE_CODES:
                 number = getattr(errno, code)
-                raise OSError(number, os.strerror(number), str(attempt))
-            raise self._not_installed(ended, runtime, unreachable)
+                path = next(iter(_NPM_PATH.findall(ended.err)), str(attempt))
+                raise OSError(number, os.strerror(number), _IN_NPM_CACHE.sub("", path))
+            raise self._not_installed(ended, runtime, code)
 
-    def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
+    def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, code: str) -> UnavailableError:
         lines = (line.strip() for line in _NPM_ERROR.findall(ended.err))
         reason = next((line for line in lines if not line.startswith(_NPM_NOISE)), ended.last_error_line)
         if _INTEGRITY_ERROR.search(ended.err):
@@ -154,16 +159,19 @@ class NodeBuilder:
                 f"`{runtime.name}` does not match the lock: {reason}",
                 hint="check which npm registry the package comes from",
             )
-        if self._offline and "ENOTCACHED" in ended.err:
+        if self._offline and code == "ENOTCACHED":
             return UnavailableError(
                 "packages are not in npm's cache and cannot be downloaded with `--offline`",
                 hint="run the command once without `--offline`",
             )
-        if ended.status == TIMED_OUT or _UNREACHABLE.search(reason):
-            unreachable = self._unreachable = unreachable or _FAILED_REQUEST.sub("", reason)
-        if unreachable:
+        reason = _FAILED_REQUEST.sub("", reason)
+        if code in _NO_REGISTRY_CODES:
+            self._unreachable = self._unreachable or reason
+        elif code == "ENOTCACHED":
+            reason = self._unreachable or reason
+        if code in (*_NO_REGISTRY_CODES, *_INTERRUPTED_CODES, "ENOTCACHED") or ended.status == TIMED_OUT:
             return UnavailableError(
-                f"packages cannot be downloaded: the npm registry is unreachable ({unreachable})",
+                f"packages cannot be downloaded: the npm registry is unreachable ({reason})",
                 hint=REGISTRY_HINT,
             )
         return UnavailableError(f"`{runtime.name}` cannot be installed: {reason}")

@@ -7,12 +7,12 @@ from pathlib import Path
 import click
 import pytest
 
-from onnxgate.cli.shared.options import CommonOptions, common_options, common_options_without, usable_cores
+from onnxgate.cli.shared.options import CommonOptions, common_options_without, usable_cores
 
 
 @click.command()
 @click.argument("word")
-@common_options
+@common_options_without()
 def echo(word: str, options: CommonOptions) -> tuple[str, CommonOptions]:
     """Return the arguments."""
     return word, options

@@ -312,6 +312,26 @@ def fail_as_npm(folder: Path, text: str) -> None:
             "npm error code ENOSPC\\nnpm error syscall write\\nnpm error ENOSPC: no space left on device, write",
             "the environment cannot be created: cannot write to `CACHE/environments`: no space left on device",
         ),
+        (
+            "npm error code ENOTFOUND\\nnpm error network request to http://r/PACKAGE failed, reason: getaddrinfo r",
+            "packages cannot be downloaded: the npm registry is unreachable (getaddrinfo r)",
+        ),
+        (
+            "npm error code EAI_AGAIN\\nnpm error FetchError: request to http://r/PACKAGE failed, reason: getaddrinfo",
+            "packages cannot be downloaded: the npm registry is unreachable (getaddrinfo)",
+        ),
+        (
+            "npm error code ENOSPC\\nnpm error path /home/u/.npm/_cacache/tmp/PACKAGE\\nnpm error ENOSPC: no space",
+            "the environment cannot be created: cannot write to `/home/u/.npm`: no space left on device",
+        ),
+        (
+            "npm error code EACCES\\nnpm error path /home/u/.npm\\nnpm error\\nnpm error Your cache folder",
+            "the environment cannot be created: `/home/u/.npm`: permission denied",
+        ),
+        (
+            "npm error code ENOENT\\nnpm error path /a/PACKAGE\\nnpm error dest /b/PACKAGE\\nnpm error no such file",
+            "`onnxruntime-web RELEASE` cannot be installed: no such file",
+        ),
         ("npm error code ENOTCACHED", "packages are not in npm's cache and cannot be downloaded with `--offline`"),
     ],
 )
@@ -324,17 +344,45 @@ def test_a_fault_of_several_releases_has_one_reason(
     (programs / "node").symlink_to(need("node"))
     monkeypatch.setenv("PATH", f"{programs}:/nowhere")
     environments = Environments(cache, offline=error is not None and "ENOTCACHED" in error)
-    found = set()
-    for release in ("1.29.0", RELEASE):
+    found, releases = [], ("1.29.0", RELEASE)
+    for release in releases:
         if error is not None:
             fail_as_npm(programs, error.replace("PACKAGE", release))
         packages = tuple(msgspec.structs.replace(package, version=release) for package in NPM)
         pins = tuple(f"{package.name}=={release}" for package in packages)
         with pytest.raises(UnavailableError) as caught:
             environments.prepare(LockedRuntime(engine=ENGINE, release=release, packages=pins), packages)
-        found.add(caught.value.message)
+        found.append(caught.value.message)
 
-    assert found == {reason.replace("CACHE", str(cache))}
+    assert found == [reason.replace("CACHE", str(cache)).replace("RELEASE", release) for release in releases]
+
+
+@pytest.mark.parametrize(
+    ("first", "retried"),
+    [
+        ("ECONNREFUSED\\nnpm error connect ECONNREFUSED", False),
+        ("ECONNRESET\\nnpm error read ECONNRESET", True),
+        ("E404\\nnpm error 404 Not Found - GET https://my-network-mirror.corp/x", True),
+    ],
+)
+def test_a_registry_that_fails_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, retried: bool) -> None:
+    """Only an error that all requests would have makes npm run offline, and later errors keep their own reason."""
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    (programs / "node").symlink_to(need("node"))
+    monkeypatch.setenv("PATH", f"{programs}:/nowhere")
+    environments = Environments(tmp_path / "cache", offline=False)
+    found, pins = [], tuple(f"{package.name}=={package.version}" for package in NPM)
+    for error in (f"npm error code {first}", "npm error code E500\\nnpm error 500 Internal Server Error"):
+        fail_as_npm(programs, error)
+        with pytest.raises(UnavailableError) as caught:
+            environments.prepare(LockedRuntime(engine=ENGINE, release=RELEASE, packages=pins), NPM)
+        found.append(caught.value.message)
+    calls = [call for call in environments.commands.executed if call.startswith("npm ")]
+
+    assert ("unreachable" in found[0]) == ("E404" not in first)
+    assert found[1] == f"`{ENGINE} {RELEASE}` cannot be installed: 500 Internal Server Error"
+    assert ["--offline" in call for call in calls] == [False, not retried]
 
 
 @pytest.mark.parametrize(
