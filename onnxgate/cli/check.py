@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Run only the input case with this name, as shown in findings. Repeatable.",
 )
-@click.option("--shard", metavar="I/N", help="Check only part I of N, to divide the check among CI jobs.")
+@click.option("--shard", metavar="I/N", help="Check only shard I of N, to divide the check among CI jobs.")
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
@@ -96,12 +96,12 @@ def command(
     until: datetime.datetime | None,
     options: CommonOptions,
 ) -> int:
-    """Check all models of the project, or those that PATHS select.
+    """Check all models in the project, or only those selected by PATHS.
 
     PATHS are models, their data files, folders or export scripts.
 
-    Without a config or with `--target`, onnxgate predicts on which releases of ONNX Runtime the models load. A model
-    fails if it loads on no release, or with `--target` if it does not load on every matching release.
+    If there is no config, or with `--target`, onnxgate predicts on which releases of ONNX Runtime the models load. A
+    model fails if it does not load on any release or, with `--target`, if it does not load on every matching release.
 
     Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided.
     """
@@ -126,7 +126,7 @@ def command(
 
 
 def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """Return the stages that `--static` or `--stage` selects; by default all.
+    """Return the stages that `--static` or `--stage` selects; all stages by default.
 
     Raises:
         UsageError: both options are given, or a stage does not exist.

@@ -1,4 +1,4 @@
-"""`onnxgate matrix`: on which releases models load."""
+"""`onnxgate matrix`: shows on which releases models load."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def command(
     results are predicted: nothing is installed or run.
 
     The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release, or with
-    `--target` if it does not load on every matching release. It also fails if it has another error; the table does not
-    show these.
+    `--target` if it does not load on every matching release. A model also fails on any other error of `check`, which
+    the table does not show.
 
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """

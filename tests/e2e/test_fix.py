@@ -21,7 +21,7 @@ PROVEN = """\
     onnxruntime 1.24.4: bit-identical
     onnxruntime 1.31.1: bit-identical
 """
-NOT_CHECKED = "note: problems with releases were not checked; use `--target` to fix these as well\n"
+NOT_CHECKED = "note: problems that depend on a release were not checked; use `--target` to fix these as well\n"
 BROKEN = ROOT / "fixtures" / "projects" / "broken" / "models"
 
 

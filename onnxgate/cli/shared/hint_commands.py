@@ -1,4 +1,4 @@
-"""Commands in hints and fixes: written for the folder of the project, and printed for the working directory."""
+"""Adapt the commands in hints and fixes, which are written for the project folder, to the working directory."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 _COMMAND = re.compile(r"`((?:onnxgate|git|ls) [^`]+)`")
 _PROJECT_COMMANDS = frozenset({"check", "export", "fix", "lock", "matrix", "plan"})
-"""Commands of onnxgate with paths, or with a project, that depend on the working directory."""
+"""Subcommands of onnxgate that depend on the working directory, through their paths or their project."""
 _PLACEHOLDERS = frozenset({"FILE", "MODEL", "PATH"})
 _OWN_FOLDER_OPTIONS = frozenset({"--directory", "--config"})
 
 
 class CommandFolder(NamedTuple):
-    """The folder for which commands are written, and the config in it; None without a project."""
+    """The folder for which commands are written, and its config, or None if there is no project."""
 
     folder: Path
     config: Path | None = None
@@ -32,7 +32,7 @@ def set_command_folder(folder: Path, config: Path | None = None) -> None:
 
 
 def localize_commands(text: str) -> str:
-    """Return the text with commands in backticks that work in the working directory."""
+    """Return the text with the commands in backticks adapted to the working directory."""
     base = _command_folder.get()
     if base is None:
         return text
@@ -40,7 +40,7 @@ def localize_commands(text: str) -> str:
 
 
 def localize_command(command: str) -> str:
-    """Return a command that works in the working directory."""
+    """Return the command adapted to the working directory."""
     base = _command_folder.get()
     try:
         words, current = shlex.split(command), Path.cwd().resolve()
@@ -60,7 +60,7 @@ def localize_command(command: str) -> str:
 
 
 def _relative_folder(folder: Path, current: Path) -> str:
-    """Return the folder relative to the current one or one of its parents, "" if equal, otherwise its absolute path."""
+    """Return the relative path if one folder contains the other, otherwise the absolute path; "" if equal."""
     if folder == current:
         return ""
     if folder.is_relative_to(current) or current.is_relative_to(folder):
@@ -69,7 +69,7 @@ def _relative_folder(folder: Path, current: Path) -> str:
 
 
 def _localize_git(command: str, words: list[str], folder: Path, current: Path, directory: str) -> str:
-    """Add `-C` to a command with paths, or if the current folder is outside of the repository."""
+    """Add `-C` if the git command contains paths or the current folder is outside the repository."""
     from onnxgate.project.git.repository import find_git_root  # slow to import: only for errors and reports
 
     root = find_git_root(folder)
@@ -81,7 +81,7 @@ def _localize_git(command: str, words: list[str], folder: Path, current: Path, d
 
 
 def _localize_onnxgate(command: str, words: list[str], base: CommandFolder, current: Path, directory: str) -> str:
-    """Add `--directory` and `--config`, unless the command finds the project itself."""
+    """Add `--directory` and `--config`, unless the command finds the project without them."""
     from onnxgate.project.config.loader import find_config  # slow to import: only for errors and reports
 
     options = {word.partition("=")[0] for word in words}
