@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shlex
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -26,7 +27,7 @@ from onnxgate.model.diff.model_diff import NamedModel, compute_diff
 from onnxgate.model.diff.result import Verdict
 from onnxgate.model.diff.text_description import describe_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type
-from onnxgate.project.git.repository import find_commit, find_git_root, lfs_pull_command
+from onnxgate.project.git.repository import find_commit, find_git_root, lfs_pull_command, read_git_output
 from onnxgate.project.git.revisions import MissingAtRevisionError, Revision, write_model_at_revision
 
 EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "undecided": 3}
@@ -54,8 +55,7 @@ def command(
     if textconv:
         return _print_textconv(models, outputs)
     if len(models) != 2:
-        hint = "`onnxgate diff HEAD:models/net.onnx models/net.onnx`"
-        raise UsageError(f"expected 2 models, got {len(models)}", hint=hint)
+        raise UsageError(f"expected 2 models, got {len(models)}", hint=f"run `{_suggest_command(models, options)}`")
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     with temporary_folder() as scratch:
         old, new = (
@@ -72,6 +72,13 @@ def command(
         partial(model_diff.format_markdown, difference, verbose=options.verbose),
     )
     return EXIT_STATUS[difference.verdict] if exit_code else 0
+
+
+def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
+    """Return a command that compares a single model with its committed version; with an example if there is none."""
+    name = models[0] if len(models) == 1 else "new.onnx"
+    is_committed = read_git_output(options.start, "cat-file", "-e", f"HEAD:./{name}") is not None
+    return shlex.join(["onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx", name])
 
 
 def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:

@@ -188,12 +188,21 @@ def _relock_models(
     inside = {
         path: file.relative_to(project.folder).as_posix()
         for path, file in files.items()
-        if file.is_relative_to(project.folder) and not os.path.lexists(file)
+        if file.is_relative_to(project.folder)
     }
-    removed = {path: relative for path, relative in inside.items() if relative in locked}
+    removed = {
+        path: relative
+        for path, relative in inside.items()
+        if relative in locked and not (os.path.lexists(files[path]) and _has_model(project, relative))
+    }
     present = [path for path in paths if path not in removed]
     models = project.models(present, base=options.start) if present else ()
     return update_lock_models(old, lock_models(models, locked, measured), removed.values())
+
+
+def _has_model(project: Project, path: str) -> bool:
+    """Return whether a locked model is in the project; an excluded or untracked file is not."""
+    return any(model.path == path for model in project.models())
 
 
 def _lock_toolchain(project: Project) -> LockedToolchain:

@@ -173,7 +173,7 @@ class SharedIgnore(Part, frozen=True, kw_only=True):
 class AskedName(Part, frozen=True, kw_only=True):
     """A name in the config that has to exist in a model."""
 
-    where: str  # "line 30: `model[1].sizes.batch`"
+    where: str  # "onnxgate.toml:30: `model[1].sizes.batch`"
     kind: Literal["dynamic axis", "output"]
     name: str
 

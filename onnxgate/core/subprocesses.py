@@ -163,6 +163,11 @@ REMOVED_VARIABLES = (
     *INSTALL_VARIABLES,
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
+TELEMETRY_VARIABLES = {"ORT_DISABLE_TELEMETRY": "1"}
+"""Variables that turn off the telemetry of engines, which writes to the user's home folder and connects to the network.
+
+Source: onnxruntime 1.29.0 to 1.32.0. In the sandbox, the telemetry of 1.29.0 crashes with SIGSEGV at import.
+"""
 UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 TIMED_OUT = -1000
 
@@ -221,7 +226,9 @@ class CommandRunner:
         try:
             with self._lock:
                 self.require_open()
-                process = start_program(argv, environment={**UV_DEFAULTS, **environment}, folder=self._folder)
+                process = start_program(
+                    argv, environment={**TELEMETRY_VARIABLES, **UV_DEFAULTS, **environment}, folder=self._folder
+                )
                 self._running.add(process)
         except OSError as error:
             return CompletedCommand(127, "", f"`{argv[0]}` cannot be started: {error.strerror}")

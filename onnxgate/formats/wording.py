@@ -254,7 +254,10 @@ def describe_measurement(measured: Measured) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    return render_summary(report, len(list_runtimes(report)), report.skipped, report.scope)
+    unpredicted = list_unpredicted_runtimes(report)
+    missing = f"not predicted: {describe_runtimes(unpredicted, report)}" if unpredicted else ""
+    scope = "; ".join(truncate(part) for part in (missing, report.scope) if part)
+    return render_summary(report, len(list_runtimes(report)), report.skipped, scope)
 
 
 def render_summary(answer: Report | Matrix, runtimes: int, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
@@ -269,7 +272,17 @@ def render_summary(answer: Report | Matrix, runtimes: int, skipped: Sequence[Not
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]
     line = ": ".join(part for part in (answer.verdict, extent, ", ".join(counts)) if part)
-    return f"{line}; {truncate(scope)}" if scope else line
+    return f"{line}; {scope}" if scope else line
+
+
+def list_unpredicted_runtimes(report: Report) -> list[str]:
+    """Return the runtimes on which no model was predicted, if the runtime stage was not selected either."""
+    if "runtime" in report.stages:
+        return []
+    states: dict[str, set[CellState]] = {}
+    for cell in report.cells:
+        states.setdefault(cell.runtime, set()).add(cell.state)
+    return [name for name, found in states.items() if "not predicted" in found <= {"not predicted", "warning"}]
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:

@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, TYPE_CHECKING
 
 from onnxgate.core.errors import UsageError
@@ -203,7 +203,13 @@ def _expand_glob(pattern: str, folder: Path) -> list[str]:
         raise UsageError(
             f"input `paths`: no file matches `{pattern}`", hint="globs are relative to `working-directory`"
         )
-    return paths
+    # A glob also matches folders without models, which `check` refuses.
+    expanded = {parent.as_posix() for path in paths for parent in PurePath(path).parents}
+    return [path for path in paths if path not in expanded and _is_file_or_has_models(folder / path)]
+
+
+def _is_file_or_has_models(path: Path) -> bool:
+    return not path.is_dir() or any(path.rglob("*.onnx"))
 
 
 def _split_args(text: str) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from types import TracebackType
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Command, Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
-from onnxgate.core.subprocesses import WorkerProcess, start_program
+from onnxgate.core.subprocesses import TELEMETRY_VARIABLES, WorkerProcess, start_program
 from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments import node
@@ -307,7 +307,7 @@ class WorkerThread(threading.Thread):
         if not (session.cannot_start and isinstance(observation, Unavailable)):
             return observation
         if self._limited:
-            unlimited = self._start_unlimited(queued)
+            unlimited = self._start_unlimited(queued, observation.reason)
             return unlimited if isinstance(unlimited, Unavailable) else self._run_or_restart(unlimited, queued)
         return self._give_up(observation)
 
@@ -350,14 +350,14 @@ class WorkerThread(threading.Thread):
             return Permissions()
         return sandbox.required_permissions(job, memory_mib, own=self._spec.interpreter is not None)
 
-    def _start_unlimited(self, queued: QueuedJob) -> WorkerSession | Unavailable:
+    def _start_unlimited(self, queued: QueuedJob, reason: str) -> WorkerSession | Unavailable:
         """Start a worker without a sandbox after it failed to start in one. No untrusted model is loaded yet."""
         self._limited = False
         if self._session is not None:
             self._session.end()
         session = self._ready_session(queued)
         if not isinstance(session, Unavailable):
-            self._pool.notes.add((self._spec.name, UNSANDBOXED_NOTE))
+            self._pool.notes.add((self._spec.name, f"{UNSANDBOXED_NOTE} ({reason})"))
         return session
 
     def _launch(self, interpreter: Path, queued: QueuedJob, permissions: Permissions) -> WorkerSession | Unavailable:
@@ -381,7 +381,7 @@ class WorkerThread(threading.Thread):
             return self._give_up(unavailable) if error.filename == str(interpreter) else unavailable
         refused = self._session.wait_until_ready()
         if refused is not None and self._limited and not self._pool.closing.is_set():
-            return self._start_unlimited(queued)
+            return self._start_unlimited(queued, refused.reason)
         if refused is not None:
             refused = self._give_up(refused)
         self._pool.notes.update((self._spec.name, note) for note in self._session.notes)
@@ -414,7 +414,10 @@ class WorkerThread(threading.Thread):
             return {**sandbox.runtime_variables(os.environ, folder.path, own=own), **dict(spec.environment)}
         removed = node.NODE_VARIABLES if runs_on_node(spec.engine) else ()
         users = sandbox.source_variables(os.environ)
-        return {**{name: value for name, value in users.items() if name not in removed}, **dict(spec.environment)}
+        passed = {name: value for name, value in users.items() if name not in removed}
+        if spec.engine:
+            passed = {**TELEMETRY_VARIABLES, **passed, **sandbox.private_folder_variables(folder.path)}
+        return {**passed, **dict(spec.environment)}
 
     def _give_up(self, observation: Unavailable) -> Unavailable:
         """Stop running jobs in this worker, and let the next run rebuild its environment."""

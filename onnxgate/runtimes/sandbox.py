@@ -20,6 +20,7 @@ import msgspec
 
 from onnxgate.core import jobs
 from onnxgate.core.files import create_process_folder, open_regular
+from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.project.engines import RECORDS
 from onnxgate.runtimes.protocol import is_complete_npy_file
 
@@ -133,7 +134,12 @@ def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool)
     """Return the environment variables of a runtime's worker."""
     names = _compile_patterns((*RUNTIME_VARIABLES, *USER_ENVIRONMENT_VARIABLES) if own else RUNTIME_VARIABLES)
     passed = {name: value for name, value in variables.items() if names.fullmatch(name.upper())}
-    return {**passed, **dict.fromkeys(HOME_VARIABLES, str(scratch))}
+    return {**TELEMETRY_VARIABLES, **passed, **private_folder_variables(scratch)}
+
+
+def private_folder_variables(scratch: Path) -> dict[str, str]:
+    """Return the variables that replace the user's home and temporary folders."""
+    return dict.fromkeys(HOME_VARIABLES, str(scratch))
 
 
 def source_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -144,6 +144,24 @@ def test_invalid_arguments(repository: Path, arguments: tuple[str, ...], expecte
     assert expected_message in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "command"),
+    [
+        (("models/net.onnx",), "onnxgate diff HEAD:./models/net.onnx models/net.onnx"),
+        (("new.onnx",), "onnxgate diff old.onnx new.onnx"),
+        ((), "onnxgate diff old.onnx new.onnx"),
+    ],
+)
+def test_one_model(repository: Path, arguments: tuple[str, ...], command: str) -> None:
+    """The hint compares a committed model with its committed version; the command works as printed."""
+    write(repository / "new.onnx")
+    done = diff(repository, *arguments)
+
+    assert done.stderr.endswith(f"hint: run `{command}`\n")
+    if "HEAD" in command:
+        assert diff(repository, *command.split()[2:]).returncode == 0
+
+
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 123\n"
 
 

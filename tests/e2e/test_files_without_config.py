@@ -41,14 +41,14 @@ def test_one_block_for_many_models(files: Repository) -> None:
     """Each model has one line, and a fix is printed once per error."""
     for number in range(20):
         stamped(files, f"models/m{number:02}.onnx", 10, 21)
-    stamped(files, "models/newest.onnx", 14, 18)
+    stamped(files, "models/newest.onnx", 15, 18)
     lines = files.run("check", "models", status=1).out.splitlines()
 
     assert [line[:22] for line in lines[:20]] == [f"ok    models/m{number:02}.onnx:" for number in range(20)]
-    assert lines[20].startswith("FAIL  models/newest.onnx: does not load on onnxruntime 1.8–1.31: IR version 14, ")
+    assert lines[20].startswith("FAIL  models/newest.onnx: does not load on onnxruntime 1.8–1.32: IR version 15, ")
     assert lines[20].endswith(" [ir-version-too-new]")
     assert lines[21].startswith(
-        f"      fix: run `onnxgate fix models/newest.onnx --target onnxruntime=={RELEASES[-1]}` to lower it to 13, or "
+        f"      fix: run `onnxgate fix models/newest.onnx --target onnxruntime=={RELEASES[-1]}` to lower it to 14, or "
     )
     assert last_line(lines[-1]) == f"fail: 21 models on {len(RELEASES)} runtimes: 1 error; {NOT_RUN}"
     assert len(lines) < 30
@@ -81,7 +81,7 @@ def test_operators_and_types(files: Repository) -> None:
 
 def test_model_that_loads_on_no_release(files: Repository) -> None:
     """An IR version that no release supports is an error; reasons of older releases are notes."""
-    stamped(files, "model.onnx", 14, 18)
+    stamped(files, "model.onnx", 15, 18)
     report = files.report("model.onnx", status=1)
 
     assert [brief(finding) for finding in report["findings"]] == [
@@ -89,7 +89,8 @@ def test_model_that_loads_on_no_release(files: Repository) -> None:
         ("note", "opset-too-new", "model.onnx"),
     ]
     assert report["remarks"] == [
-        "model.onnx: does not load on onnxruntime 1.8–1.31: IR version 14, not supported by any release yet"
+        "model.onnx: does not load on onnxruntime 1.8–1.32: IR version 15, not supported by any release yet",
+        f"model.onnx: onnx {onnx.__version__} does not support IR version 15; skipped `onnx.checker`",
     ]
 
 
@@ -99,7 +100,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     report = files.report("model.onnx", status=1)
 
     assert ("error", "unknown-operator", "model.onnx") in {brief(finding) for finding in report["findings"]}
-    assert report["remarks"][0].startswith("model.onnx: does not load on onnxruntime 1.16–1.31: `Clipped` ")
+    assert report["remarks"][0].startswith("model.onnx: does not load on onnxruntime 1.16–1.32: `Clipped` ")
     assert "; 1.14–1.15 unknown: " in report["remarks"][0]
 
 
@@ -175,7 +176,7 @@ def test_fixes_need_no_config(files: Repository) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ir_version", "arguments"), [(14, ()), (10, ("--target", "onnxruntime>=1.16,<1.20"))], ids=["all", "target"]
+    ("ir_version", "arguments"), [(15, ()), (10, ("--target", "onnxruntime>=1.16,<1.20"))], ids=["all", "target"]
 )
 def test_the_fix_command_works(files: Repository, ir_version: int, arguments: tuple[str, ...]) -> None:
     """The suggested command names the model and the target, which `onnxgate fix` needs without a config."""

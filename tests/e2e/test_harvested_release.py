@@ -63,6 +63,18 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
     assert len(list(folder.iterdir())) == 1
 
 
+def test_static_stages_name_a_release_without_data(small: Repository, own_cache: Path, tmp_path: Path) -> None:
+    """The last line of a static check names the release, also with `-q`, until a full check has harvested it."""
+    package = altered_package.without(tmp_path / "package", "1.19.2")
+    lacking = small.with_environment(ONNXGATE_CACHE_DIR=own_cache, PYTHONPATH=package)
+    before = lacking.run("check", "--static", "-q").out
+    lacking.run("check")
+    after = lacking.run("check", "--static", "-q").out
+
+    assert before.startswith(f"pass: 1 model on 2 runtimes: 1 note; not predicted: {NEW}; skipped stages: runtime, ")
+    assert after.startswith("pass: 1 model on 2 runtimes; skipped stages: runtime, ")
+
+
 def test_harvest_is_used_if_the_cache_is_read_only(small: Repository, own_cache: Path, tmp_path: Path) -> None:
     """If the cache is not writable, harvested data are still used, and the reason contains no local path."""
     package = altered_package.without(tmp_path / "package", "1.19.2")

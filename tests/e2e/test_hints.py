@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxgate.project.config.loader import load_config
 from tests.harness.models import write
 from tests.harness.repositories.checkout import commit, git
 from tests.harness.repositories.user_repository import CommandResult, Repository
@@ -96,43 +97,76 @@ def test_a_conflict_in_the_lock(small: Repository) -> None:
     assert small.run("check", "--static").status == 0
 
 
-def test_an_untracked_model(small: Repository) -> None:
-    """The `git add` command names exactly this file."""
+def selected_models(repository: Repository, *paths: str) -> set[str]:
+    """Return the models of the project, or those that the paths select."""
+    project = load_config(repository.folder / "onnxgate.toml")
+    return {model.path for model in project.models(paths, base=repository.folder)}
+
+
+@pytest.mark.parametrize("path", ["models/a new one.onnx", "fresh"])
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_an_untracked_model(small: Repository, path: str, is_ignored: bool) -> None:
+    """The `git add` command adds the model, or those of the folder; the others are still checked."""
     small.edit("onnxgate.toml", NO_GLOB, "")
-    write(small.folder / "models" / "a new one.onnx")
-    arguments = ("check", "--static", "models/a new one.onnx")
-    error = fails(small, *arguments)
-    assert "is not tracked by git" in error.err
+    small.write(".gitignore", "fresh/\nmodels/a*\n" if is_ignored else "")
+    commit(small.folder)
+    new = {"models/a new one.onnx"} if path.endswith(".onnx") else {"fresh/a.onnx", "fresh/deep/b.onnx"}
+    for name in new:
+        write(small.folder / name)
+    error = fails(small, "check", "--static", path)
+    assert f"is {'ignored' if is_ignored else 'not tracked'} by git" in error.err
     (add,) = hinted_commands(error)
     follow(small, add)
 
-    assert run_any(small, *arguments) != USAGE_ERROR
+    assert selected_models(small, path) == new
+    assert selected_models(small) == {"models/small.onnx", *new}
 
 
-def test_a_model_in_a_submodule(small: Repository, tmp_path: Path) -> None:
-    """`git add` cannot add a file of a submodule, so the hint is a config line that works as printed."""
-    write(tmp_path / "vendor" / "net.onnx")
-    commit(tmp_path / "vendor")
-    git(
-        small.folder,
-        "-c",
-        "protocol.file.allow=always",
-        "submodule",
-        "--quiet",
-        "add",
-        str(tmp_path / "vendor"),
-        "vendor",
-    )
+@pytest.mark.parametrize("path", ["vendor/net.onnx", "vendor"])
+def test_a_model_in_a_submodule(small: Repository, tmp_path: Path, path: str) -> None:
+    """`git add` cannot add a file of a submodule, so the hint is a config line that also keeps all other models."""
+    add_submodule(small, tmp_path)
     small.edit("onnxgate.toml", NO_GLOB, "")
-    arguments = ("check", "--static", "vendor/net.onnx")
-    error = fails(small, *arguments)
+    for name in ("root.onnx", ".hidden/a.onnx", "models/.deep/b/c.onnx"):
+        write(small.folder / name)
+    commit(small.folder)
+    before = selected_models(small)
+    error = fails(small, "check", "--static", path)
     setting = re.search(r"`(models = .*\])`", error.err)
 
     assert "`vendor/net.onnx` is in the git submodule `vendor`" in error.err
     assert "git add" not in error.err
     assert setting is not None
-    small.write("onnxgate.toml", f"{setting[1]}\n{small.read('onnxgate.toml').partition('[[model]]')[0]}")
-    assert run_any(small, *arguments) != USAGE_ERROR
+    small.write("onnxgate.toml", f"{setting[1]}\n{small.read('onnxgate.toml')}")
+    assert selected_models(small, path) == {"vendor/net.onnx"}
+    assert selected_models(small) == {*before, "vendor/net.onnx"}
+    assert len(before) == 4
+
+
+def test_a_named_model_in_a_submodule(small: Repository, tmp_path: Path) -> None:
+    """An entry for a model of a submodule gets the same config line, and no `git add`."""
+    add_submodule(small, tmp_path)
+    small.edit("onnxgate.toml", NO_GLOB, "")
+    commit(small.folder)
+    text = small.read("onnxgate.toml")
+    small.write("onnxgate.toml", text + '[[model]]\npath = "vendor/net.onnx"\n')
+    error = fails(small, "check", "--static")
+    setting = re.search(r"`(models = .*\])`", error.err)
+
+    assert "`onnxgate.toml` names models that the project does not have" in error.err
+    assert "`vendor/net.onnx` is in the git submodule `vendor`" in error.err
+    assert "git add" not in error.err
+    assert setting is not None
+    small.write("onnxgate.toml", f"{setting[1]}\n{small.read('onnxgate.toml')}")
+    assert selected_models(small) == {"models/small.onnx", "vendor/net.onnx"}
+
+
+def add_submodule(repository: Repository, tmp_path: Path) -> None:
+    """Add a submodule `vendor` with one model."""
+    write(tmp_path / "vendor" / "net.onnx")
+    commit(tmp_path / "vendor")
+    allow = ("-c", "protocol.file.allow=always")
+    git(repository.folder, *allow, "submodule", "--quiet", "add", str(tmp_path / "vendor"), "vendor")
 
 
 def test_no_config(small: Repository, cold: dict[str, str | Path | None]) -> None:

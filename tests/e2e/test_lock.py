@@ -164,7 +164,7 @@ def move(repository: Repository) -> None:
 @pytest.mark.parametrize(
     ("done", "message"),
     [
-        (widen, "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written"),
+        (widen, "`runtime` of target `server` changed since the lock was written"),
         (change, "`models/small.onnx` changed since it was locked"),
         (add, "`models/new.onnx` is not locked"),
         (move, "`models/small.onnx` is locked but no longer in the project"),

@@ -232,7 +232,7 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 18, UNKNOWN)
     out = files.run("matrix", "model.onnx", "-v", status=1).out
 
-    assert "FAIL  model.onnx: does not load on onnxruntime 1.16–1.31: `Clipped` " in out
+    assert "FAIL  model.onnx: does not load on onnxruntime 1.16–1.32: `Clipped` " in out
     assert "; 1.14–1.15 unknown: " in out
     assert ": unknown-operator: `Clipped` " in out
     assert ": invalid-model: " in out
@@ -281,9 +281,9 @@ def test_outputs(files: Repository) -> None:
     result = files.run("matrix", "model.onnx", "--output", "json=out/m.json", "--output", "markdown=out/m.md")
 
     assert json.loads(files.read("out/m.json"))["verdict"] == "pass"
-    assert "| onnxruntime | 1.8–1.17 | 1.18–1.31 |\n" in files.read("out/m.md")
+    assert "| onnxruntime | 1.8–1.17 | 1.18–1.32 |\n" in files.read("out/m.md")
     assert (
-        "ok    model.onnx: loads on onnxruntime 1.18.0–1.31.1; "
+        "ok    model.onnx: loads on onnxruntime 1.18.0–1.32.0; "
         "1.8–1.17 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18\n" in result.out
     )
 

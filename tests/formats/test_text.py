@@ -131,6 +131,24 @@ def test_the_scope_is_in_the_last_line() -> None:
     )
 
 
+def test_the_last_line_names_runtimes_without_a_prediction() -> None:
+    """Without the runtime stage, a runtime on which no model was predicted is named, also by `-q`."""
+    unknown, known = (f"onnxruntime {release}" for release in MINORS[:2])
+    cells = (
+        Cell(model="a.onnx", runtime=unknown, state="not predicted"),
+        Cell(model="b.onnx", runtime=unknown, state="warning"),
+        Cell(model="a.onnx", runtime=known, state="not predicted"),
+        Cell(model="b.onnx", runtime=known, state="predicted"),
+    )
+    static = report(cells=cells, stages=("file", "support"), scope="skipped stages: runtime")
+
+    assert (
+        text.format(static, quiet=True)
+        == f"pass: 1 model on 5 runtimes; not predicted: {unknown}; skipped stages: runtime\n"
+    )
+    assert text.format(report(cells=cells), quiet=True) == "pass: 1 model on 5 runtimes\n"
+
+
 def test_the_last_line_counts_findings() -> None:
     """Zero counts are omitted."""
     findings = tuple(finding(level=level) for level in ("error", "error", "warning", "note"))

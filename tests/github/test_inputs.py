@@ -23,6 +23,8 @@ GOLDEN = [
     ({"paths": "b.onnx\n\n  a b.onnx \nb.onnx"}, ["check", *ALL, "--", "b.onnx", "a b.onnx"]),
     ({"paths": "--help"}, ["check", *ALL, "--", "--help"]),
     ({"paths": "models/**/*.onnx"}, ["check", *ALL, "--", "models/deep/y.onnx", "models/x.onnx"]),
+    ({"paths": "models/**"}, ["check", *ALL, "--", "models/deep/y.onnx", "models/x.onnx"]),
+    ({"paths": "*"}, ["check", *ALL, "--", "models"]),
     ({"against": "origin/main"}, ["check", "--against=origin/main", *ALL]),
     ({"sarif": "true"}, ["check", *ALL, "--output", "sarif=onnxgate.sarif"]),
     ({"comment": "true"}, ["check", *ALL, "--output", "comment=comment.md"]),
@@ -69,10 +71,11 @@ REFUSED = [
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Path:
-    """Create a checkout with two models."""
+    """Create a checkout with two models, and a folder without any."""
     (tmp_path / "models" / "deep").mkdir(parents=True)
     for name in ("models/x.onnx", "models/deep/y.onnx"):
         (tmp_path / name).touch()
+    (tmp_path / "docs").mkdir()
     return tmp_path
 
 

@@ -29,13 +29,15 @@ from onnxgate.core.jobs import (
     Run,
     RunResult,
 )
+from onnxgate.core.subprocesses import TELEMETRY_VARIABLES
 from onnxgate.numerics.streams import load_array
 from onnxgate.runtimes import sandbox
-from onnxgate.runtimes.environments.builder import Environments
+from onnxgate.runtimes.environments.builder import Environments, health_check_arguments
 from onnxgate.runtimes.pool import UNSANDBOXED_NOTE, WorkerPool
 from onnxgate.runtimes.sandbox import Permissions
 from onnxgate.runtimes.worker import linux_sandbox
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from tests.harness.models import write
 from tests.runtimes.conftest import Locked
 
 LINUX = sys.platform.startswith("linux")
@@ -207,8 +209,21 @@ def test_custom_build_gets_device_paths() -> None:
     own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
     locked = sandbox.runtime_variables(variables, Path("/scratch"), own=False)
 
-    assert own.keys() - set(sandbox.HOME_VARIABLES) == {"CUDA_PATH", "LD_LIBRARY_PATH", "ORT_TOKEN_FREE"}
-    assert locked.keys() - set(sandbox.HOME_VARIABLES) == {"LD_LIBRARY_PATH"}
+    always = {*sandbox.HOME_VARIABLES, *TELEMETRY_VARIABLES}
+    assert own.keys() - always == {"CUDA_PATH", "LD_LIBRARY_PATH", "ORT_TOKEN_FREE"}
+    assert locked.keys() - always == {"LD_LIBRARY_PATH"}
+
+
+def test_an_engine_has_a_private_home_without_the_sandbox(den: Den, port: int) -> None:
+    """Without the sandbox, an engine still gets the home and temporary folders of its worker."""
+    with den.host(limited=False) as host:
+        observation = host.submit(den.seat(port), Probe()).result(60)
+
+    assert isinstance(observation, Completed)
+    assert isinstance(observation.result, ProbeResult)
+    homes = {observation.result.packages[name] for name in sandbox.HOME_VARIABLES}
+    assert len(homes) == 1
+    assert str(Path.home()) not in homes
 
 
 def test_source_does_not_get_runner_tokens() -> None:
@@ -287,7 +302,30 @@ def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Pat
         observation = host.submit(worker_spec, Load(model=str(tmp_path / "x.onnx"))).result(60)
 
         assert observation == Completed(result=LoadResult(providers=("Shy",)))
-        assert host.notes == (f"shy 1.0: {UNSANDBOXED_NOTE}",)
+        assert host.notes == (f"shy 1.0: {UNSANDBOXED_NOTE} (ImportError: something is missing)",)
+
+
+@pytest.mark.index
+@pytest.mark.parametrize("release", ["1.29.0", "1.30.0", "1.32.0"])
+def test_telemetry_is_off(
+    release: str, locked: Callable[..., Locked], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Releases with telemetry run in the sandbox, and neither they nor their health check write to the home folder."""
+    runtime, packages = locked(release, numpy="2.3.1")
+    environments = Environments(cache, offline=False)
+    interpreter = environments.prepare(runtime, packages)
+    folders = [tmp_path / name for name in ("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")]
+    for folder in folders:
+        folder.mkdir()
+        monkeypatch.setenv(folder.name, str(folder))
+    ended = environments.commands.run([str(interpreter), *health_check_arguments("onnxruntime", ())], timeout_s=60)
+    with WorkerPool(environments, 1) as host:
+        job = Load(model=str(write(tmp_path / "x.onnx")))
+        observation = host.submit(WorkerSpec(runtime.name, "onnxruntime", runtime, packages), job).result(60)
+        notes = host.notes
+
+    assert (ended.status, type(observation), notes) == (0, Completed, ())
+    assert [path for folder in folders for path in folder.rglob("*")] == []
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ LOADING = (
         patterns=r"Batchwise recurrent operations \(layout == 1\) are not supported",
         means="a GRU, LSTM or RNN has `layout=1`, for which ONNX Runtime has no kernel",
         fix="export with `batch_first=False`, or insert a `Transpose` before and after the node",
-        affected="all onnxruntime releases up to 1.31.1, on the CPU",
+        affected="all onnxruntime releases up to 1.32.0, on the CPU",
         rules=("attribute-unsupported",),
         family="constructor",
     ),

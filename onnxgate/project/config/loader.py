@@ -14,7 +14,7 @@ from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.files import open_regular
 from onnxgate.core.report import AskedName, SharedNames
-from onnxgate.core.text import join_quoted, lower_first, suggest_spelling
+from onnxgate.core.text import join_quoted, lower_first, suggest_spelling, truncate
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Config, Conversion, Problem, Tolerance
@@ -34,6 +34,8 @@ from onnxgate.project.toml import (
 CONFIG_NAME = "onnxgate.toml"
 PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
+MAX_LINE_LENGTH = 100
+"""Characters of an invalid line that its error shows."""
 
 
 def find_config(start: Path) -> Path | None:
@@ -79,7 +81,7 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     try:
         raw: Any = loads(text)
     except TOMLDecodeError as error:
-        raise ConfigError(f"`{path.name}` is not valid", problems=(describe_syntax_error(error, text),)) from error
+        raise ConfigError(f"`{path.name}` is not valid TOML", problems=(describe_syntax_error(error, text),)) from error
     for key in prefix:
         raw = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(raw, dict):
@@ -93,7 +95,8 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     conversion = Conversion(Validation(folder, root, names, rule_ids).check)
     config = conversion.table(raw, Config)
     problems = conversion.problems
-    if targets == {}:  # no model would be checked on any runtime
+    is_misspelled = any(problem.text.endswith("did you mean `targets`?") for problem in problems)
+    if targets == {} and not is_misspelled:  # no model would be checked on any runtime
         example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
         problems.append(Problem(("targets",), f"no targets: add one, for example {example}"))
     if config is None or problems:
@@ -118,10 +121,12 @@ def _read_text(path: Path) -> str:
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
-    """Return a syntax error of TOML that begins with its line."""
+    """Return a syntax error of TOML that begins with the number of its line and ends with the line."""
     message = str(error)
     if place := re.search(r" \(at line (\d+), column (\d+)\)$", message):
-        return f"line {place[1]}, column {place[2]}: {lower_first(message[: place.start()])}"
+        line = text.split("\n")[int(place[1]) - 1].strip()
+        shown = f": `{truncate(line, MAX_LINE_LENGTH)}`" if line else ""
+        return f"line {place[1]}, column {place[2]}: {lower_first(message[: place.start()])}{shown}"
     last_line = text.rstrip("\n").count("\n") + 1
     return f"line {last_line}: {lower_first(message.removesuffix(' (at end of document)'))}"
 
@@ -144,7 +149,8 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
     located = []
     for problem in problems:
         keys = (*prefix, *problem.keys)
-        line = find_nearest_line(lines, keys)
+        below = (line for key, line in lines.items() if key[: len(keys)] == keys)  # `[target.cpu]` for `target`
+        line = find_nearest_line(lines, keys) or next(below, 0)
         where = f"line {line}: " if line else ""
         located.append((line, f"{where}`{format_key_path(keys)}`: {problem.text}"))
     ordered = [text for _, text in sorted(located, key=lambda item: item[0])]
@@ -211,5 +217,5 @@ def _configured_names(project: Project, index: int) -> Iterator[AskedName]:
     names += [("tolerance", name) for name, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
     for table, name in names:
         keys = ("model", str(index), table, name)
-        where = f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
+        where = f"{project.path.name}:{project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
         yield AskedName(where=where, kind="dynamic axis" if table == "sizes" else "output", name=name)

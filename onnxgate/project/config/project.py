@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import mmap
 import os
 import shlex
@@ -18,7 +19,7 @@ from onnxgate.core.findings import Place
 from onnxgate.core.text import find_similar, join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
-from onnxgate.project.git.repository import find_git_root, read_git_output
+from onnxgate.project.git.repository import find_git_root, is_ignored, read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quote_string
 
 LOCK_NAME = "onnxgate.lock"
@@ -83,12 +84,12 @@ class Project:
         """
         Return the project's models, by path; with `paths`, those selected by a model, its data, a folder or its source.
 
-        `paths` are relative to `base` (default: the working directory). An existing path that selects no model is
-        ignored, unless it is a model that `exclude` does not match. `absent` adds models with a source in the
-        config that were not exported yet.
+        `paths` are relative to `base` (default: the working directory). A file that selects no model is ignored, unless
+        it is a model that `exclude` does not match: hooks pass all changed files. `absent` adds models with a source in
+        the config that were not exported yet.
 
         Raises:
-            UsageError: a path does not exist, or is a model outside of the project.
+            UsageError: a path does not exist, is a folder without models of the project, or a model outside of it.
             ConfigError: the config names models that do not exist, or the project has no model.
         """
         if self._listing is None:
@@ -207,12 +208,12 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     """Raise if the config names a model that the project does not have, or if the project has no models."""
     wrong = [(path, entry) for path, entry in missing if entry or not _is_excluded(path, project)]
     problems = (
-        *(_explain_missing(path, entry, project) for path, entry in wrong),
+        *(_explain_missing(path, entry, project, listing) for path, entry in wrong),
         *_find_unmatched_globs(project, listing),
     )
     name = project.path.name
     if problems:
-        raise ConfigError(f"models in `{name}` do not exist", problems=problems)
+        raise ConfigError(f"`{name}` names models that the project does not have", problems=problems)
     if not listing:
         hint = 'add models to git with `git add`, or set `models = ["models/**/*.onnx"]`'
         raise ConfigError(f"`{name}` selects no models", hint=hint)
@@ -239,7 +240,7 @@ def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
     )
 
 
-def _explain_missing(path: str, entry: ModelSettings | None, project: Project) -> str:
+def _explain_missing(path: str, entry: ModelSettings | None, project: Project, listing: Collection[str]) -> str:
     if (project.folder / path).is_dir():
         why = "is a folder; expected a model or a glob"
     elif not _exists(project.folder / path):
@@ -249,7 +250,8 @@ def _explain_missing(path: str, entry: ModelSettings | None, project: Project) -
     elif project.config.models is not None:
         why = "is not matched by `models`"
     else:
-        why = f"is not tracked by git; run `git add {shlex.quote(path)}`, or add it to `models`"
+        file = project.folder / path
+        why = "; ".join(_explain_outsider(file, file, project, listing))
     return _render_problem(path, entry, why, project)
 
 
@@ -266,7 +268,7 @@ def _render_problem(path: str, entry: ModelSettings | None, why: str, project: P
 def select_by_paths(
     models: Sequence[SelectedModel], paths: Sequence[str], base: Path, project: Project
 ) -> tuple[SelectedModel, ...]:
-    """Return the models that the paths select. An existing path that selects none is ignored, unless it is a model."""
+    """Return the models that the paths select. A file that selects none is ignored, unless it is a model."""
     files = {path: Path(os.path.normpath(base / path)) for path in paths}
     to_be = {model.absolute for model in models}  # a model that is not exported yet does not exist
     absent = [path for path in paths if not os.path.lexists(files[path]) and files[path] not in to_be]
@@ -277,45 +279,93 @@ def select_by_paths(
     for path, file in files.items():
         matching = [model.path for model in _find_matching_models(file, models, project)]
         if not matching:
-            _check_belongs_to_project(path, file, project)
+            _check_selects_nothing(path, file, project, [model.path for model in models])
         selected.update(matching)
     return tuple(model for model in models if model.path in selected)
 
 
 def suggest_file(file: Path, shown: str) -> str | None:
-    """Return a hint with the most similar name in the folder of a missing file; None if there is none."""
+    """Return a hint for a missing file: the most similar path that exists, or to unquote a glob; None without one."""
+    if is_glob(shown) and any(glob.iglob(str(file), recursive=True)):  # noqa: PTH207 - the path may be absolute
+        return f"remove the quotes around `{shown}`, so that the shell expands the glob"
+    existing = next(folder for folder in file.parents if folder.is_dir())
+    near = existing
+    missing = file.relative_to(existing).parts
+    for name in missing:
+        if not os.path.lexists(near / name):
+            name = find_similar(name, _list_visible(near))
+        if not name:
+            return None
+        near /= name
+    typed = PurePosixPath(Path(shown).as_posix()).parts
+    return f"did you mean `{PurePosixPath(*typed[: -len(missing)], *near.relative_to(existing).parts)}`?"
+
+
+def _list_visible(folder: Path) -> list[str]:
     try:
-        names = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
+        return [path.name for path in folder.iterdir() if not path.name.startswith(".")]
     except OSError:
-        return None
-    near = find_similar(file.name, names)
-    return f"did you mean `{Path(shown).with_name(near).as_posix()}`?" if near else None
+        return []
 
 
-def _check_belongs_to_project(path: str, file: Path, project: Project) -> None:
-    """Raise if a path is a model outside of the project: ignoring it would look like a pass."""
-    if file.suffix != MODEL_SUFFIX or file.is_dir():
-        return
-    inside = _relative_path(file, project.folder) or _relative_path(_resolve_path(file), _resolve_path(project.folder))
+def _check_selects_nothing(path: str, file: Path, project: Project, listing: Collection[str]) -> None:
+    """Raise if a path without models is a folder or a model outside of the project: ignoring it would be a pass."""
+    if file.is_dir():
+        problem = f"`{path}` contains no model of the project"
+        below = min((name for name in _find_files(file, "") if name.endswith(MODEL_SUFFIX)), default=None)
+        if below is None:
+            raise UsageError(problem, hint="name a folder of models, or omit it to select all models")
+        every = file / f"**/*{MODEL_SUFFIX}"
+        why, hint = _explain_outsider(file / below, every, project, listing)
+        raise UsageError(f"{problem}; `{PurePosixPath(path, below)}` {why}", hint=hint)
+    if file.suffix == MODEL_SUFFIX and not _is_excluded(_path_inside(file, project), project):
+        why, hint = _explain_outsider(file, file, project, listing)
+        raise UsageError(f"`{path}` {why}", hint=hint)
+
+
+def _explain_outsider(file: Path, added: Path, project: Project, listing: Collection[str]) -> tuple[str, str]:
+    """Return why a model is not in the project, and a hint that adds `added`: the model, or a glob that matches it.
+
+    Without `models`, adding only the new path to it would remove all other models from the check.
+    """
+    name, inside = project.path.name, _path_inside(file, project)
     if not inside:
         hint = "run onnxgate in the project of that model, or limit the `files` of the hook to this folder"
-        raise UsageError(f"`{path}` is outside of the folder of `{project.path.name}`", hint=hint)
+        return f"is outside of the folder of `{name}`", hint
     if _is_excluded(inside, project):
-        return
+        return "is excluded by `exclude`", "name a folder of models, or omit it to select all models"
+    pattern = _path_inside(added, project)
     if project.config.models is not None:
-        name = project.path.name
-        hint = f"add `{inside}` to `models` or to `exclude` in `{name}`"
-        raise UsageError(f"`{path}` is not matched by `models` in `{name}`", hint=hint)
-    setting = f"`models = [{quote_string(inside)}]`"
+        return f"is not matched by `models` in `{name}`", f"add `{pattern}` to `models` or to `exclude` in `{name}`"
+    where = f"in `[{'.'.join(project.prefix)}]`" if project.prefix else "at the top"
+    models = ", ".join(map(quote_string, (*_cover_models(listing), pattern)))
+    setting = f"set `models = [{models}]` {where} of `{name}`"
     root = find_git_root(project.folder)
     if root is None:
-        raise UsageError(f"`{path}` is in a hidden folder", hint=f"add it to `models`: {setting}")
+        return "is in a hidden folder", setting
     submodule = find_git_root(_resolve_path(file).parent)
     if submodule is not None and submodule != _resolve_path(root):
-        problem = f"`{path}` is in the git submodule `{_relative_path(submodule, _resolve_path(root)) or submodule}`"
-        raise UsageError(f"{problem}, whose files git does not list here", hint=f"add it to `models`: {setting}")
-    hint = f"run `git add {shlex.quote(inside)}`, or add it to `models`: {setting}"
-    raise UsageError(f"`{path}` is not tracked by git", hint=hint)
+        shown = _relative_path(submodule, _resolve_path(root)) or submodule
+        return f"is in the git submodule `{shown}`, whose files git does not list here", setting
+    git_path = shlex.quote(pattern.replace("**/", ""))  # for git, `*` matches any number of folders
+    if is_ignored(project.folder, inside):
+        return "is ignored by git", f"run `git add --force {git_path}`"
+    return "is not tracked by git", f"run `git add {git_path}`"
+
+
+def _cover_models(listing: Iterable[str]) -> list[str]:
+    """Return globs that match all of these models: one per top-level or hidden folder."""
+    folders = set()
+    for path in listing:
+        parents = path.split("/")[:-1]
+        hidden = [depth for depth, parent in enumerate(parents, start=1) if parent.startswith(".")]
+        folders.add("/".join(parents[: max(hidden, default=1)]))
+    return [f"{folder}/**/*{MODEL_SUFFIX}" if folder else f"*{MODEL_SUFFIX}" for folder in sorted(folders)]
+
+
+def _path_inside(file: Path, project: Project) -> str:
+    """Return a path relative to the config's folder; "" if it is outside."""
+    return _relative_path(file, project.folder) or _relative_path(_resolve_path(file), _resolve_path(project.folder))
 
 
 def _relative_path(file: Path, folder: Path) -> str:

@@ -50,11 +50,14 @@ def find_git_root(folder: Path) -> Path | None:
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
-def lfs_pull_command(file: Path) -> str:
-    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root."""
+def lfs_pull_command(file: Path, shown: str = "") -> str:
+    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root.
+
+    Outside of a repository, it has the path as other messages show it.
+    """
     path = file.parent.resolve() / file.name
     root = find_git_root(path.parent)
-    name = path.relative_to(root).as_posix() if root is not None else path.name
+    name = path.relative_to(root).as_posix() if root is not None else shown or path.name
     return f'git lfs pull --include "{name}"'
 
 
@@ -72,6 +75,11 @@ def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
 def is_tracked(root: Path, path: str) -> bool:
     """Return whether a file of that name is committed or staged."""
     return run_git(root, ["ls-files", "--error-unmatch", "-z", "--", f":(literal){path}"]).returncode == 0
+
+
+def is_ignored(folder: Path, path: str) -> bool:
+    """Return whether git ignores an untracked file, so that `git add` refuses it."""
+    return run_git(folder, ["check-ignore", "--quiet", "--", path], offline=True).returncode == 0
 
 
 def last_line(stderr: bytes) -> str:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import get_args
 
+import msgspec
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from onnxgate.core.text import join_phrases
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.interface_matching import ValuePair, match_values
-from onnxgate.project.config.schema import Config, Target, Toolchain
+from onnxgate.project.config.schema import Config, ReleaseSelection, Target, Toolchain
 from onnxgate.project.engines import is_library
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget
 
 MAX_LISTED_OPERATORS = 4
-POLICY_KEYS = "`runtime`, `select`, `python` or `extensions`"
-"""Keys of a target that decide which runtimes it has."""
 BYTES_ONLY_CHANGE = "only its bytes; interface, version fields and operators are the same"
 
 
@@ -168,8 +169,9 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
             releases = ", ".join(runtime.release for runtime in target.runtimes)
             yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without a runtime'}"
         elif old[name] != target:
-            digest = "its policy" if old[name].policy != target.policy else "the digest of its runtimes"
-            changes = "; ".join(_pin_changes(old[name], target)) or f"{digest}, and no pin"
+            has_same_settings = old[name].policy == target.policy
+            others = "the digest of its runtimes" if has_same_settings else "its settings changed, but not its runtimes"
+            changes = "; ".join(_pin_changes(old[name], target)) or others
             yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
 
@@ -237,7 +239,8 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
         if locked is None:
             differences.append(f"target `{name}` is not locked")
         elif locked.policy != target_policy(target):
-            differences.append(f"{POLICY_KEYS} of target `{name}` changed since the lock was written")
+            keys = join_phrases([f"`{key}`" for key in _find_changed_keys(target, locked)]) or "settings"
+            differences.append(f"{keys} of target `{name}` changed since the lock was written")
         else:
             differences += [*runtime_differences(name, target, locked), *_missing_wheels(name, locked, lock)]
     removed = sorted(lock.targets.keys() - config.targets.keys())
@@ -248,6 +251,27 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
     if lock.toolchain is not None and lock.toolchain.policy != toolchain_policy(config.toolchain):
         differences.append("`requires` of `[toolchain]` changed since the lock was written")
     return tuple(differences)
+
+
+def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:
+    """Return the keys of a target that differ from those it was locked with, of which the lock has only a digest.
+
+    They are unknown if no runtime is locked.
+    """
+    if not locked.runtimes:
+        return ()
+    runtime = locked.runtimes[0]
+    old = msgspec.structs.replace(target, python=runtime.environment or None, extensions=runtime.extensions)
+    selections = get_args(ReleaseSelection)
+    same_runtime = (msgspec.structs.replace(old, select=select) for select in selections)
+    old = next((each for each in same_runtime if target_policy(each) == locked.policy), old)
+    is_changed = {
+        "runtime": target_policy(old) != locked.policy,
+        "select": old.select != target.select,
+        "python": old.python != target.python,
+        "extensions": canonical_extensions(old) != canonical_extensions(target),
+    }
+    return tuple(key for key, changed in is_changed.items() if changed)
 
 
 def _describe_policy(target: Target) -> str:

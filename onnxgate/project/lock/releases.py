@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from onnxgate.core.errors import ConfigError, UsageError
-from onnxgate.core.text import find_similar
+from onnxgate.core.text import find_similar, join_quoted
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.engines import is_satisfiable
 from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
@@ -183,9 +183,11 @@ class UpgradeRequest:
             name = canonicalize_name(requirement.name)
             if name in self.used:
                 continue
-            near = "" if name in self.known else find_similar(name, self.known)
-            if near:
-                hint = f"did you mean `--upgrade {shlex.quote(f'{near}{requirement.specifier}')}`?"
+            if name not in self.known:
+                near = find_similar(name, self.known)
+                hint = f"expected one of {join_quoted(sorted(self.known))}"
+                if near:
+                    hint = f"did you mean `--upgrade {shlex.quote(f'{near}{requirement.specifier}')}`?"
                 raise UsageError(f"`--upgrade {requirement}`: no target and no toolchain uses this package", hint=hint)
             raise UsageError(
                 f"`--upgrade {requirement}`: no target and no toolchain package allows it",

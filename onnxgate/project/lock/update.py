@@ -161,7 +161,8 @@ def _lock_model(
         raise LockError(f"cannot be read: {(error.strerror or str(error)).lower()}") from error
     if old is not None and (old.sha256, old.size_bytes) == (pointer.sha256, pointer.size_bytes):
         return old
-    raise LockError("is a Git LFS pointer (content not fetched)", hint=f"run `{lfs_pull_command(model.absolute)}`")
+    command = lfs_pull_command(model.absolute, model.path)
+    raise LockError("is a Git LFS pointer (content not fetched)", hint=f"run `{command}`")
 
 
 def _read_entry(model: SelectedModel) -> LockedModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
@@ -27,6 +28,6 @@ def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
         yield Hit(
             place,
             f"`{path}` is locked but no longer in the project",
-            fix="run `onnxgate lock` and commit the lock, or restore the model",
+            fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
             identity=path,
         )

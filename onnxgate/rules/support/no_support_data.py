@@ -15,7 +15,8 @@ def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     onnxgate cannot predict whether a model or node loads.
 
     ## Why it matters
-    With `--static`, a failure is not found. The runtime stage finds it.
+    With `--static`, a failure is not found. The runtime stage finds it. The last line of `check --static` names the
+    runtimes on which no model was predicted (`not predicted: onnxruntime 1.99.0`); the exit status stays 0.
 
     onnxgate includes the limits of ONNX Runtime since 1.8.0 and kernels since 1.16.0. The runtime stage caches those of
     newer releases and custom builds. Other engines and extensions are never predicted.

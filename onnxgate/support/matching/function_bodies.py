@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
 """Opset for models that do not import ai.onnx."""
+_SHAPE_DEPENDENT_BODIES = frozenset({"CausalConvWithState(27)"})
+"""Bodies that exist only if the node's shapes are known. Source: onnx 1.23.2; loads on ONNX Runtime 1.32.0."""
 Expansion = tuple[TypedNode, ...] | str | None
 """Nodes of a function body, the reason why they are unknown, or None if the operator has no body."""
 
@@ -89,7 +91,8 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
         return f"the installed onnx {onnx.__version__} does not know {name}, which may have a function body"
     selected = _find_body(schema, opset, node, types)
     if selected is None:
-        return None
+        name = f"{operation.label}({since})"
+        return f"the function body of `{name}` depends on shapes" if name in _SHAPE_DEPENDENT_BODIES else None
     body, written_for = selected
 
     def type_nodes() -> tuple[TypedNode, ...]:

@@ -263,12 +263,16 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
     """Return why the function body of an operator is invalid for its types.
 
-    Source: loads on ONNX Runtime 1.23.0 to 1.31.1: Attention(23) until 1.23.2, Attention(24) on all of them.
+    Source: loads on ONNX Runtime 1.23.0 to 1.32.0: Attention(23) until 1.23.2; until 1.31.1, Attention with `is_causal`
+    or a seventh input, `nonpad_kv_seqlen`.
     """
     mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
     if operation.domain != DEFAULT_DOMAIN or mask in (None, "", "tensor(bool)", "tensor(float)"):
         return None
-    if since == 23 and version_sort_key(release) > version_sort_key("1.23.2"):
+    is_masked_again = operation.inputs[6:] not in ((), (None,)) or bool(
+        read_attribute_values(operation).get("is_causal")
+    )
+    if not _is_release_within(release, "", "1.31.1" if is_masked_again else "1.23.2"):
         return None
     problem = f"there is no kernel for `{operation.label}({since})` with `attn_mask` = `{mask}`"
     return SupportGap(

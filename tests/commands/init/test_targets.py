@@ -277,8 +277,8 @@ def test_predictions_are_limited_to_the_models_of_the_folder(tmp_path: Path) -> 
     ("ir", "opset", "minors", "expected"),
     [
         (8, 15, 4, ""),
-        (10, 15, 15, "1.18.0"),
-        (8, 21, 15, "1.18.0"),
+        (10, 15, 16, "1.18.0"),
+        (8, 21, 16, "1.18.0"),
         (99, 28, 4, ""),
     ],
 )

@@ -33,15 +33,18 @@ def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str
         ("tolerance = { rtol = 1, atol = 1, mask = { rtol = 1, atol = 1 } }", ()),
         (
             "sizes = { bacth = [4] }",
-            ("line 6: `model[0].sizes.bacth`: no dynamic axis is named `bacth`; did you mean `batch`?",),
+            ("onnxgate.toml:6: `model[0].sizes.bacth`: no dynamic axis is named `bacth`; did you mean `batch`?",),
         ),
         (
             "[model.sizes]\nbatch = [1]\nq = [4]",
-            ("line 8: `model[0].sizes.q`: no dynamic axis is named `q`; expected one of `batch`, `x[1]`",),
+            ("onnxgate.toml:8: `model[0].sizes.q`: no dynamic axis is named `q`; expected one of `batch`, `x[1]`",),
         ),
         (
             "tolerance = { nope = { rtol = 1, atol = 1 } }",
-            ("line 6: `model[0].tolerance.nope`: no output is named `nope`; expected one of `logits`, `mask`",),
+            (
+                "onnxgate.toml:6: `model[0].tolerance.nope`: no output is named `nope`; expected one of `logits`, "
+                "`mask`",
+            ),
         ),
     ],
 )
@@ -56,7 +59,7 @@ def test_glob(tmp_path: Path) -> None:
     settings = "sizes = { batch = [1], time = [2], timr = [3] }"
 
     assert unknown(tmp_path, settings, {"a.onnx": A, "b.onnx": B}, "*.onnx") == (
-        "line 6: `model[0].sizes.timr`: no dynamic axis is named `timr`; did you mean `time`?",
+        "onnxgate.toml:6: `model[0].sizes.timr`: no dynamic axis is named `timr`; did you mean `time`?",
     )
 
 
@@ -70,5 +73,5 @@ def test_no_axis(tmp_path: Path) -> None:
     """No suggestion is made if the model has no dynamic axes."""
 
     assert unknown(tmp_path, "sizes = { q = [2] }", {"a.onnx": ModelNames((), ())}) == (
-        "line 6: `model[0].sizes.q`: no dynamic axis is named `q`",
+        "onnxgate.toml:6: `model[0].sizes.q`: no dynamic axis is named `q`",
     )

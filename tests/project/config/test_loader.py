@@ -365,6 +365,13 @@ def test_wrong(folder: Path, text: str, expected: str) -> None:
     assert expected in problems(folder, text)
 
 
+def test_misspelled_targets(folder: Path) -> None:
+    """A misspelled table is reported once, with the line of its first key."""
+    text = "models = ['a.onnx']\n[target.a]\nruntime = 'onnxruntime'"
+
+    assert problems(folder, text) == ["line 2: `target`: unknown key; did you mean `targets`?"]
+
+
 def test_wrong_element(folder: Path) -> None:
     """A list with an invalid element is not also reported as empty."""
     text = "[targets.a]\nruntime = 'onnxruntime'\noptimization = ['extended']"
@@ -378,6 +385,7 @@ def test_wrong_element(folder: Path) -> None:
     [
         (b"models = [\n", "line 1: "),
         (b"a = 1\na = 2\n", "line 2, column 6: "),
+        (b"[targets.a]\n  runtime = onnxruntime\n", "line 2, column 13: invalid value: `runtime = onnxruntime`"),
         (b'ok = "x"\nbad = "\xff"\n', "line 2: expected UTF-8, got the byte 0xff"),
         (b"[targets\n", "line 1, column 9: "),
     ],

@@ -258,6 +258,40 @@ def test_stranger_to_git(folder: Path) -> None:
     assert models(folder, "", "models/deep/b.onnx") == ["models/deep/b.onnx"]
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("tests", "`tests` contains no model of the project; `tests/data/c.onnx` is excluded by `exclude`"),
+        (".", None),
+        ("empty", "`empty` contains no model of the project"),
+        (
+            ".hidden",
+            "`.hidden` contains no model of the project; `.hidden/d.onnx` is not matched by `models` in "
+            "`onnxgate.toml`",
+        ),
+    ],
+)
+def test_folders_without_models(folder: Path, path: str, expected: str | None) -> None:
+    """A folder without models of the project is an error that names a model in it and the reason."""
+    (folder / "empty").mkdir()
+    project = project_of(folder, 'models = ["models", "tests"]\nexclude = ["tests"]')
+    if expected is None:
+        assert len(project.models([path])) == 2
+        return
+    with pytest.raises(UsageError) as caught:
+        project.models(["models/a.onnx", path])
+
+    assert caught.value.message == expected
+    assert caught.value.hint
+
+
+def test_files_without_models(folder: Path) -> None:
+    """Hooks pass all changed files: those that select no model are not an error."""
+    (folder / "README.md").touch()
+
+    assert models(folder, "", "README.md") == []
+
+
 def test_stranger_from_outside(folder: Path) -> None:
     """A requested model outside of the config's folder is an error."""
     with pytest.raises(UsageError) as caught:
@@ -272,6 +306,30 @@ def test_paths_that_are_not_there(folder: Path) -> None:
         models(folder, CONFIG, "models/a.onnx", "models/typo.onnx", "nowhere")
 
     assert caught.value.message == "`models/typo.onnx`, `nowhere` do not exist"
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("models/a.onx", "did you mean `models/a.onnx`?"),
+        ("model/a.onnx", "did you mean `models/a.onnx`?"),
+        ("./model/dep/b.onnx", "did you mean `models/deep/b.onnx`?"),
+        ("../{folder}/modles", "did you mean `../{folder}/models`?"),
+        ("{absolute}/model/a.onnx", "did you mean `{absolute}/models/a.onnx`?"),
+        ("model/other.onnx", None),
+        ("elsewhere/a.onnx", None),
+        ("models/*.onnx", "remove the quotes around `models/*.onnx`, so that the shell expands the glob"),
+        ("{absolute}/**/*.onnx", "remove the quotes around `{absolute}/**/*.onnx`, so that the shell expands the glob"),
+        ("elsewhere/*.onnx", None),
+    ],
+)
+def test_suggested_paths(folder: Path, path: str, expected: str | None) -> None:
+    """The hint for a path that does not exist is a path that does, whichever part is misspelled."""
+    names = {"folder": folder.name, "absolute": folder.as_posix()}
+    with pytest.raises(UsageError) as caught:
+        models(folder, "", path.format(**names))
+
+    assert caught.value.hint == (expected.format(**names) if expected else None)
 
 
 def test_paths_from_elsewhere(folder: Path) -> None:

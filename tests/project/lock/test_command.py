@@ -137,6 +137,16 @@ def test_paths(locked: Checkout) -> None:
     assert "`b.onnx` does not exist" in locked.run("b.onnx", status=2)
 
 
+def test_model_that_left_the_project(locked: Checkout) -> None:
+    """The entry of a model that is now excluded is removed by its path, even if other models cannot be locked."""
+    (locked.folder / "onnxgate.toml").write_text(f'exclude = ["b.onnx"]\n{CONFIG}')
+    (locked.folder / "a.onnx").write_bytes(b"")
+
+    assert "cannot be locked" in locked.run(status=2)
+    assert locked.run("b.onnx").startswith("removed `b.onnx`\n")
+    assert "`b.onnx`" not in locked.run("--check", status=1)
+
+
 def test_upgrade(
     locked: Checkout,
     local_index: LocalIndex,

@@ -86,6 +86,15 @@ def test_pointer_to_other_content(tmp_path: Path, known: bool) -> None:
     )
 
 
+def test_pointer_outside_of_git(tmp_path: Path) -> None:
+    """Without a repository, the command has the model's path as in all other messages."""
+    (tmp_path / "models").mkdir()
+    selected = model(tmp_path, name="models/m.onnx")
+    selected.absolute.write_text(POINTER.format("ab" * 32, 3))
+
+    assert 'run `git lfs pull --include "models/m.onnx"`' in refusal(selected)
+
+
 def test_pointer_of_data(tmp_path: Path) -> None:
     """A pointer to external data contains everything that the lock records about it."""
     selected = model(tmp_path, EXTERNAL)

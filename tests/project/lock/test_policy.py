@@ -112,7 +112,32 @@ def test_current() -> None:
         (
             Config(targets={"server": SERVER}),
             locked("old"),
-            "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written",
+            "`runtime` of target `server` changed since the lock was written",
+        ),
+        (
+            Config(targets={"server": NEWEST}),
+            locked(),
+            "`select` of target `server` changed since the lock was written",
+        ),
+        (
+            Config(targets={"server": msgspec.structs.replace(NEWEST, extensions=("foo",))}),
+            locked(),
+            "`select` and `extensions` of target `server` changed since the lock was written",
+        ),
+        (
+            Config(targets={"server": msgspec.structs.replace(SERVER, python=".venv")}),
+            locked(),
+            "`python` of target `server` changed since the lock was written",
+        ),
+        (
+            Config(targets={"server": Target(runtime="onnxruntime>=1.18")}),
+            locked(),
+            "`runtime` of target `server` changed since the lock was written",
+        ),
+        (
+            Config(targets={"server": OWN}),
+            locked(target_policy(Target(runtime="onnxruntime", python="other")), runtimes=()),
+            "settings of target `server` changed since the lock was written",
         ),
         (Config(targets={"server": SERVER}), locked(runtimes=()), "target `server` is locked without any runtime"),
         (
@@ -138,12 +163,12 @@ def test_current() -> None:
         (
             Config(targets={"server": Target(runtime="onnxruntime", extensions=("foo", "a.so"))}),
             locked("old"),
-            "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written",
+            "`runtime` and `extensions` of target `server` changed since the lock was written",
         ),
         (
             Config(targets={"server": OWN}),
             locked("old"),
-            "`runtime`, `select`, `python` or `extensions` of target `server` changed since the lock was written",
+            "`runtime` and `python` of target `server` changed since the lock was written",
         ),
         (
             Config(targets={"server": OWN}),

@@ -277,14 +277,24 @@ def test_upgrade(
     assert policy_differences(project.config, upgraded) == ()
 
 
-@pytest.mark.parametrize("upgrade", ["onnxruntime==1.31.1", "openvino", "onnxruntime==9.9 bad"])
-def test_upgrade_outside_every_range(tmp_path: Path, published: LocalIndex, upgrade: str) -> None:
+@pytest.mark.parametrize(
+    ("upgrade", "hint"),
+    [
+        ("onnxruntime==1.31.1", "change `runtime` of a target, then run `onnxgate lock`"),
+        ("openvino", "expected one of `numpy`, `onnxruntime`"),
+        ("onnxruntim==1.18.1", "did you mean `--upgrade onnxruntime==1.18.1`?"),
+        ("onnxruntime==9.9 bad", None),
+    ],
+)
+def test_upgrade_outside_every_range(tmp_path: Path, published: LocalIndex, upgrade: str, hint: str | None) -> None:
     """An upgrade to a release outside of every range is an error and is not ignored."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
 
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as caught:
         locked(project, first, upgrade=(upgrade,))
+
+    assert hint == caught.value.hint
 
 
 def test_upgrade_to_missing_release(tmp_path: Path, published: LocalIndex) -> None:

@@ -170,3 +170,29 @@ def test_nodes_of_a_function_are_of_the_versions_that_the_model_imports() -> Non
 
     assert prediction(text.format(18, 17), "1.31.1").verdict == "loads"
     assert prediction(text.format(17, 18), "1.31.1").verdict == "refused"
+
+
+CAUSAL_CONV = node(
+    27, "float[2, 4, 8] x, float[4, 1, 4] w", "float[2, 4, 8] y, float[2, 4, 3] s", "y, s = CausalConvWithState (x, w)"
+)
+
+
+def test_a_body_that_depends_on_shapes_is_unknown() -> None:
+    """1.32.0 expands CausalConvWithState to a Conv whose number of groups is a size of the weights."""
+    found = prediction(CAUSAL_CONV, "1.32.0")
+
+    assert found.verdict == "unknown"
+    assert found.found[0].unknown == "the function body of `CausalConvWithState(27)` depends on shapes"
+
+
+@pytest.mark.parametrize(
+    ("release", "attributes", "expected"),
+    [("1.31.1", "", "loads"), ("1.31.1", "<is_causal = 1>", "refused"), ("1.32.0", "<is_causal = 1>", "loads")],
+)
+def test_mask_of_attention(release: str, attributes: str, expected: str) -> None:
+    """Until 1.31.1, the body of a causal Attention is invalid for a double mask."""
+    types = ", ".join(f"float[2, 3, {size}, 8] {name}" for name, size in (("q", 4), ("k", 8), ("v", 8)))
+    call = f"y = Attention {attributes} (q, k, v, mask)"
+    model = node(24, f"{types}, double[4, 8] mask", "float[2, 3, 4, 8] y", call)
+
+    assert expected == prediction(model, release).verdict
