@@ -192,7 +192,7 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     )
 
     assert output.startswith("shard 1/2: 3 models, about ")
-    assert output.endswith("5 models in 2 shards, by estimated costs\n")
+    assert output.endswith("5 models in 2 shards, with estimated costs\n")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
     assert measured == sharding_plan.load_costs(tmp_path / "kept" / "costs", digests[0])
     assert "with measured costs for 1\n" in there.run("plan", "--shards", "2", "--measured", "--output", "text").out
-    assert "by estimated costs\n" in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
+    assert "with estimated costs\n" in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
     list(judge(many, again, tmp_path / "again", "--static"))
     assert merged == there.run("merge", str(tmp_path / "again"), "--output", "json").out
 
