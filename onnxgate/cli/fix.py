@@ -199,7 +199,9 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
     if repair.repaired is not None:
         yield from (f"  fix: {word}" for word in repair.repaired.words)
     for name, no_fix in repair.unfixed:
-        yield from (f"  `{name}` cannot fix this: {no_fix.reason}", *_hint_lines(no_fix.hint))
+        yield f"  `{name}` cannot fix this: {no_fix.reason}"
+        yield from [f"    {no_fix.error}"] if no_fix.error and options.verbose else []
+        yield from _hint_lines(no_fix.hint)
     yield from (f"  requires `--unsafe`: {reason}" for reason in repair.unsafe)
     if repair.repaired is not None:
         text = model_diff.format_text(repair.repaired.difference, verbose=options.verbose)

@@ -1,8 +1,9 @@
-"""Models without a config: on which releases they load, predicted from support data."""
+"""Check models without a config: predict from support data on which releases they load."""
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from typing import NoReturn
 import msgspec
 from packaging.requirements import InvalidRequirement, Requirement
 
+from onnxgate import __version__
 from onnxgate.core.errors import UsageError
 from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.core.matrix import (
@@ -28,7 +30,6 @@ from onnxgate.core.matrix import (
     name_releases,
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
-from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
@@ -62,10 +63,10 @@ Verify = Callable[[tuple[MatrixModel, ...]], tuple[MatrixModel, ...]]
 def check_files(
     request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
 ) -> FileCheck:
-    """Check files with the file and support stages, on all releases of a request of `make_request`.
+    """Check files with the file and support stages, on all releases of a request from `make_request`.
 
     If `target` is given, it is a requirement: each model has to load on all of its releases. Otherwise a model fails if
-    it loads on no release and the newest one refuses it.
+    no release loads it and the newest one refuses it.
     """
     outcome = pipeline.run(request)
     models, pointers = predict_matrix(outcome), _find_pointers(outcome)
@@ -82,16 +83,12 @@ def check_files(
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
-    unused = {(it.rule, it.hit.model, it.hit.message) for it in outcome.gathered.judged if _is_unused_data(it)}
-    findings = [
-        msgspec.structs.replace(it, level="warning") if (it.rule, it.model, it.message) in unused else it
-        for it in findings
-    ]
     findings = [*_drop_contradicted(findings, models), *(it for model in models for it in list_load_failures(model))]
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
     findings = [_adapt_fix(finding, target) for finding in findings]
+    findings = list(_raise_to_working_release(findings, models))
     outcome = msgspec.structs.replace(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
     )
@@ -141,10 +138,10 @@ def open_no_pool() -> NoReturn:
 
 def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
     if not paths and find_config(start) is not None:
-        hint = "name the models, or omit `--target` to check the models of the config"
-        raise UsageError("`--target` requires paths of models", hint=hint)
+        hint = "specify the models, or omit `--target` to check the models in the config"
+        raise UsageError("`--target` requires paths to models", hint=hint)
     if not paths:
-        hint = "name the models to check, or run `onnxgate init`"
+        hint = "specify the models to check, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` in this folder or its parents", hint=hint)
     named: set[str] = set()
     for path in paths:
@@ -186,15 +183,17 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     fitting = [release for release in table.releases if parsed.specifier.contains(release)]
     if not fitting:
         first, *_, last = table.releases
-        raise UsageError(f"no known release matches `{requirement}`", hint=f"known releases: {engine} {first}–{last}")
+        known = f"onnxgate {__version__} knows {engine} {first}–{last}"
+        hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
+        raise UsageError(f"no known release matches `{requirement}`", hint=hint)
     for release in fitting:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
 
 def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], IncompleteCheck]:
-    """Return rule, model and fix of findings about Git LFS pointers, with the undecided check in place of each.
+    """Return the undecided checks that replace findings about Git LFS pointers, by rule, model and fix.
 
-    Whether a model loads depends on content that is not here.
+    Whether a model loads depends on content that was not fetched.
     """
     return {
         (it.rule, it.hit.model, it.hit.fix): IncompleteCheck(Stage.FILE, it.hit.model, "", it.hit.message, it.hit.fix)
@@ -204,14 +203,9 @@ def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], Incomplet
 
 
 def is_pointer(rule_hit: RuleHit) -> bool:
-    """Return whether a finding is about a Git LFS pointer, the model's or that of its data."""
+    """Return whether a finding is about a Git LFS pointer, which may be the model or its data."""
     is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
     return rule_hit.rule == "lfs-pointer" or is_data
-
-
-def _is_unused_data(rule_hit: RuleHit) -> bool:
-    """Return whether a finding is about data of initializers that no node uses, so that the model loads without it."""
-    return rule_hit.stage is Stage.FILE and rule_hit.hit.identity.startswith(UNUSED_PREFIX)
 
 
 def _find_undecided_models(
@@ -219,7 +213,7 @@ def _find_undecided_models(
 ) -> Iterator[IncompleteCheck]:
     """Yield models without a verdict: the prediction is unknown on releases that decide it.
 
-    Models with an error of the file stage are left out: they fail, or are undecided as Git LFS pointers.
+    Models with an error in the file stage are skipped: they fail or, as Git LFS pointers, are already undecided.
     """
     errors = {it.hit.model for it in outcome.gathered.judged if it.stage is Stage.FILE and it.level is Level.ERROR}
     for model in models:
@@ -261,7 +255,7 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Lower findings about loading to notes, unless the newest release and all others refuse the model."""
+    """Downgrade findings about loading to notes, unless the newest release and all others refuse the model."""
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
     for finding in findings:
         if finding.stage == Stage.FILE.value or refused.get(finding.model, "") in finding.runtimes:
@@ -271,7 +265,7 @@ def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel])
 
 
 def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -> list[Finding]:
-    """Return the findings with fixes for the newest release: without a target, no other one is required."""
+    """Return the findings with fixes for the newest release, because no other release is required without a target."""
     failing = {it.model for it in findings if it.stage == Stage.SUPPORT.value and it.level == "error"}
     if not failing:
         return list(findings)
@@ -294,18 +288,38 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
     return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
 
 
-CONFIG_WORDS = ("onnxgate.toml", "the config", "`extensions`", "`exclude`")
-"""Words of fixes that require a config."""
+CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
+"""Words in fixes that require a config."""
 
 
 def _adapt_fix(finding: Finding, target: str | None) -> Finding:
-    """Return the finding with a fix that works without a config: alternatives that edit it are dropped."""
+    """Return the finding with a fix that works without a config: alternatives that edit a config are removed."""
     fix = finding.fix
-    if any(word in fix for word in CONFIG_WORDS):
+    if "`extensions`" in fix:  # the only way to load models with custom operators
+        fix = f"run `onnxgate init`, and {fix}"
+    elif any(word in fix for word in CONFIG_WORDS):
         alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
         fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
     fix = re.sub(r"`onnxgate fix\b([^`]*)`", lambda it: f"`{_complete_fix_command(it[1], finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
+
+
+def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
+    """Yield the findings; fixes that raise the target name the release since which the model loads on all.
+
+    The first release without the finding may have no kernel data, or refuse the model for another reason.
+    """
+    releases = {model.path: release for model in models if (release := _find_first_working_release(model))}
+    for finding in findings:
+        working = releases.get(finding.model)
+        raised = re.sub(r"\braise the target to [\d.]+", f"raise the target to {working}", finding.fix)
+        yield msgspec.structs.replace(finding, fix=raised) if working else finding
+
+
+def _find_first_working_release(model: MatrixModel) -> str:
+    """Return the release since which all load the model; "" if the newest does not load it."""
+    loading = list(itertools.takewhile(lambda entry: entry.state == "loads", reversed(model.runtimes)))
+    return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
 
 def _complete_fix_command(arguments: str, model: str, target: str | None) -> str:
@@ -318,11 +332,11 @@ def _complete_fix_command(arguments: str, model: str, target: str | None) -> str
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules of the file stage whose models no release loads, unless the data is a Git LFS pointer."""
+"""Rules of the file stage for models that no release loads, unless the data is a Git LFS pointer."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules of the file stage whose effect is not predicted, the most important one first."""
+"""Rules of the file stage whose effect on loading is not predicted, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
-"""Rules whose reasons precede others."""
+"""Rules whose reasons are listed first."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
@@ -344,7 +358,7 @@ def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
 def _predict_entries(
     outcome: GateOutcome, planned: PlannedModel, hits: Sequence[RuleHit], causes: set[int]
 ) -> Iterator[Entry]:
-    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR and not _is_unused_data(it)]
+    errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR]
     refused = _select_reasons(
         [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from onnxgate.core.findings import Stage, version_sort_key
+from onnxgate.core.findings import Stage
 from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
 from onnxgate.core.text import join_phrases, pluralize
 
@@ -174,7 +174,7 @@ def list_load_failures(model: MatrixModel) -> Iterator[Finding]:
             )
 
 
-PREDICTION_SCOPE = "no config: predicted, not run"
+PREDICTION_SCOPE = "predicted, not run"
 
 
 def describe_scope(models: Sequence[MatrixModel]) -> str:
@@ -226,7 +226,7 @@ def _without_detail(reason: Reason) -> Reason:
 class WorkingRange(msgspec.Struct, frozen=True):
     """The releases that load a model, and why the others do not, in one sentence."""
 
-    sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8–1.17 refused: IR version 10, supported since 1.18"
+    sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8.0–1.17.3 refused: IR version 10, supported since 1.18.0"
     named: tuple[Reason, ...]  # the reasons in the sentence
     omitted: int  # number of reasons that are not in the sentence
 
@@ -244,11 +244,11 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
     )
     clauses = []
     loading = model.on("loads")
-    working = _name_exact_releases(loading, runtimes)
+    working = name_releases(loading, runtimes)
     if loading and not (required and groups):
         clauses.append(f"loads on {working}")
     for group in groups:
-        reasons = _describe_reasons(group, runtimes)
+        reasons = _describe_reasons(group, runtimes[-1])
         if clauses:
             where = name_releases(group.runtimes, runtimes, engine=False)
             clauses.append(f"{where} {'refused' if group.state == 'refused' else 'unknown'}: {reasons}")
@@ -297,59 +297,36 @@ def _cover_releases(spans: Sequence[ReasonSpan], state: Predicted) -> Iterator[_
             del remaining[runtime]
 
 
-SUPPORT_RULES = {"ir-version-too-new": r"IR version \d+", "opset-too-new": r"opset \d+ of `[^`]*`"}
+SUPPORT_RULES = {
+    "ir-version-too-new": r"IR version \d+",
+    "opset-too-new": r"opset \d+ of `[^`]*`",
+    "opset-experimental": r"opset \d+ of `[^`]*`",
+}
 """Rule about a version field -> pattern of the field in its message."""
 
 
-def _describe_reasons(group: _ReleaseGroup, runtimes: Sequence[str]) -> str:
-    """Return `IR version 10, supported since 1.18` or `there is no kernel for `Det(22)` (works since 1.20)`."""
+def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
+    """Return `IR version 10, supported since 1.18.0` or `there is no kernel for `Det(22)` (works since 1.20.0)`."""
     first = group.reasons[0]
     others = len(group.reasons) - len(group.named)
     more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""
-    since = _shorten_release(first.works_since, runtimes)
+    since = first.works_since
     fields = [re.search(SUPPORT_RULES[it.rule], it.message) for it in group.named if it.rule in SUPPORT_RULES]
     if fields and all(fields):
         names = join_phrases([field[0] for field in fields if field])
-        is_newest = group.runtimes[-1] == runtimes[-1]
+        unreleased = ", experimental there" if first.rule == "opset-experimental" else ""
+        is_newest = group.runtimes[-1] == newest
         support = f", supported since {since}" if since else ", not supported by any release yet" if is_newest else ""
-        return f"{names}{support}{more}"
+        return f"{names}{unreleased}{support}{more}"
     return f"{_render_message(first)}{f' (works since {since})' if since else ''}{more}"
 
 
-def _shorten_release(release: str, runtimes: Sequence[str]) -> str:
-    """Return the minor of a release, unless an older patch of it is among the runtimes."""
-    patches = [name.rpartition(" ")[2] for name in runtimes]
-    minor = _minor_name(release)
-    older = [it for it in patches if _minor_name(it) == minor and version_sort_key(it) < version_sort_key(release)]
-    return release if older else minor
-
-
-def _minor_name(name: str) -> str:
-    """Return `onnxruntime 1.18` for `onnxruntime 1.18.1`, `1.18` for `1.18.1`."""
-    return ".".join(name.split(".")[:2])
-
-
-def _name_exact_releases(names: Sequence[str], runtimes: Sequence[str]) -> str:
-    """Return `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
-    runs = _find_runs(names, runtimes)
-    return _join_ranges([(run[0], run[-1]) for run in runs])
-
-
 def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
-    """Return `onnxruntime 1.8–1.17 and 1.19.0`: minors stand for all their patches among the runtimes.
+    """Return `onnxruntime 1.8.0–1.17.3 and 1.19.0`; a range contains all of the runtimes between its ends.
 
     Without `engine`, the name of the engine is omitted if there is only one.
     """
-    ranges = []
-    for run in _find_runs(names, runtimes):
-        ends = [
-            _minor_name(end)
-            if {it for it in runtimes if _minor_name(it) == _minor_name(end)} <= set(run) and len(run) > 1
-            else end
-            for end in (run[0], run[-1])
-        ]
-        ranges.append((ends[0], ends[1]))
-    text = _join_ranges(ranges)
+    text = _join_ranges([(run[0], run[-1]) for run in _find_runs(names, runtimes)])
     engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
     return text if engine or len(engines) > 1 else text.removeprefix(f"{engines.pop()} ")
 

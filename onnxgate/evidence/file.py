@@ -13,9 +13,6 @@ from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.model.validity import ModelFault
 from onnxgate.project.lock.types import LockedModel
 
-UNUSED_PREFIX = "unused "
-"""Beginning of the identity of hits about external data of initializers that no node uses."""
-
 
 class InvalidQuantization(msgspec.Struct, frozen=True):
     """An invalid scale or zero point of a quantized operator."""

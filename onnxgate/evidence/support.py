@@ -50,6 +50,7 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
     opset_works_since: dict[str, str] = msgspec.field(
         default_factory=dict
     )  # domain -> first release that supports its opset
+    is_convertible: bool = True  # the installed onnx supports the model's opset of `ai.onnx`
     experimental: tuple[ExperimentalOperation, ...] = ()
     experimental_opsets: dict[str, int] = msgspec.field(
         default_factory=dict

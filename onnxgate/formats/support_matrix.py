@@ -132,8 +132,9 @@ def list_unverified(matrix: Matrix) -> dict[str, str]:
 
 
 def render_verdict(matrix: Matrix) -> str:
-    """Return the last line, such as `fail: 2 models on 46 runtimes: 1 error; no config: predicted, not run`."""
-    return wording.render_summary(matrix, len(_runtime_names(matrix)), scope=describe_scope(matrix.models))
+    """Return the last line, such as `pass: 1 model checked against 46 releases up to 1.31.1; predicted, not run`."""
+    extent = wording.describe_releases(len(matrix.models), _runtime_names(matrix))
+    return wording.render_summary(matrix, extent, scope=describe_scope(matrix.models))
 
 
 def format_text(

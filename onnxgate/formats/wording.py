@@ -254,15 +254,26 @@ def describe_measurement(measured: Measured) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
+    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model")
+    if report.models and runtimes and not report.cells:  # without a config
+        extent = describe_releases(len(report.models), runtimes)
+    elif runtimes:
+        extent += f" on {pluralize(len(runtimes), 'runtime')}"
     unpredicted = list_unpredicted_runtimes(report)
     missing = f"not predicted: {describe_runtimes(unpredicted, report)}" if unpredicted else ""
     scope = "; ".join(truncate(part) for part in (missing, report.scope) if part)
-    return render_summary(report, len(list_runtimes(report)), report.skipped, scope)
+    return render_summary(report, extent, report.skipped, scope)
 
 
-def render_summary(answer: Report | Matrix, runtimes: int, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
-    """Return verdict, number of models and runtimes, number of findings and undecided checks, and scope."""
-    extent = pluralize(len(answer.models), "model") + (f" on {pluralize(runtimes, 'runtime')}" if runtimes else "")
+def describe_releases(models: int, runtimes: Sequence[str]) -> str:
+    """Return `1 model checked against 46 releases up to 1.31.1`: without a config, it need not load on all of them."""
+    newest = f" up to {runtimes[-1].rpartition(' ')[2]}" if len(runtimes) > 1 else ""
+    releases = f" checked against {pluralize(len(runtimes), 'release')}{newest}" if runtimes else ""
+    return f"{pluralize(models, 'model')}{releases}"
+
+
+def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
+    """Return verdict, extent, number of findings and undecided checks, and scope."""
     levels = [finding.level for finding in answer.findings if not finding.ignored]
     others = {
         "ignored": len(answer.findings) - len(levels),

@@ -161,6 +161,14 @@ def _find_repeated(names: Sequence[str]) -> Iterator[str]:
         unique.add(name)
 
 
+def supports_opset(opsets: Mapping[str, int]) -> bool:
+    """Return whether the installed onnx supports the opset of `ai.onnx`."""
+    import onnx
+
+    newest: int = onnx.defs.onnx_opset_version()
+    return opsets.get(DEFAULT_DOMAIN, 0) <= newest
+
+
 def explain_unchecked(view: ModelView) -> str:
     """Explain why the installed onnx cannot check the model; "" if it can."""
     import onnx

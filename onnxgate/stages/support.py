@@ -30,7 +30,7 @@ from onnxgate.model.reading.external_data import (
 )
 from onnxgate.model.reading.view import ModelView
 from onnxgate.model.subgraphs.node_context import describe_nodes, find_source_line
-from onnxgate.model.validity import CheckedModel
+from onnxgate.model.validity import CheckedModel, supports_opset
 from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedRuntime
@@ -189,7 +189,7 @@ def collect_model_evidence(
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
     return ModelPrediction(
         (
-            *_compare_limits(facts, model.place, supports, experimental),
+            *_compare_limits(facts, model.place, supports, experimental, is_convertible=supports_opset(facts.opsets)),
             *subjects,
             *_find_refused_external_data(model, content.view, supports),
             *operator_predictions.find_provider_fallbacks(),
@@ -203,6 +203,8 @@ def _compare_limits(
     place: Place,
     supports: Sequence[RuntimeSupportData],
     experimental: Mapping[str, tuple[ExperimentalOperation, ...]],
+    *,
+    is_convertible: bool = True,
 ) -> Iterator[ModelOnRuntime]:
     common_opsets: dict[str, int] = {}
     for data in supports:
@@ -219,6 +221,7 @@ def _compare_limits(
             common_opsets=common_opsets,
             ir_works_since=limits.find_first_release_for_ir(facts.ir_version),
             opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in imported},
+            is_convertible=is_convertible,
             experimental=experimental.get(data.name, ()),
             experimental_opsets={d: v for d, v in imported if newest.get(d, v) < v <= unreleased.get(d, 0)},
         )

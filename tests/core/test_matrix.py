@@ -22,6 +22,12 @@ WHY = "missing-kernel: node `det`: there is no kernel for `Det(22)`"
 NO_KERNEL = "node `det`: there is no kernel for `Det(22)`"
 OPSET = Reason(rule="opset-too-new", node="", message="imports opset 21 of `ai.onnx`", works_since="1.18.0")
 IR = Reason(rule="ir-version-too-new", node="", message="uses IR version 11", works_since="1.18.0")
+EXPERIMENTAL = Reason(
+    rule="opset-experimental",
+    node="",
+    message="imports opset 21 of `ai.onnx`, which is under development",
+    works_since="1.18.0",
+)
 DEPRECATED = Reason(rule="deprecated-operator", node="", message="`Scatter` is deprecated since opset 11")
 
 
@@ -34,20 +40,20 @@ def sentence(*entries: Entry) -> str:
     ("letters", "expected"),
     [
         ("++++++", "loads on onnxruntime 1.16.0–1.18.1"),
-        ("xx++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16 refused: {NO_KERNEL}"),
+        ("xx++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16.0–1.16.3 refused: {NO_KERNEL}"),
         ("x+++++", f"loads on onnxruntime 1.16.3–1.18.1; 1.16.0 refused: {NO_KERNEL}"),
-        ("++++xx", f"loads on onnxruntime 1.16.0–1.17.3; 1.18 refused: {NO_KERNEL}"),
-        ("xxxx++", f"loads on onnxruntime 1.18.0–1.18.1; 1.16–1.17 refused: {NO_KERNEL}"),
+        ("++++xx", f"loads on onnxruntime 1.16.0–1.17.3; 1.18.0–1.18.1 refused: {NO_KERNEL}"),
+        ("xxxx++", f"loads on onnxruntime 1.18.0–1.18.1; 1.16.0–1.17.3 refused: {NO_KERNEL}"),
         ("+++x++", f"loads on onnxruntime 1.16.0–1.17.1 and 1.18.0–1.18.1; 1.17.3 refused: {NO_KERNEL}"),
         ("x++++x", f"loads on onnxruntime 1.16.3–1.18.0; 1.16.0 and 1.18.1 refused: {NO_KERNEL}"),
-        ("??++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16 unknown: {NO_KERNEL}"),
-        ("xxxxxx", f"does not load on onnxruntime 1.16–1.18: {NO_KERNEL}"),
-        ("??xxxx", f"does not load on onnxruntime 1.17–1.18: {NO_KERNEL}; 1.16 unknown: {NO_KERNEL}"),
-        ("??????", f"could not be predicted on onnxruntime 1.16–1.18: {NO_KERNEL}"),
+        ("??++++", f"loads on onnxruntime 1.17.1–1.18.1; 1.16.0–1.16.3 unknown: {NO_KERNEL}"),
+        ("xxxxxx", f"does not load on onnxruntime 1.16.0–1.18.1: {NO_KERNEL}"),
+        ("??xxxx", f"does not load on onnxruntime 1.17.1–1.18.1: {NO_KERNEL}; 1.16.0–1.16.3 unknown: {NO_KERNEL}"),
+        ("??????", f"could not be predicted on onnxruntime 1.16.0–1.18.1: {NO_KERNEL}"),
     ],
 )
 def test_the_working_range(letters: str, expected: str) -> None:
-    """Releases are grouped by minor, except at the ends of the range that loads the model."""
+    """All ranges end with exact releases."""
     assert expected == describe_working_range(model(letters)).sentence
 
 
@@ -60,7 +66,9 @@ def test_each_reason_is_named_once() -> None:
     )
     working = describe_working_range(MatrixModel(path="m.onnx", runtimes=entries))
 
-    assert working.sentence == "loads on onnxruntime 1.18.1; 1.16–1.17 refused: IR version 11, supported since 1.18"
+    assert (
+        working.sentence == "loads on onnxruntime 1.18.1; 1.16.3–1.17.3 refused: IR version 11, supported since 1.18.0"
+    )
     assert working.named == (IR,)
     assert working.omitted == 1
 
@@ -73,7 +81,9 @@ def test_the_reason_of_most_releases_is_named() -> None:
         entry("1.18.1", "loads"),
     )
 
-    assert sentence(*entries) == ("loads on onnxruntime 1.18.1; 1.16–1.17 refused: IR version 11, supported since 1.18")
+    assert sentence(*entries) == (
+        "loads on onnxruntime 1.18.1; 1.16.3–1.17.3 refused: IR version 11, supported since 1.18.0"
+    )
 
 
 def test_reasons_of_other_releases() -> None:
@@ -86,17 +96,18 @@ def test_reasons_of_other_releases() -> None:
 
     assert sentence(*entries) == (
         f"loads on onnxruntime 1.18.1; 1.17.3 refused: {NO_KERNEL}; "
-        "1.16.3 refused: opset 21 of `ai.onnx`, supported since 1.18"
+        "1.16.3 refused: opset 21 of `ai.onnx`, supported since 1.18.0"
     )
 
 
 @pytest.mark.parametrize(
     ("reasons", "expected"),
     [
-        ((OPSET,), "opset 21 of `ai.onnx`, supported since 1.18"),
-        ((IR, OPSET), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18"),
-        ((IR, OPSET, KERNEL), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18 (and 1 more reason)"),
+        ((OPSET,), "opset 21 of `ai.onnx`, supported since 1.18.0"),
+        ((IR, OPSET), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18.0"),
+        ((IR, OPSET, KERNEL), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18.0 (and 1 more reason)"),
         ((Reason(rule=IR.rule, node="", message=IR.message),), "IR version 11"),
+        ((EXPERIMENTAL,), "opset 21 of `ai.onnx`, experimental there, supported since 1.18.0"),
         ((DEPRECATED,), "`Scatter` is deprecated since opset 11"),
         (
             (Reason(rule="missing-kernel", node="", message="has no kernel", works_since="1.18.1"),),
@@ -105,7 +116,7 @@ def test_reasons_of_other_releases() -> None:
     ],
 )
 def test_reasons(reasons: tuple[Reason, ...], expected: str) -> None:
-    """Version fields are named together; a release is named by its minor if it is the first patch."""
+    """Version fields are named together; what a release supports need not be predicted to load there."""
     entries = (entry("1.17.3", "refused", *reasons), entry("1.18.0", "unknown"), entry("1.18.1", "loads"))
 
     assert f"; 1.17.3 refused: {expected}" in sentence(*entries)
@@ -116,7 +127,7 @@ def test_a_version_that_no_release_supports() -> None:
     newest = Reason(rule=IR.rule, node="", message=IR.message)
 
     assert sentence(entry("1.17.3", "refused", newest), entry("1.18.1", "refused", newest)) == (
-        "does not load on onnxruntime 1.17–1.18: IR version 11, not supported by any release yet"
+        "does not load on onnxruntime 1.17.3–1.18.1: IR version 11, not supported by any release yet"
     )
 
 

@@ -128,7 +128,7 @@ def test_a_required_release_without_kernel_data(files: Repository, target: str) 
 
     assert "\n?     model.onnx: " in result.out
     assert f"\n      hint: run `onnxgate matrix --verify --target '{target}' model.onnx`" in result.out
-    assert result.out.splitlines()[-1].startswith("undecided: 1 model on ")
+    assert result.out.splitlines()[-1].startswith("undecided: 1 model checked against ")
 
 
 def test_the_lines_are_those_of_check(files: Repository) -> None:
@@ -232,8 +232,8 @@ def test_an_operator_that_no_release_has(files: Repository) -> None:
     write_model(files, "model.onnx", 8, 18, UNKNOWN)
     out = files.run("matrix", "model.onnx", "-v", status=1).out
 
-    assert "FAIL  model.onnx: does not load on onnxruntime 1.16–1.32: `Clipped` " in out
-    assert "; 1.14–1.15 unknown: " in out
+    assert f"FAIL  model.onnx: does not load on onnxruntime 1.16.0–{RELEASES[-1]}: `Clipped` " in out
+    assert "; 1.14.0–1.15.1 unknown: " in out
     assert ": unknown-operator: `Clipped` " in out
     assert ": invalid-model: " in out
 
@@ -284,7 +284,7 @@ def test_outputs(files: Repository) -> None:
     assert "| onnxruntime | 1.8–1.17 | 1.18–1.32 |\n" in files.read("out/m.md")
     assert (
         "ok    model.onnx: loads on onnxruntime 1.18.0–1.32.0; "
-        "1.8–1.17 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18\n" in result.out
+        "1.8.0–1.17.3 refused: IR version 10 and opset 21 of `ai.onnx`, supported since 1.18.0\n" in result.out
     )
 
 
@@ -347,4 +347,4 @@ def test_verify_decides_unknown_results(command: Repository, tmp_path: Path) -> 
     result = files.run("matrix", "model.onnx", "--verify", "--target", "onnxruntime==1.15.1")
 
     assert "loads on onnxruntime 1.15.1\n" in result.out
-    assert result.out.splitlines()[-1].startswith("pass: 1 model on 1 runtime; 1 load verified (")
+    assert result.out.splitlines()[-1].startswith("pass: 1 model checked against 1 release; 1 load verified (")

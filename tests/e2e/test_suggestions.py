@@ -34,11 +34,11 @@ g (double[1, 3, 8, 8] image, uint16[4] a, float[1, 1, 2, 2] small, float[2, 5, 4
 """
 SHAPES = {"kernel_shape": (4, 3, 3, 3), "w_shape": (1, 9, 4), "r_shape": (1, 9, 3)}
 EXPECTED = {
-    "conv": ("missing-kernel", "cast inputs `X` and `W` to `tensor(float)`"),
-    "mul": ("missing-kernel", "cast inputs `A` and `B` to `tensor(int32)`"),
+    "conv": ("missing-kernel", "cast the inputs `X` and `W` of `Conv` to `tensor(float)`"),
+    "mul": ("missing-kernel", "cast the inputs `A` and `B` of `Mul` to `tensor(int32)`"),
     "up": ("deprecated-operator", "use `Resize` instead"),
     "gru": ("attribute-unsupported", "remove `layout`"),
-    "add": ("type-mismatch", "cast input `B` to `tensor(float)`"),
+    "add": ("type-mismatch", "cast the input `B` of `Add` to `tensor(float)`"),
     "leaky": ("unknown-operator", "use `LeakyRelu` instead"),
     "gelu": ("unknown-domain", "use `com.microsoft.Gelu` instead"),
 }

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import __version__ as onnx_version
+from onnx.defs import onnx_opset_version
 
 from onnxgate.commands.fix.model_file import (
     FieldMatch,
@@ -80,6 +82,7 @@ class NoFix:
 
     reason: str
     hint: str = ""
+    error: str = ""  # of the converter, for `-v`
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +350,8 @@ def _used_names(proto: ModelProto) -> Iterator[str]:
 
 MAX_CONVERTED_BYTES = 500 * 1000 * 1000
 """Maximum size of a model to convert. The converter needs several times as much memory."""
-EXPORT_HINT = "re-export the model at this opset"
+UNCONVERTIBLE_OPERATOR = re.compile(r"No (?:Adapter (?:From|To) Version \S+ for|Previous Version of) (\w+)")
+"""Error of the converter. Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h."""
 
 
 def _convert_opset(request: FixRequest) -> Change | NoFix | None:
@@ -356,25 +360,30 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     if target is None or now is None or now == target or (now < target and not request.limits.pinned):
         return None
     graph, reason = request.proto.graph, ""
-    if request.proto.functions:
+    hint = f"re-export the model at opset {target}"
+    if now > onnx_opset_version():
+        reason = f"onnx {onnx_version} does not support opset {now}"
+    elif request.proto.functions:
         reason = "the onnx version converter drops local functions"
     elif graph.sparse_initializer or request.proto.training_info:
         reason = "the onnx version converter drops sparse weights and training information"
     elif request.path.stat().st_size > MAX_CONVERTED_BYTES:
         reason = f"the model is larger than {MAX_CONVERTED_BYTES:,} bytes"
     if reason:
-        return NoFix(f"cannot convert to opset {target}: {reason}", EXPORT_HINT)
+        return NoFix(f"cannot convert to opset {target}: {reason}", hint)
     converted = request.scratch / "converted.onnx"
     if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
-        return NoFix(f"the onnx version converter failed for opset {target}: {error}", EXPORT_HINT)
+        operator = UNCONVERTIBLE_OPERATOR.search(error)
+        subject = f"`{operator[1]}`" if operator else "this model"
+        return NoFix(f"the onnx version converter cannot convert {subject} to opset {target}", hint, error)
     try:
         proto = read_structure(converted, large_bytes=MAX_CONVERTED_BYTES * 2)
     except (OSError, UnreadableModel) as error:
-        return NoFix(f"the onnx version converter wrote an invalid file: {error}", EXPORT_HINT)
+        return NoFix("the onnx version converter wrote an invalid file", hint, str(error))
     _restore_metadata(request.proto, proto)
     before, after = (extract_facts(ModelView(model), request.path, "") for model in (request.proto, proto))
     if (before.inputs, before.outputs) != (after.inputs, after.outputs):
-        return NoFix("the onnx version converter changes the inputs or outputs", EXPORT_HINT)
+        return NoFix("the onnx version converter changes the inputs or outputs", hint)
     words = (f"converts opset {now} of `ai.onnx` to {target} with the onnx version converter",)
     return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Literal
@@ -61,7 +60,6 @@ class ExternalUse(msgspec.Struct, frozen=True):
     problem: ExternalProblem | None = None
     detail: str = ""  # "has 4,096 of at least 8,192 bytes"
     pointer_sha256: str = ""  # of an LFS pointer
-    used: bool = True  # False for an initializer that nothing refers to: ONNX Runtime does not read its data
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -93,21 +91,7 @@ def iter_data_locations(model: ModelView) -> Iterator[str]:
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
     """Check each use of external data by the model at `path`. Files outside the model's folder are never opened."""
     files = find_data_files(model, path)
-    uses = tuple(_check_use(name, tensor, files) for name, tensor in model.external)
-    unused = _find_unused_initializers(model) if any(use.problem for use in uses) else set()
-    return tuple(replace(use, used=False) if use.tensor in unused else use for use in uses)
-
-
-def _find_unused_initializers(model: ModelView) -> set[str]:
-    """Return the initializers that no node, input or output in the model refers to.
-
-    Source: ONNX Runtime 1.8 to 1.32 load a model without reading the data of such initializers, even if it is missing.
-    """
-    initializers = {tensor.name for graph in model.graphs for tensor in graph.proto.initializer}
-    referenced = {name for node in model.nodes() for name in node.inputs}
-    referenced |= {value.name for graph in model.graphs for value in (*graph.proto.input, *graph.proto.output)}
-    in_attributes = {name for name, count in Counter(name for name, _ in model.external).items() if count > 1}
-    return initializers - referenced - in_attributes
+    return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 
 
 def hash_external_files(model: ModelView, path: Path) -> tuple[ExternalFile, ...]:
@@ -134,17 +118,17 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
         ValueError: offset or length is not a natural number.
     """
     declared = read_external_entries(tensor)
-    offset, length = (_parse_byte_count(declared.get(key, "")) for key in ("offset", "length"))
+    offset, length = (_parse_byte_count(key, declared.get(key, "")) for key in ("offset", "length"))
     return offset or 0, length
 
 
-def _parse_byte_count(text: str) -> int | None:
+def _parse_byte_count(key: str, text: str) -> int | None:
     """Parse a number of bytes; None if empty."""
     if not text:
         return None
     digits = text.removeprefix("+").lstrip("0") or text[-1]
     if not (digits.isascii() and digits.isdecimal()):
-        raise ValueError(f"`{shorten_text(text)}` is not a number of bytes")
+        raise ValueError(f"has the invalid {key} `{shorten_text(text)}`")
     return min(int(digits), MAX_OFFSET) if len(digits) <= _MAX_DIGITS else MAX_OFFSET
 
 
@@ -201,11 +185,8 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
     needed = required_bytes(tensor)
     try:
         offset, length = read_data_range(tensor)
-    except ValueError:
-        declared = {key: shorten_text(value) for key, value in read_external_entries(tensor).items()}
-        return replace(
-            use, problem="bad-range", detail=f"offset `{declared.get('offset')}`, length `{declared.get('length')}`"
-        )
+    except ValueError as error:
+        return replace(use, problem="bad-range", detail=str(error))
     if length is not None and needed is not None and length != needed:
         return replace(
             use,

@@ -8,7 +8,6 @@ from itertools import groupby
 import msgspec
 
 from onnxgate.core.text import pluralize
-from onnxgate.evidence.file import UNUSED_PREFIX
 from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
@@ -20,12 +19,6 @@ class ExternalFault(msgspec.Struct, frozen=True):
     detail: str  # of the first tensor
     pointer_sha256: str
     tensors: tuple[str, ...]
-    used: bool  # whether a node needs one of the tensors
-
-    @property
-    def identity_prefix(self) -> str:
-        """Beginning of the identity of hits."""
-        return "" if self.used else UNUSED_PREFIX
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
@@ -33,11 +26,10 @@ def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProble
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         members = list(group)
-        members = [use for use in members if use.used] or members
         first = members[0]
         if first.problem:
             tensors = tuple(use.tensor for use in members)
-            yield ExternalFault(first.location, first.problem, first.detail, first.pointer_sha256, tensors, first.used)
+            yield ExternalFault(first.location, first.problem, first.detail, first.pointer_sha256, tensors)
 
 
 def _fault_key(use: ExternalUse) -> tuple[str, str]:
@@ -45,7 +37,6 @@ def _fault_key(use: ExternalUse) -> tuple[str, str]:
 
 
 def describe_tensors(fault: ExternalFault) -> str:
-    """Return "used by `fc.weight` and 147 other tensors" or "`fc.weight` is not used by any node"."""
+    """Return "used by `fc.weight`" or "used by `fc.weight` and 147 other tensors"."""
     count = len(fault.tensors) - 1
-    names = f"`{fault.tensors[0]}`" + (f" and {pluralize(count, 'other tensor')}" if count else "")
-    return f"used by {names}" if fault.used else f"{names} {'are' if count else 'is'} not used by any node"
+    return f"used by `{fault.tensors[0]}`" + (f" and {pluralize(count, 'other tensor')}" if count else "")

@@ -17,8 +17,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     Runtimes reject data that is too short, but may read the text of a Git LFS pointer as small weights. For a pointer
-    to the locked content, this is a note, and the model is not run. Runtimes do not read data that no node uses:
-    without a config, this is a warning.
+    to the locked content, this is a note, and the model is not run.
 
     ## What to do
     - Fetch the data with `git lfs pull`, or
@@ -36,7 +35,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             fix=f'run `git lfs pull --include "{prefix}{fault.location}"`; '
             "in GitHub Actions, set `lfs: true` for `actions/checkout`",
             level=Level.NOTE if is_locked else None,
-            identity=f"{fault.identity_prefix}pointer {fault.location}",
+            identity=f"pointer {fault.location}",
         )
     for fault in group_external_faults(
         subject.external, "short", "wrong-length", "not-a-file", "bad-range", "no-location"
@@ -46,7 +45,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
             _describe_fault(fault),
             model=subject.path,
             fix="export the model again, and commit it together with its data",
-            identity=f"{fault.identity_prefix}{fault.problem} {fault.location}",
+            identity=f"{fault.problem} {fault.location}",
         )
 
 

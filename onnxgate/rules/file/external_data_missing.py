@@ -16,8 +16,7 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     The external data file of a model is missing.
 
     ## Why it matters
-    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default. Runtimes do not read data that
-    no node uses: without a config, this is a warning.
+    The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default.
 
     ## What to do
     - Commit the data file under the name that the model refers to, or
@@ -29,5 +28,5 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
             f"stores weights in `{fault.location}`, which is missing ({describe_tensors(fault)})",
             model=subject.path,
             fix=f"commit `{fault.location}`, or export with `external_data=False`",
-            identity=f"{fault.identity_prefix}{fault.location}",
+            identity=fault.location,
         )

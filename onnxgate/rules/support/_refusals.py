@@ -56,7 +56,8 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
                 return f"compute the result as `{to}` and cast it back{remark}"
             names = join_phrases([f"`{name}`" for name in dict.fromkeys(inputs)])
             result = " and the result back" if back else ""
-            return f"cast {'input' if len(inputs) == 1 else 'inputs'} {names} to `{to}`{result}{remark}"
+            noun = "input" if len(inputs) == 1 else "inputs"
+            return f"cast the {noun} {names} of `{subject.operator}` to `{to}`{result}{remark}"
         case FunctionExpansion():
             return "replace it with the operators of its ONNX function"
         case OperatorReplacement(domain, name, _, attributes):

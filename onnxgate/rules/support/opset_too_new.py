@@ -45,7 +45,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
 
 def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
     since = subject.opset_works_since.get(domain, "")
-    convertible = domain == "ai.onnx" and not subject.model.function_opsets
+    convertible = domain == "ai.onnx" and subject.is_convertible and not subject.model.function_opsets
     convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert it, " if convertible else ""
     of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
     export = f"export at opset {subject.common_opsets[domain]}{of_domain}, which all required runtimes support"

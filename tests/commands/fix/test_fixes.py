@@ -19,6 +19,7 @@ from onnxgate.commands.fix.fixes import (
     OPSET,
     PASSTHROUGH,
     Change,
+    NoFix,
 )
 from onnxgate.commands.fix.model_file import Span
 from onnxgate.model.reading.view import ModelView
@@ -324,5 +325,13 @@ def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
     body = '<domain: "my", opset_import: ["" : 18]> f (a) => (b) { b = Relu (a) }'
     function = parse(f"{text}\n{body}", head)
 
-    assert "No Adapter" in refused(OPSET, fix_request(relu, opset=13))
+    no_fix = OPSET.propose(fix_request(relu, opset=13))
+    assert isinstance(no_fix, NoFix)
+    assert (no_fix.reason, no_fix.hint) == (
+        "the onnx version converter cannot convert `Relu` to opset 13",
+        "re-export the model at opset 13",
+    )
+    assert "No Adapter" in no_fix.error
+    unknown = write(tmp_path / "unknown.onnx", parse(head='<ir_version: 8, opset_import: ["" : 99]>\n'))
+    assert "does not support opset 99" in refused(OPSET, fix_request(unknown, opset=17))
     assert "local functions" in refused(OPSET, fix_request(write(tmp_path / "f.onnx", function), opset=17))

@@ -102,7 +102,7 @@ def test_wrong_repairs(
 
 
 STATES = {
-    "opset-too-new/no-release-yet": "unfixable",  # nor does the converter of onnx support it
+    "opset-too-new/no-release-yet": "unfixable",  # nor does the onnx version converter support it
     "external-data-escapes/absolute": "unfixable",
     "external-data-refused/accepted-absolute-path": "unfixable",
     "invalid-model/operator-newer-than-opset": "unfixable",

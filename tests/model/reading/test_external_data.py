@@ -59,39 +59,6 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
     ]
 
 
-IF = "o = If (c) <then_branch = t () => (float[4] a) {{ {} }}, else_branch = e () => (float[4] b) {{ b = Neg(k) }}>"
-
-
-@pytest.mark.parametrize(
-    ("nodes", "used"),
-    [
-        ("", False),
-        ("z = Neg(w)", True),
-        (IF.format("a = Neg(w)"), True),
-        (IF.format("a = Neg(k)"), False),
-    ],
-)
-def test_use(tmp_path: Path, nodes: str, used: bool) -> None:
-    """An initializer is used if a node refers to it, even in a subgraph or without an effect on the outputs."""
-    text = f"g (float[4] k, bool c) => (float[4] y) <float[4] w = {{1, 2, 3, 4}}> {{ y = Relu(k) {nodes} }}"
-    model = parse(text)
-    make_external(model, "w.bin")
-    path = write(tmp_path / "model.onnx", model)
-
-    assert [(use.problem, use.used) for use in check_external_data(read_view(path), path)] == [("missing", used)]
-
-
-@pytest.mark.parametrize("place", ["input", "output"])
-def test_use_as_input_or_output(tmp_path: Path, place: str) -> None:
-    """The value of an input with a default, or of an output, is used."""
-    model = parse("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Relu(x) }")
-    getattr(model.graph, place).append(onnx.helper.make_tensor_value_info("w", 1, [4]))
-    make_external(model, "w.bin")
-    path = write(tmp_path / "model.onnx", model)
-
-    assert [use.used for use in check_external_data(read_view(path), path)] == [True]
-
-
 @pytest.mark.parametrize(
     ("key", "value", "problem"),
     [
