@@ -70,15 +70,16 @@ def check_files(
     """
     outcome = pipeline.run(request)
     models, pointers = predict_matrix(outcome), _find_pointers(outcome)
-    if verify is not None:  # a runtime refuses a pointer, but perhaps not the model
-        not_fetched = {path for _, path, _ in pointers}
-        loaded = {model.path: model for model in verify(models) if model.path not in not_fetched}
+    if verify is not None:  # a runtime refuses a pointer, but perhaps not the model; the sandbox hides data outside
+        escaping = {it.model for it in outcome.findings if it.rule == "external-data-escapes"}
+        not_loadable = {path for _, path, _ in pointers} | escaping
+        loaded = {it.path: it for it in verify(tuple(it for it in models if it.path not in not_loadable))}
         models = tuple(loaded.get(model.path, model) for model in models)
     unchecked = outcome.gathered.unchecked
     undone = (
         *unchecked.undone,
         *pointers.values(),
-        *_find_undecided_models(models, outcome, target),
+        *_find_undecided_models(models, outcome, target, is_verified=verify is not None),
         *_find_unverified(models),
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
@@ -209,7 +210,7 @@ def is_pointer(rule_hit: RuleHit) -> bool:
 
 
 def _find_undecided_models(
-    models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None
+    models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None, *, is_verified: bool
 ) -> Iterator[IncompleteCheck]:
     """Yield models without a verdict: the prediction is unknown on releases that decide it.
 
@@ -225,7 +226,6 @@ def _find_undecided_models(
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
         hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
-        is_verified = any(entry.observed for entry in model.runtimes)
         yield IncompleteCheck(
             Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", "" if is_verified else hint
         )
@@ -239,19 +239,24 @@ def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]
 
 
 def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Yield the findings that predict no failure on releases that were observed to load the model."""
-    loading = {
-        (model.path, reason.rule, entry.runtime)
-        for model in models
-        for entry in model.runtimes
-        if entry.contradicted and entry.state == "loads"
-        for reason in entry.reasons
-    }
-    rules = {(model, rule) for model, rule, _ in loading}
+    """Yield the findings without the releases that were observed to load the model, if any others are left.
+
+    A finding that names no releases predicts a failure on all of them.
+    """
+    entries = {model.path: model.runtimes for model in models}
     for finding in findings:
-        releases = {(finding.model, finding.rule, runtime) for runtime in finding.runtimes}
-        if (finding.model, finding.rule) not in rules or not releases <= loading:
+        concerned = [
+            entry
+            for entry in entries.get(finding.model, ())
+            if any(reason.rule == finding.rule for reason in entry.reasons)
+        ]
+        loading = {entry.runtime for entry in concerned if entry.contradicted and entry.state == "loads"}
+        predicted = finding.runtimes or tuple(entry.runtime for entry in concerned)
+        remaining = tuple(name for name in predicted if name not in loading)
+        if not loading:
             yield finding
+        elif remaining:
+            yield msgspec.structs.replace(finding, runtimes=remaining if finding.runtimes else ())
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:

@@ -1,1 +1,1 @@
-"""Values and primitives that import nothing else of onnxgate: findings, report, jobs, errors, files, processes."""
+"""Values and primitives that import no other package of onnxgate: findings, report, jobs, errors, files, processes."""

@@ -1,4 +1,4 @@
-"""Errors of the set-up or of onnxgate itself; a runtime that rejects a model is an observation, not an error."""
+"""Setup errors and internal errors of onnxgate. A runtime that rejects a model is an observation, not an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OnnxgateError(Exception):
 
 
 class UsageError(OnnxgateError):
-    """The arguments of the command line are invalid or cannot be combined."""
+    """Command-line arguments are invalid or cannot be combined."""
 
     exit_code = 2
 
@@ -41,13 +41,13 @@ class LockError(OnnxgateError):
 
 
 class ResolutionError(OnnxgateError):
-    """A requirement could not be resolved to exact releases: an error of the environment, or of the requirement."""
+    """A requirement could not be resolved to exact releases. The requirement or the environment may be the cause."""
 
     exit_code = 3
 
 
 class UnavailableError(OnnxgateError):
-    """A locked environment could not be created here; the message is the reason."""
+    """A locked environment could not be created on this machine; the message contains the reason."""
 
     exit_code = 3
 

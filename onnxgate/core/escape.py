@@ -1,34 +1,34 @@
-r"""Escapes for untrusted strings of models, one for each place where text can be interpreted.
+r"""Functions that escape untrusted strings from models, one for each context in which text is interpreted.
 
 A model's name, node names, metadata and error texts are written by the model's author. GitHub's runner executes
 `::command::` after leading blanks and `##[command]` anywhere in a line, on stdout and on stderr (Source:
-actions/runner, ActionCommand.cs); a terminal executes ESC sequences; a reader is misled by characters that change the
-direction of text. Such characters are shown as escapes: `\x1b`, `\n`, `\u202e`.
+actions/runner, ActionCommand.cs); a terminal executes ESC sequences; characters that change the text direction mislead
+readers. Such characters are shown as escapes: `\x1b`, `\n`, `\u202e`.
 """
 
 from __future__ import annotations
 
 import re
 
-# `re` compiles and caches the patterns on first use: most commands need few of them.
+# Not compiled here: `re` compiles and caches patterns on first use, and most commands need few of them.
 _LEADING_COMMAND = r"^(\s*):(?=:)"
 _UNPRINTABLE = r"[^\x20-\x7e\n]"
 
 
 def escape_unprintable(text: str) -> str:
-    """Return the text on one line, with an escape for each character that is not printable."""
+    """Return the text on one line, with non-printable characters escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def neutralize_commands(line: str) -> str:
-    """Return a line without workflow commands; it may contain untrusted strings."""
+    """Return a line, which may contain untrusted strings, with its workflow commands escaped."""
     return re.sub(_LEADING_COMMAND, r"\1\\x3a", line).replace("##[", r"#\x23[")
 
 
 def quote_name(name: str) -> str:
-    """Return a name for the start of a line: in back-ticks unless it is a plain path, so that it cannot fake a line."""
+    """Return a name for the start of a line: in backticks unless it is a plain path, so it cannot imitate a message."""
     shown = escape_unprintable(name)
     plain = ("/" in shown or "." in shown) and not any(character in shown for character in " :`")
     return shown if plain or not shown else f"`{shown}`"
@@ -40,18 +40,18 @@ def escape_log_line(text: str) -> str:
 
 
 def escape_command_data(text: str) -> str:
-    """Return the message of a workflow command; untrusted strings in it are escaped already."""
+    """Escape the message of a workflow command. Untrusted strings in it must already be escaped."""
     lines = "\n".join(neutralize_commands(line) for line in text.split("\n"))
     return lines.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def escape_command_property(text: str) -> str:
-    """Return a property of a workflow command, such as `file` or `title`."""
+    """Escape a property of a workflow command, such as `file` or `title`."""
     return escape_command_data(escape_unprintable(text)).strip().replace(":", "%3A").replace(",", "%2C")
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON whose strings contain no command and no invisible character; both are escaped as `\u0023`."""
+    r"""Return JSON with the commands and invisible characters in its strings escaped, for example as `\u0023`."""
     return re.sub(_UNPRINTABLE, _json_escape, text).replace("##[", r"#\u0023[")
 
 
@@ -64,7 +64,7 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return a Markdown code span that is also valid in a table: a `|` in back-ticks would end the cell."""
+    """Return a Markdown code span that is also valid in a table, where a `|` ends the cell even in backticks."""
     shown = escape_unprintable(text).replace("|", r"\x7c") or " "
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""
@@ -78,16 +78,16 @@ _MARKUP = r"[\\`*_\[\]<>|~&]"
 
 def escape_markdown(text: str) -> str:
     """
-    Return Markdown text: literals in back-ticks stay code spans; all other markup, mentions and links are escaped.
+    Return Markdown text: literals in backticks remain code spans; all other markup, mentions and links are escaped.
 
-    The text cannot begin a list, a heading or a code block. Blank text becomes a code span, because an empty list entry
+    The text cannot begin a list, a heading or a code block. Blank text becomes a code span, because an empty list item
     would turn the line above it into a heading.
     """
     shown = escape_unprintable(text).lstrip()
     if not shown:
         return markdown_code(shown)
     parts = shown.split("`")
-    if len(parts) % 2 == 0:  # an unpaired back-tick
+    if len(parts) % 2 == 0:  # an unpaired backtick
         return re.sub(_BLOCK_START, r"\1\\\2", _escape_words(shown))
     written = "".join(markdown_code(part) if index % 2 else _escape_words(part) for index, part in enumerate(parts))
     return re.sub(_BLOCK_START, r"\1\\\2", written)
@@ -102,7 +102,7 @@ def _escape_words(text: str) -> str:
 
 def escape_mermaid_label(text: str) -> str:
     """
-    Return a quoted label of a Mermaid diagram; characters other than letters, digits, blanks and `/` become entities.
+    Return a quoted label for a Mermaid diagram; characters other than letters, digits, spaces and `/` become entities.
 
     Mermaid interprets directives, Markdown, icons and formulas in labels.
     """

@@ -1,4 +1,4 @@
-"""Links, removal, temporary folders, atomic replacement, and cached SHA-256 of files."""
+"""File operations: links, removal, temporary folders, atomic replacement and cached SHA-256 digests."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if sys.platform != "win32":
 
 
 def link_or_copy(file: Path, to: Path) -> None:
-    """Put a file at a second path, by a hard link if possible.
+    """Create a hard link to a file, or a copy if hard links are not possible.
 
-    Not by a symbolic link: runtimes refuse external data behind one. Source: onnxruntime 1.24 to 1.31.
+    Symbolic links are not used, since runtimes reject external data behind them. Source: onnxruntime 1.24 to 1.31.
     """
     try:
         os.link(os.path.realpath(file), to)
-    except OSError:  # another device, or a system without links
+    except OSError:  # another device, or a file system without hard links
         shutil.copyfile(file, to)
 
 
 def remove_path(path: Path) -> None:
-    """Remove a folder, a file or a link, if it exists; entries of a folder that cannot be removed remain.
+    """Remove a file, link or folder if it exists. Entries that cannot be removed from a folder remain.
 
     Raises:
-        OSError: a file or a link cannot be removed.
+        OSError: the file or link cannot be removed.
     """
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
@@ -48,16 +48,16 @@ def remove_path(path: Path) -> None:
 
 PREFIX = "onnxgate-"
 OWNER = ".owner"
-"""File that is locked as long as the process that created the folder lives. The kernel keeps the lock, so it also
-works between containers that share the folder, with different clocks and process ids."""
+"""Name of a file that stays locked until the process that created the folder ends. The kernel manages the lock, so it
+also works between containers that share the folder but have different clocks and process IDs."""
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Yield a new folder, and remove it at the end.
+    """Yield a new folder, which is removed at the end of the block.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the folder cannot be created.
     """
     path = tempfile.mkdtemp(dir=_process_root())
     try:
@@ -67,26 +67,27 @@ def temporary_folder() -> Iterator[str]:
 
 
 def create_process_folder() -> Path:
-    """Create a folder that exists until this process ends or its user removes it.
+    """Create a folder that is removed when this process ends, unless the caller removes it earlier.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the folder cannot be created.
     """
     return Path(tempfile.mkdtemp(dir=_process_root()))
 
 
 STALE_AFTER_S = 24 * 60 * 60
-"""Age at which a temporary file of another machine or container counts as one of a killed writer."""
+"""Age after which a temporary file from another machine or container is assumed to be left by a killed writer."""
 _STEM_LIMIT = 40
-"""Characters of the target's name in the name of its temporary file, which must not become longer than 255 bytes."""
+"""Maximum length of the target's name within the temporary name, since file names are limited to 255 bytes."""
 
 
 @contextlib.contextmanager
 def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a path to write to, in the folder of `target`, and let that file replace `target` in one step at the end.
+    """Yield a temporary path in the folder of `target`; after the block, that file atomically replaces `target`.
 
-    If the block raises, `target` stays as it was and the temporary file is removed. Its name is unique also among
-    containers that share the folder, where process ids repeat. `private`: create it, readable by its owner alone.
+    If the block raises, `target` remains unchanged and the temporary file is removed. The temporary name is also unique
+    among containers that share the folder, where process IDs repeat. With `private`, the file is created in advance and
+    readable only by its owner.
     """
     _remove_stale_temporaries(target)
     name = f".{target.name[:_STEM_LIMIT]}.{_pid_space()}-{os.getpid()}-{os.urandom(6).hex()}.tmp"
@@ -97,7 +98,7 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
         yield temporary
         temporary.replace(target)
     except OSError as error:
-        # A failed write has no name, and a user does not know the name of the temporary file.
+        # The error of a failed write has no file name, and users do not know the temporary name.
         if error.errno and (error.filename is None or temporary in (Path(error.filename), Path(error.filename2 or ""))):
             raise OSError(error.errno, error.strerror, str(target)) from error
         raise
@@ -107,7 +108,7 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
 
 
 def _remove_stale_temporaries(target: Path) -> None:
-    """Remove the temporary files of writers of `target` that were killed."""
+    """Remove temporary files left by killed writers of `target`."""
     pattern = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.([0-9a-f]+)-([0-9]+)-[0-9a-f]+\.tmp")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -117,13 +118,13 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
-    """Return whether the writer was killed: by its process id if that is valid here, by the file's age if not."""
+    """Return whether the writer was killed: by its process ID if that is valid here, otherwise by the file's age."""
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        except OSError:  # a process of another user
+        except OSError:  # the process belongs to another user
             return False
         return False
     return entry.stat(follow_symlinks=False).st_mtime < time.time() - STALE_AFTER_S
@@ -134,7 +135,7 @@ _UNKNOWN_PID_SPACE = "0"
 
 @functools.cache
 def _pid_space() -> str:
-    """Return a name of the machine's boot and the pid namespace: within one, a process id means one process.
+    """Return a string for the machine's boot and the PID namespace, within which a process ID is unambiguous.
 
     Source: proc(5): `boot_id` is the same in all containers of a machine, and namespaces are numbered per boot.
     """
@@ -145,12 +146,12 @@ def _pid_space() -> str:
         return _UNKNOWN_PID_SPACE
 
 
-_process_roots: dict[int, Path] = {}  # by process id: a forked process has none yet
+_process_roots: dict[int, Path] = {}  # process ID -> folder; a forked process has none yet
 _process_roots_lock = threading.Lock()
 
 
 def _process_root() -> Path:
-    """Return the folder that contains all others of this process."""
+    """Return the folder that contains all temporary folders of this process."""
     with _process_roots_lock:
         own = os.getpid()
         if own not in _process_roots or not _process_roots[own].is_dir():
@@ -164,16 +165,14 @@ def _create_process_root() -> Path:
     root = temporary / f"{PREFIX}{os.urandom(8).hex()}"
 
     def remove() -> None:
-        if os.getpid() == creator:  # not in a fork
+        if os.getpid() == creator:  # not in a forked process
             shutil.rmtree(root, ignore_errors=True)
 
-    atexit.register(remove)  # first: an interruption may come between any two lines
+    atexit.register(remove)  # before `mkdir`, since an interruption can occur between two lines
     root.mkdir(0o700)
     if sys.platform != "win32":
-        new = root / f"{OWNER}.new"  # it gets its name once locked, so that it is never visible unlocked
-        with contextlib.suppress(
-            OSError
-        ):  # a file system without locks, or a full one: then other processes do not remove the folder
+        new = root / f"{OWNER}.new"  # renamed after it is locked, so that `OWNER` is never unlocked
+        with contextlib.suppress(OSError):  # without locks or free space, other processes do not remove the folder
             descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)  # open until this process ends
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             new.rename(new.with_name(OWNER))
@@ -189,7 +188,7 @@ def _remove_abandoned_roots(folder: Path) -> None:
 
 
 def _is_abandoned(entry: os.DirEntry[str]) -> bool:
-    """Return whether this user's process created the folder and no longer runs."""
+    """Return whether the folder was created by a process of this user that no longer runs."""
     if sys.platform == "win32":
         return False
     try:
@@ -211,7 +210,7 @@ _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXE
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file, unbuffered. The check uses the open file, since a path can change in between.
+    """Open a regular file without buffering. Its type is checked after opening, since the path could change in between.
 
     Raises:
         OSError: the file cannot be opened, or is not a regular file.
@@ -225,16 +224,15 @@ def open_regular(path: Path) -> FileIO:
 
 _CHUNK_BYTES = 1024 * 1024
 REMEMBERED_BYTES = 1024 * 1024
-"""Size in bytes below which a file is hashed faster than its digest is looked up."""
+"""Minimum size in bytes of files whose digests are cached: hashing a smaller file is faster than the lookup."""
 SETTLED_NS = 2 * 10**9
-"""Minimum age of a file in nanoseconds. A younger file can change again without a new modification time.
+"""Minimum age in nanoseconds of files whose digests are cached: newer ones can change without a new modification time.
 
 Source: FAT stores modification times in steps of two seconds; git calls such files racy.
 """
 
 Identity = tuple[int, int, int, int, int]
-"""Device, inode, size, mtime and ctime: git compares the same to detect changes. Programs cannot set
-ctime."""
+"""Device, inode, size, mtime and ctime, which git also compares to detect changes. Programs cannot set ctime."""
 
 _digests: dict[Identity, str] = {}
 
@@ -248,7 +246,7 @@ def sha256_of(path: Path) -> str:
         began_ns = time.time_ns()
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(min(_CHUNK_BYTES, status.st_size)))
-        remaining = status.st_size  # a file that grows meanwhile is read up to its first size
+        remaining = status.st_size  # if the file grows, only its initial size is read
         while remaining > 0 and (count := file.readinto(buffer[: min(remaining, _CHUNK_BYTES)])):
             digest.update(buffer[:count])
             remaining -= count
@@ -258,21 +256,21 @@ def sha256_of(path: Path) -> str:
 
 
 def file_identity(status: os.stat_result) -> Identity:
-    """Return the fields that identify the unchanged file."""
+    """Return the fields that identify a file and its content."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def is_settled(status: os.stat_result, now_ns: int) -> bool:
-    """Return whether a large file is old enough that its times would show a change."""
+    """Return whether a file is large and old enough for its digest to be cached."""
     newest_ns = max(status.st_mtime_ns, status.st_ctime_ns)
     return status.st_size >= REMEMBERED_BYTES and newest_ns + SETTLED_NS < now_ns
 
 
 def remember_digests(digests: Mapping[Identity, str]) -> None:
-    """Add digests that were computed from exactly these files."""
+    """Add digests of files to the cache."""
     _digests.update(digests)
 
 
 def known_digest(status: os.stat_result) -> str | None:
-    """Return the cached digest of a file, None if it must be read."""
+    """Return the cached digest of a file; None if it is not cached."""
     return _digests.get(file_identity(status))

@@ -1,4 +1,4 @@
-"""The values that rules yield (levels, stages, places, relations, hits), and fingerprints of findings."""
+"""Values that rules yield (levels, stages, places, relations, hits), and fingerprints of findings."""
 
 from __future__ import annotations
 
@@ -53,24 +53,24 @@ class Place(msgspec.Struct, frozen=True, order=True):
 
 
 class RelationKind(enum.Enum):
-    """Relation of a hit, the source, to other hits on the same model, its targets."""
+    """Relation between a hit (the source) and other hits on the same model (the targets)."""
 
     CONTRADICTS = "contradicts"  # drops the target on the same runtime
     CONFIRMS = "confirms"  # confirms the target on the same runtime
     EXPLAINED_BY = "explained-by"  # confirms the target and drops the source
     FOLLOWS_FROM = "follows-from"  # drops the source, unless an ignore accepts the target
-    OPEN_UNTIL_RUN = "open-until-run"  # names no target: drops the source once the model was run on that runtime
+    OPEN_UNTIL_RUN = "open-until-run"  # has no target; drops the source if the model was run on that runtime
 
 
 class HitReference(msgspec.Struct, frozen=True, order=True):
-    """The hits of one rule on one topic, or all hits of the rule if `topic` is empty."""
+    """The hits of one rule with this topic, or all hits of the rule if `topic` is empty."""
 
     rule: str
     topic: str = ""
 
 
 class Relation(msgspec.Struct, frozen=True):
-    """One relation of a hit to the hits that `to` names, on the same model."""
+    """One relation between a hit and the hits selected by `to` on the same model."""
 
     kind: RelationKind
     to: HitReference | None = None
@@ -86,7 +86,7 @@ def _relate(kind: RelationKind, *targets: str | HitReference) -> tuple[Relation,
 contradicts = functools.partial(_relate, RelationKind.CONTRADICTS)
 """Return relations to predictions that an observation refutes."""
 confirms = functools.partial(_relate, RelationKind.CONFIRMS)
-"""Return relations to predictions that an observation confirms without being explained by them."""
+"""Return relations to predictions that an observation confirms but that do not explain it."""
 explained_by = functools.partial(_relate, RelationKind.EXPLAINED_BY)
 """Return relations to predictions that an observation confirms, and that make the observation redundant."""
 follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
@@ -94,7 +94,7 @@ follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
 
 
 class OnRuntime(msgspec.Struct, frozen=True):
-    """The runtime that a hit is about, and details of this runtime."""
+    """The runtime that a hit is about, with details for this runtime."""
 
     name: str
     detail: str = ""  # a verb phrase that this runtime adds to the message: "implements up to 19"
@@ -103,7 +103,7 @@ class OnRuntime(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One problem of one model, on at most one runtime, as a rule yields it.
+    """One problem in one model, on at most one runtime, as yielded by a rule.
 
     `message` does not name the runtime. Hits that differ only in `on` become one finding.
     """
@@ -114,16 +114,16 @@ class Hit(msgspec.Struct, frozen=True):
     node: str = ""
     fix: str = ""
     on: OnRuntime | None = None  # None: the hit is about the model as a whole
-    topic: str = ""  # distinguishes predictions of one rule, so that an observation can answer one of them
+    topic: str = ""  # distinguishes predictions of one rule, so that an observation can refer to one of them
     relations: tuple[Relation, ...] = ()
     level: Level | None = None  # None: the rule's own level
-    # Facts that distinguish findings of this rule in one model and that a new export keeps: names of operators, inputs
-    # and outputs, but no messages, numbered nodes, measured values and baselines.
+    # Distinguishes findings of this rule in one model, and must be the same after a new export: names of operators,
+    # inputs and outputs, but not messages, numbered nodes, measured values or baselines.
     identity: str = ""
 
     @property
     def runtime(self) -> str:
-        """The name of the runtime, or an empty string."""
+        """Name of the runtime, or an empty string."""
         return self.on.name if self.on else ""
 
 
@@ -135,7 +135,7 @@ class RuleHit:
     stage: Stage
     level: Level
     hit: Hit
-    silent: bool = False  # its rule is off: only its relations count
+    silent: bool = False  # the rule is off; only the relations of the hit are used
     fingerprint: str = field(default="", compare=False)  # of the finding that it becomes; set by `assign_fingerprints`
 
 
@@ -148,23 +148,23 @@ class IncompleteCheck:
     runtime: str
     reason: str
     hint: str = field(default="", compare=False)
-    by_design: bool = False  # it does not apply, and is skipped
-    transient: bool = field(default=False, compare=False)  # the reason may be gone at the next run
+    by_design: bool = False  # the check does not apply and is skipped
+    transient: bool = field(default=False, compare=False)  # the reason may not exist on the next run
 
 
 def mask_numbers(text: str) -> str:
-    """Replace numbers in a name or text: `node_Conv_12` and `node_Conv_14` become `node_Conv_#`."""
+    """Replace numbers in a name or message: `node_Conv_12` and `node_Conv_14` become `node_Conv_#`."""
     return re.sub(r"[0-9]+", "#", text)
 
 
 def strip_versions(text: str) -> str:
-    """Remove versions and opsets of operators from a text: `Det(11)` becomes `Det`."""
+    """Remove versions and operator opsets from a message: `Det(11)` becomes `Det`."""
     return re.sub(r"(?<=\w)\([0-9]+\)|(?<=\bopset) [0-9]+", "", text)
 
 
 @functools.lru_cache(maxsize=1024)
 def version_sort_key(text: str) -> Version:
-    """Return a sort key of a release; texts that are not versions come first."""
+    """Return a sort key for a release; strings that are not versions come first."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -172,13 +172,13 @@ def version_sort_key(text: str) -> Version:
 
 
 def runtime_sort_key(name: str) -> tuple[str, Version]:
-    """Return a sort key of a runtime's name: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
+    """Return a sort key for a runtime's name: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
     engine, _, release = name.partition(" ")
     return engine, version_sort_key(release)
 
 
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
-    """Return `onnxruntime 1.16.3, 1.17.3 and 1.20.1–1.22.1`; three or more neighbors in `known` become a range."""
+    """Return `onnxruntime 1.16.3, 1.17.3 and 1.20.1–1.22.1`; three or more neighbors in `known` are a range."""
     by_engine: dict[str, list[str]] = {}
     for name in sorted(runtimes, key=runtime_sort_key):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
@@ -200,27 +200,27 @@ def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str])
 
 @functools.lru_cache(maxsize=16)
 def _sort_releases(engine: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the releases of one engine, oldest first. The runtimes are the same for all findings of a check."""
+    """Return the releases of one engine, oldest first. Cached, since all findings of a check have the same runtimes."""
     names = (name.partition(" ") for name in sorted(set(known), key=runtime_sort_key))
     return tuple(release for known_engine, _, release in names if known_engine == engine)
 
 
-FindingIdentity = tuple[str, str, str]  # rule; model, or file if it is about none; `Hit.identity`
+FindingIdentity = tuple[str, str, str]  # rule; model, or file if there is no model; `Hit.identity`
 
 
 def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
     """
-    Return the hits with fingerprints, equal for hits that become one finding.
+    Return the hits with fingerprints, which are equal for hits that become one finding.
 
-    Findings of one identity get consecutive numbers, in the order of their oldest runtime and then of their location:
-    one more such finding is new.
+    Findings with the same identity are numbered by their oldest runtime and then by location, so that an additional
+    finding gets a new fingerprint.
     """
     if all(hit.fingerprint or hit.silent for hit in hits):
         return list(hits)
     by_identity: dict[FindingIdentity, dict[tuple[object, ...], list[int]]] = {}
     for index, hit in enumerate(hits):
         if not hit.silent:
-            fields = (hit.level, hit.stage, hit.hit.message, hit.hit.place, hit.hit.fix)  # all but the runtime
+            fields = (hit.level, hit.stage, hit.hit.message, hit.hit.place, hit.hit.fix)  # all except the runtime
             by_identity.setdefault(_finding_identity(hit), {}).setdefault(fields, []).append(index)
     marked = list(hits)
     for base, apart in by_identity.items():
@@ -228,7 +228,7 @@ def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
         if len(members) > 1:
             members.sort(key=lambda indices: min(_hit_sort_key(hits[index]) for index in indices))
         for number, indices in enumerate(members):
-            text = "\0".join((*base, *([str(number)] if number else [])))  # a second finding does not change the first
+            text = "\0".join((*base, *([str(number)] if number else [])))  # the first one has no number
             fingerprint = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
             for index in indices:
                 marked[index] = replace(hits[index], fingerprint=fingerprint)

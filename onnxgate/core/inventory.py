@@ -1,4 +1,4 @@
-"""The locked environments on this machine, as in `onnxgate runtimes list --output json`."""
+"""The locked environments on this machine, as written by `onnxgate runtimes list --output json`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ State = Literal["ready", "not-prepared", "broken", "unavailable", "own"]
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """One locked runtime, and the state of its environment."""
+    """One locked runtime and the state of its environment."""
 
     runtime: str  # "onnxruntime 1.18.1"
     targets: tuple[str, ...]
     engine: str
     release: str
-    python: str = ""  # "3.11"; "" for Node and your own environment
+    python: str = ""  # minor version, such as "3.11"; "" for Node.js and your own environment
     state: State
     reason: str = ""  # why it is not ready
     hint: str = ""
     folder: str = ""  # path, even if it does not exist yet
     size_bytes: int = 0  # disk usage
-    freed_bytes: int = 0  # disk space that its removal frees
+    freed_bytes: int = 0  # disk space freed by removing it
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
-    """A Python that locked runtimes need."""
+    """A Python version that locked runtimes need."""
 
     python: str  # "3.11"
     path: str = ""  # "" if none was found
@@ -36,7 +36,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """All locked environments of this machine, with their paths."""
+    """All locked environments on this machine, with their paths."""
 
     version: int = VERSION
     cache: str  # folder of the environments

@@ -17,7 +17,7 @@ class RequestedAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NarrowedAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """A dynamic axis that the exported program supports for some sizes only."""
+    """A dynamic axis for which the exported program supports only some sizes."""
 
     input: int
     axis: int
@@ -27,7 +27,7 @@ class NarrowedAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrownAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis of an output that grew when the dynamic axes of the inputs did."""
+    """An output axis that grew when the dynamic axes of the inputs were enlarged."""
 
     output: int  # index among the tensors that the source returns
     axis: int
@@ -43,13 +43,13 @@ class ReturnedLeaf(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BakedConstant(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of the example that was written into the file, although the source uses the value it receives."""
+    """A value from the example inputs that became a constant in the file, although the source uses the passed value."""
 
     what: str  # the tracer's warning, or "argument `n` is the number 3"
     source: str = ""  # "file.py:31"
     kind: Literal["argument", "branch", "number"] = "argument"
-    name: str = ""  # of the argument
-    varies: bool = False  # the source took another branch with other inputs
+    name: str = ""  # name of the argument
+    varies: bool = False  # whether the source took a different branch with other inputs
 
 
 class ExportDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class ExportDetails(msgspec.Struct, frozen=True, kw_only=True):
     grown: tuple[GrownAxis, ...] = ()
     leaves: tuple[ReturnedLeaf, ...] = ()
     mutated: tuple[str, ...] = ()  # buffers that a call changes
-    remembers: bool = False  # a second call with the same inputs returns other outputs
+    remembers: bool = False  # whether a second call with the same inputs returned different outputs
     fixed: tuple[BakedConstant, ...] = ()
 
 
@@ -74,11 +74,11 @@ Optimization = Literal["all", "disabled"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A value sent through the pipe; its keys are the field names."""
+    """A value that is sent through the pipe, with the field names as keys."""
 
     @property
     def tag(self) -> str:
-        """Tag within its union: "run", "timed-out"; a job and its result have the same."""
+        """Tag of the type in its union, such as "run" or "timed-out". A job and its result have the same tag."""
         return str(self.__struct_config__.tag)
 
 
@@ -87,10 +87,10 @@ class InputCase(Message, frozen=True, kw_only=True):
 
     name: str  # "sizes batch=3 time=16", "sample"
     origin: Literal["generated", "source", "user"]
-    inputs: dict[str, str]  # graph input -> absolute path of a .npy file; order is the graph's
+    inputs: dict[str, str]  # graph input -> absolute path of a .npy file, in the graph's order
     sizes: dict[str, int] = {}  # dynamic axis -> its size in this case
-    guessed: tuple[str, ...] = ()  # axes of unknown size, for which a size was chosen
-    leading: tuple[str, ...] = ()  # those of them that are the first axis of an input
+    guessed: tuple[str, ...] = ()  # axes of unknown size, for which onnxgate chose a size
+    leading: tuple[str, ...] = ()  # the axes in `guessed` that are the first axis of an input
 
 
 class SessionJob(Message, frozen=True, kw_only=True):
@@ -107,11 +107,11 @@ class Load(SessionJob, frozen=True, kw_only=True, tag="load", tag_field="kind"):
 
 
 class Run(SessionJob, frozen=True, kw_only=True, tag="run", tag_field="kind"):
-    """Create one session, then run every case in order; a failing case does not stop the next."""
+    """Create one session and run all cases in order, even after a case fails."""
 
     cases: tuple[InputCase, ...]
     output: str  # an existing empty folder; the worker writes <case index>/<output index>.npy below it
-    again: bool = True  # run the first case that succeeds twice, to see whether outputs are stable
+    again: bool = True  # run the first successful case twice, to check whether outputs are stable
 
 
 class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="kind"):
@@ -119,7 +119,7 @@ class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="ki
 
     baseline: str  # absolute path
     cases: tuple[InputCase, ...]
-    rounds: int  # baseline, model, model, baseline; 0: nothing is timed
+    rounds: int  # in each: baseline, model, model, baseline; 0: nothing is timed
     memory_runs: int  # fresh processes per model; 0: memory is not measured
     time_s: float  # no round begins after this many seconds
 
@@ -144,9 +144,9 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     output: str  # an existing empty folder: model.onnx (and its data), sample/<i>.npy, eager/<case>/<i>.npy, eager64/…
     folder: str  # working directory: the config's folder
     opset: int | None  # requested opset; None leaves it to the exporter
-    opset_ml: int | None = None  # the same of `ai.onnx.ml`
-    opset_max: int | None = None  # the newest that every target supports; if `opset` is None, no newer one is written
-    opset_ml_max: int | None = None  # the same of `ai.onnx.ml`
+    opset_ml: int | None = None  # same for `ai.onnx.ml`
+    opset_max: int | None = None  # newest that every target supports; the limit if `opset` is None
+    opset_ml_max: int | None = None  # same for `ai.onnx.ml`
     ir_version_max: int | None  # the file's IR version is lowered to this unless the model needs a newer one
     cases: tuple[InputCase, ...] = ()
     external_data: bool = False
@@ -154,7 +154,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
     float64: bool = True
     eager: bool = True  # False: only the file is needed
     seed: int = 0  # seed of all random number generators
-    committed: str = ""  # absolute path of the model that the export is compared with, which need not exist
+    committed: str = ""  # absolute path of the model that the export is compared with; may not exist
 
 
 class Trace(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
@@ -165,9 +165,9 @@ class Trace(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
     folder: str  # working directory: the config's folder
     opset: int | None
     case: InputCase
-    names: tuple[str, ...]  # names of the requested values, as in the exporter
+    names: tuple[str, ...]  # names of the requested values in the exported program
     outputs: tuple[str, ...]  # the model's own outputs, which the exporter may have renamed
-    limit_bytes: int  # upper limit of the bytes written
+    limit_bytes: int  # maximum number of bytes to write
     committed: str = ""  # as in `Export`
 
 
@@ -192,21 +192,21 @@ Job = Load | Run | Benchmark | Probe | Harvest | Export | Trace | Inputs | Comma
 
 
 class Failure(Message, frozen=True, kw_only=True):
-    """Error of a runtime or a source: its original text, without ANSI codes and build paths."""
+    """Error from a runtime or a source: the original message, without ANSI codes and build paths."""
 
-    type: str  # class of the exception, "Fail"
+    type: str  # class of the exception, such as "Fail"
     text: str
-    memory: bool = False  # the job exceeded its memory limit
+    memory: bool = False  # whether the job exceeded its memory limit
     source: str = ""  # "file.py:31" in the user's own code, relative to the config's folder, if the traceback has one
 
     @property
     def summary(self) -> str:
-        """The text after the type; only the text of a `SourceError`, which onnxgate's own exporters raise."""
+        """The type and the text; for a `SourceError`, which onnxgate's own exporters raise, only the text."""
         return self.text if self.type == "SourceError" else f"{self.type}: {self.text}"
 
 
 class CaseResult(Message, frozen=True, kw_only=True):
-    """Outputs of one case, in the order of the graph's outputs; or the reason why there are none."""
+    """Outputs of one case, in the order of the graph's outputs, or the reason why there are no outputs."""
 
     outputs: tuple[str | None, ...] = ()  # absolute .npy paths; None: not a tensor that numpy can represent
     failure: Failure | None = None
@@ -221,15 +221,15 @@ class LoadResult(Message, frozen=True, kw_only=True, tag="load", tag_field="kind
 
 
 class RunResult(Message, frozen=True, kw_only=True, tag="run", tag_field="kind"):
-    """One entry per case, in their order."""
+    """Results of all cases, in the order of the cases."""
 
     providers: tuple[str, ...]
-    outputs: tuple[str, ...]  # names
+    outputs: tuple[str, ...]  # names of the outputs
     cases: tuple[CaseResult, ...]
 
 
 class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Seconds per run, one pair per round; and MiB above a process without a model, one value per process."""
+    """Seconds per run, one pair per round, and MiB more than a process without a model, one value per process."""
 
     case: str = ""
     reason: str = ""  # why nothing was timed
@@ -240,7 +240,7 @@ class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field=
 
 
 class ProbeResult(Message, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
-    """Versions, public and local: `{"torch": "2.13.0+cpu"}`; packages that are not installed are left out."""
+    """Versions with local suffixes, such as `{"torch": "2.13.0+cpu"}`; packages that are not installed are omitted."""
 
     python: str
     packages: dict[str, str]
@@ -332,7 +332,7 @@ class TimedOut(Message, frozen=True, kw_only=True, tag="timed-out", tag_field="o
 
 
 class Unavailable(Message, frozen=True, kw_only=True, tag="unavailable", tag_field="outcome"):
-    """The job cannot be run here; the reason and a hint."""
+    """The job cannot be run on this machine; contains the reason and a hint."""
 
     reason: str
     hint: str = ""

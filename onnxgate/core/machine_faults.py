@@ -1,4 +1,4 @@
-"""Recognize faults of the machine: full or read-only disks, exhausted limits, missing memory or permissions."""
+"""Detection of machine faults: full or read-only disks, exceeded limits, missing memory or permissions."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SPACE_HINT = "free disk space"
 WRITABLE_HINT = "make it writable"
 OTHER_FOLDER_HINT = ", or set {} to another folder"
 FILE_SIZE_HINT = "raise the file-size limit: `ulimit -f unlimited`"
-OPEN_FILES_HINT = "raise the limit of open files: `ulimit -n 1024`"
-PROCESSES_HINT = "raise the limit of processes (`ulimit -u`), or run fewer at a time with `--jobs 1`"
-MEMORY_HINT = "free memory, or run fewer processes at a time with `--jobs 1`"
+OPEN_FILES_HINT = "raise the open-file limit: `ulimit -n 1024`"
+PROCESSES_HINT = "raise the process limit (`ulimit -u`), or run fewer processes in parallel with `--jobs 1`"
+MEMORY_HINT = "free memory, or run fewer processes in parallel with `--jobs 1`"
 LIMIT_HINTS = (FILE_SIZE_HINT, OPEN_FILES_HINT, PROCESSES_HINT, MEMORY_HINT)
 """Hints that do not depend on a folder."""
 WRITE_HINTS = {
@@ -27,10 +27,10 @@ WRITE_HINTS = {
     errno.EFBIG: FILE_SIZE_HINT,
     errno.EROFS: WRITABLE_HINT,
 }
-"""Errors that only writing causes."""
+"""Errors that occur only when writing, with their hints."""
 HINTS = {
     **WRITE_HINTS,
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user that runs onnxgate read and write access to it"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user who runs onnxgate read and write access to it"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES_HINT),
     errno.EAGAIN: PROCESSES_HINT,
     errno.ENOMEM: MEMORY_HINT,
@@ -41,8 +41,8 @@ HINTS = {
 }
 """Hints by error number."""
 
-# The texts of errors in other processes, which arrive without a number. A permission that is denied to the user's own
-# code is not among them: it may be a wrong path in that code.
+# Error messages from other processes, which have no error number. Denied permissions are not included, since the user's
+# own code may have used a wrong path.
 _NUMBERED = re.compile(r"\[Errno (\d+)\]|\(os error (\d+)\)|\b(SIGXFSZ)\b")
 _PHRASES = {os.strerror(number): number for number in (*WRITE_HINTS, errno.EIO, errno.EMFILE, errno.ENFILE)}
 # Source: numpy 2.4 (`ndarray.tofile`, `np.save`), torch 2.13 (`torch.save`): a short write, without a reason.
@@ -54,16 +54,16 @@ _PATHS = re.compile(
 
 
 class MachineFault(NamedTuple):
-    """What is wrong with the machine, on one line, and how to correct it."""
+    """A problem with the machine, in one line, and how to fix it."""
 
     message: str
     hint: str
 
 
 def find_machine_fault(error: BaseException, folder: str | os.PathLike[str] = "") -> MachineFault | None:
-    """Return the fault of the machine that raised this error; None for any other error.
+    """Return the machine fault that caused this error; None for any other error.
 
-    `folder` is the one that was written to: a failed write does not name its file.
+    `folder` is the folder that was written to, since a failed write does not name its file.
     """
     if isinstance(error, MemoryError):
         return MachineFault("there is not enough memory", MEMORY_HINT)
@@ -75,22 +75,22 @@ def find_machine_fault(error: BaseException, folder: str | os.PathLike[str] = ""
         if _is_working_folder_missing():
             return MachineFault("the working directory was removed", "change to a directory that exists")
     if isinstance(error, OSError) and error.errno in HINTS:
-        name = error.filename2 or error.filename  # of a copy, the file that is written
+        name = error.filename2 or error.filename  # when copying, the target file
         path = os.fsdecode(name) if isinstance(name, (str, bytes, os.PathLike)) else os.fspath(folder)
         return _describe(error.errno, path)
     return find_fault_in_text(str(error), folder) if isinstance(error, OSError) and error.errno is None else None
 
 
 def find_fault_in_text(text: str, folder: str | os.PathLike[str] = "") -> MachineFault | None:
-    """Return the fault of the machine that an error text of another process states; None if it states none.
+    """Return the machine fault described by an error message from another process; None if there is none.
 
-    `folder` is the one that the process writes to: many texts do not name their file.
+    `folder` is the folder that the process writes to, since many messages do not name the file.
     """
     number = _find_number(text)
     if number is None:
         return None
     if not folder and _SHORT_WRITE.search(text):
-        folder = _temporary_folder()  # arrays are written nowhere else
+        folder = _temporary_folder()  # arrays are written only there
     path = next((name for match in _PATHS.finditer(text) for name in match.groups()[::-1] if name), "")
     is_elsewhere = path.startswith(os.sep) and not (folder and path.startswith(f"{os.fspath(folder)}{os.sep}"))
     return _describe(number, path if is_elsewhere else os.fspath(folder))
@@ -124,7 +124,7 @@ def _describe(number: int, path: str) -> MachineFault:
 
 
 def _temporary_folder_of(path: str) -> str:
-    """Return the folder for temporary files if the path is one of ours in it; "" if not."""
+    """Return the folder for temporary files if it contains this path and onnxgate created it; "" otherwise."""
     folder = _temporary_folder()
     return folder if folder and (path == folder or path.startswith(f"{folder}{os.sep}onnxgate-")) else ""
 
@@ -138,7 +138,7 @@ def _temporary_folder() -> str:
 
 
 def _explain_missing_temporary() -> MachineFault:
-    """Explain why Python finds no folder for temporary files: its own error has no reason."""
+    """Explain why Python found no folder for temporary files; its own error does not contain the reason."""
     folder = next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")
     file = f"{folder}/onnxgate-{os.urandom(8).hex()}"
     number: int | None = None
@@ -164,7 +164,7 @@ def _has_file_size_limit() -> bool:
 
 
 def _is_working_folder_missing() -> bool:
-    """Return whether the working directory was removed: the process can still use it, but not by name."""
+    """Return whether the working directory was removed. The process can still use it, but it no longer has a path."""
     try:
         os.getcwd()  # noqa: PTH109 - pathlib is slow to import
     except OSError:

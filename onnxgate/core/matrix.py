@@ -1,6 +1,6 @@
-"""The matrix: on which releases models load, predicted or observed, as `onnxgate matrix --output json` writes it.
+"""The matrix: on which releases models load, predicted or observed, as written by `onnxgate matrix --output json`.
 
-It is sorted, and contains neither times nor host names.
+The matrix is sorted and contains neither times nor host names.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
 NO_DATA_RULE = "no-support-data"
-"""The rule of releases without support data; all others are about the model."""
+"""Rule for releases without support data. All other rules are about the model."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
-"""The prediction that contradicts each observation."""
+"""For each observation, the prediction that it contradicts."""
 
 
 VERDICTS: dict[Predicted, Verdict] = {"loads": "pass", "refused": "fail", "unknown": "undecided"}
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a release refuses a model, or why its prediction is not possible."""
+    """Why a release refuses a model, or why this could not be predicted."""
 
     rule: str
     node: str  # "" for the whole model
     message: str  # the same for all releases
-    detail: str = ""  # about this release: "supports opsets up to 19"
+    detail: str = ""  # about this release, such as "supports opsets up to 19"
     works_since: str = ""  # first release without this problem; "" if none or unknown
 
 
@@ -47,14 +47,14 @@ OBSERVED_RULES: dict[Observed, str] = {
     "crashed": "runtime-crashed",
     "timed-out": "runtime-timed-out",
 }
-"""The rule about each observation that no prediction explains."""
+"""Rule for each observation that no prediction explains."""
 UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One model on one release."""
 
-    runtime: str  # "onnxruntime 1.18.1"
+    runtime: str  # such as "onnxruntime 1.18.1"
     predicted: Predicted
     reasons: tuple[Reason, ...] = ()
     observed: Observed = ""  # "" without `--verify`
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Predicted:
-        """The outcome: the observation if it is conclusive, otherwise the prediction; unknown after a timeout."""
+        """The outcome: the observation if it is conclusive, otherwise the prediction; `unknown` after a timeout."""
         match self.observed:
             case "loads":
                 return "loads"
@@ -86,7 +86,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def effective_reasons(self) -> tuple[Reason, ...]:
-        """The reasons why it does not load, the most important one first."""
+        """The reasons why the model does not load, most important first."""
         if self.state == "loads":
             return ()
         if self.unexplained_error:
@@ -106,14 +106,14 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Predicted:
-        """The outcome over all releases: `loads` if it loads on one, otherwise that of the newest one."""
+        """The overall outcome: `loads` if the model loads on any release, otherwise that on the newest release."""
         return "loads" if self.on("loads") else self.runtimes[-1].state
 
     def rate(self, *, required: bool) -> Verdict:
         """Return the verdict of the model.
 
-        It passes if it loads on one release, and fails if it loads on none and the newest one refuses it. If the
-        releases are `required`, it passes if it loads on all, and fails if one refuses it.
+        The model passes if it loads on at least one release, and fails if it loads on none and the newest release
+        refuses it. With `required`, it passes if it loads on all releases, and fails if any release refuses it.
         """
         outcome = self.outcome
         if required:
@@ -123,7 +123,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """Models by releases, with the verdict of a check of the same models."""
+    """Outcomes by model and release, with the verdict of a check of these models."""
 
     version: int = VERSION
     onnxgate: str
@@ -141,7 +141,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
-    """Build the matrix of the models of a report. Notes are left out: the entries have their reasons."""
+    """Build the matrix from a report and its models. Notes are omitted, since the entries contain the reasons."""
     return Matrix(
         onnxgate=report.onnxgate,
         verdict=report.verdict,
@@ -154,7 +154,7 @@ def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
 
 
 def list_load_failures(model: MatrixModel) -> Iterator[Finding]:
-    """Yield an error for each observed reason that no prediction explains."""
+    """Yield an error for each failed load that no prediction explains."""
     for span in list_reasons(model):
         if span.state == "refused" and span.reason.rule in OBSERVED_RULES.values():
             yield Finding(
@@ -191,7 +191,7 @@ def describe_scope(models: Sequence[MatrixModel]) -> str:
 
 
 def render_reason(reason: Reason) -> str:
-    """Return a reason with its rule, and with its node unless the message names it."""
+    """Format a reason with its rule, and with its node if the message does not contain it."""
     return ": ".join(part for part in (reason.rule, _render_message(reason)) if part)
 
 
@@ -201,15 +201,15 @@ def _render_message(reason: Reason) -> str:
 
 
 class ReasonSpan(msgspec.Struct, frozen=True):
-    """A reason, and the releases that do not load a model for it."""
+    """A reason and the releases that do not load the model because of it."""
 
     reason: Reason
     runtimes: tuple[str, ...]  # ascending
-    state: Predicted  # of these releases: refused or unknown
+    state: Predicted  # state of the model on these releases: refused or unknown
 
 
 def list_reasons(model: MatrixModel) -> list[ReasonSpan]:
-    """Return all reasons of a model, those of the newest releases first; `detail` is that of the newest release."""
+    """Return all reasons for a model, those of the newest releases first; `detail` is taken from the newest release."""
     newest: dict[tuple[Predicted, Reason], Reason] = {}
     runtimes: dict[tuple[Predicted, Reason], list[str]] = {}
     for entry in reversed(model.runtimes):
@@ -234,7 +234,7 @@ class WorkingRange(msgspec.Struct, frozen=True):
 def describe_working_range(model: MatrixModel, *, required: bool = False) -> WorkingRange:
     """Describe the working range with the fewest reasons that cover all releases that do not load the model.
 
-    If the releases are `required`, those that do not load it come first.
+    With `required`, the releases that do not load the model come first.
     """
     runtimes = [entry.runtime for entry in model.runtimes]
     spans = list_reasons(model)
@@ -264,7 +264,7 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):
-    """Releases that share reasons."""
+    """Releases that do not load the model for the same reasons."""
 
     reasons: tuple[Reason, ...]
     runtimes: tuple[str, ...]
@@ -272,7 +272,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[Reason, ...]:
-        """The reasons that a sentence names: version fields together, otherwise the first one."""
+        """Reasons to include in the sentence: all about version fields, otherwise the first one."""
         first = self.reasons[0]
         return (
             tuple(it for it in self.reasons if it.rule in SUPPORT_RULES and it.works_since == first.works_since)
@@ -282,7 +282,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
 
 def _cover_releases(spans: Sequence[ReasonSpan], state: Predicted) -> Iterator[_ReleaseGroup]:
-    """Yield groups of releases: repeatedly the reason that most of the remaining releases share."""
+    """Yield groups of releases, each for the reason that most of the remaining releases share."""
     spans = [span for span in spans if span.state == state]
     remaining = {runtime: None for span in spans for runtime in span.runtimes}
     while remaining:
@@ -332,7 +332,7 @@ def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool
 
 
 def _find_runs(names: Sequence[str], runtimes: Sequence[str]) -> list[list[str]]:
-    """Return the names in runs without gaps among the runtimes; a run is of one engine."""
+    """Split the names into runs of consecutive runtimes; each run has one engine."""
     runs: list[list[str]] = []
     for index, runtime in enumerate(runtimes):
         if runtime not in names:

@@ -1,8 +1,8 @@
-"""Pool of child processes for function calls: one that crashes, hangs or exhausts memory fails that call only.
+"""Pool of child processes for function calls. If a child crashes, hangs or runs out of memory, only its call fails.
 
 The checker and the shape inference of onnx are C++ code that parses untrusted files, so models are read in child
-processes, in parallel on all cores. Calls are sent to a child pickled. Answers are data of a declared type and never
-pickled: a child that a malicious model controls cannot run code in this process.
+processes, in parallel on all cores. Calls are pickled. Answers are never pickled, but
+decoded as a declared type, so that a child controlled by a malicious model cannot run code in this process.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ Result = TypeVar("Result", covariant=True)
 Answer = TypeVar("Answer")
 
 BATCH = 16
-"""Calls sent to a child at once, so that it does not wait for this process between two of them."""
+"""Number of calls sent to a child at once, so that the child does not wait for this process between calls."""
 LARGEST_MESSAGE_BYTES = 2**31
 _CALLS = struct.Struct("<Q")
-_ANSWER = struct.Struct("<cQ")  # one of the kinds below, and the size in bytes
+_ANSWER = struct.Struct("<cQ")  # kind (see the next line), and size in bytes
 _RESULT, _ESCAPED_RESULT, _FAILURE = b"r", b"e", b"f"
 _PR_SET_PDEATHSIG = 1
 """Source: prctl(2)."""
@@ -45,7 +45,7 @@ _IS_WINDOWS = sys.platform == "win32"
 
 
 class CallLimits(msgspec.Struct, frozen=True):
-    """Limits of one call; 0 means unlimited. Enforced on Linux and macOS, memory on Linux only."""
+    """Limits of a call; 0 means unlimited. Windows enforces no limits, macOS only the time limit."""
 
     time_s: int = 0
     memory_bytes: int = 0
@@ -59,7 +59,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Describe the failure of reading a model, with a hint. `doing`: "reading it"."""
+    """Describe why a model could not be read, with a hint. `doing` is a phrase such as "reading it"."""
     report = "report this to the onnxgate issue tracker, with the model if possible"
     match failure.how:
         case "crashed":
@@ -75,7 +75,7 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
 
 
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
-    """One call of a module's function, with the type that its answer must have."""
+    """A call of a module-level function, with the required type of its answer."""
 
     function: Callable[[Argument], Result]
     argument: Argument
@@ -84,9 +84,9 @@ class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
 
 
 class ProcessPool:
-    """Up to `count` children, started on demand and ended with the block; with 0, calls run in this process.
+    """Up to `count` children, which start on demand and end with the block. If `count` is 0, calls run in this process.
 
-    Each child calls `prepare`, a function of a module, before all else.
+    Each child first calls `prepare`, a module-level function.
     """
 
     def __init__(self, count: int, prepare: Callable[[], None] | None = None) -> None:
@@ -124,7 +124,7 @@ class ProcessPool:
                     if not child.alive:
                         self._children.remove(child)
         except BaseException:
-            self.__exit__()  # the children still work on calls whose answers nothing reads
+            self.__exit__()  # the children still run calls whose answers are no longer needed
             raise
         return queue.results
 
@@ -136,7 +136,7 @@ class _CallQueue(msgspec.Struct):
     results: list[Any]
 
     def take(self, children: int) -> list[tuple[int, Call[Any, Any]]]:
-        """Take calls for one child: fewer towards the end, so that all children finish together."""
+        """Take calls for one child: fewer towards the end, so that all children finish at about the same time."""
         share = max(1, min(BATCH, len(self.ahead) // (2 * children)))
         return [self.ahead.popleft() for _ in range(share)]
 
@@ -152,7 +152,7 @@ class _PoolProcess(msgspec.Struct):
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:
-        """Send calls to an idle child, so that neither side waits for the other to read."""
+        """Send calls to an idle child. A busy one may be writing, so that both processes could block on full pipes."""
         self.pending.extend(share)
         data = pickle.dumps([(call.function, call.argument, call.bounds) for _, call in share], pickle.HIGHEST_PROTOCOL)
         with contextlib.suppress(BrokenPipeError):  # the child has ended; reading from it reports that
@@ -160,7 +160,7 @@ class _PoolProcess(msgspec.Struct):
             self.calls.flush()
 
     def receive(self, queue: _CallQueue) -> bool:
-        """Receive one answer. False if the child is idle, or has ended: then only its current call has failed."""
+        """Receive one answer. Return False if the child is idle or has ended, which fails only its current call."""
         index, call = self.pending.popleft()
         try:
             queue.results[index] = _read_answer(self.answers, call.answer)
@@ -213,11 +213,11 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
 
 
 def _start_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
-    """Start a child: forked, which is fast, if that is safe; in a new interpreter if not."""
+    """Start a child: as a fork, which is fast, if that is safe, otherwise in a new interpreter."""
     if is_fork_safe():
         return _fork_pool_process(prepare)
     named = pickle.dumps(prepare)
-    # Isolated, with the paths of this process alone: a checked folder may hold modules named like ours.
+    # Isolated, with only the paths of this process: a checked folder may contain modules with the same names.
     code = (
         f"import sys; sys.path[:] = {[path for path in sys.path if path]!r}; "
         f"from onnxgate.core.process_pool import serve_standard; serve_standard({os.getpid()}, {named!r})"
@@ -230,12 +230,12 @@ def _start_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
 
 
 def is_fork_safe() -> bool:
-    """Return whether a fork of this process works: only on Linux, and only if it has a single thread.
+    """Return whether forking this process is safe: only on Linux, and only if it has a single thread.
 
-    A fork copies one thread and all locks: one that another thread holds at that moment (of malloc, of OpenBLAS or
-    OpenMP, of the interpreter) is never released in the copy. Python counts only its own threads; `/proc/self/task`
-    lists all threads that the kernel knows, native ones too. If the calling thread is the only one, no other can
-    start before the fork. On macOS, system libraries start threads at any time and abort in a copy.
+    A fork copies one thread and all locks. A lock that another thread holds at that moment (in malloc, OpenBLAS, OpenMP
+    or the interpreter) is never released in the copy. Python counts only its own threads, while `/proc/self/task` lists
+    all threads, including native ones. If the calling thread is the only one, no other can start before the fork. On
+    macOS, system libraries start threads at any time and abort in a copy.
     """
     if sys.platform != "linux":
         return False
@@ -252,7 +252,7 @@ def _fork_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
     sys.stderr.flush()
     parent = os.getpid()
     pid = os.fork()
-    if pid == 0:  # it must never return into the program that it is a copy of
+    if pid == 0:  # the copy must never return to the caller
         status = 1
         try:
             _die_with_parent(parent)
@@ -270,9 +270,9 @@ def _fork_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Have the system end this process together with the one that started it, also in the middle of a call."""
+    """Let the system kill this process when its parent ends, even during a call."""
     if sys.platform != "linux":
-        return  # the end of the pipe ends it after the current call
+        return  # the process ends after the current call, because the pipe is closed
     import ctypes
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -281,7 +281,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def serve_standard(parent: int, named: bytes) -> None:
-    """Serve calls in a new interpreter, on its standard input and output, which nothing else may use."""
+    """Serve calls in a new interpreter, on its standard input and output, which must not be used for anything else."""
     _die_with_parent(parent)
     prepare = pickle.loads(named)  # noqa: S301 - from the parent
     if prepare is not None:
@@ -318,7 +318,7 @@ def _execute_call(function: Callable[[Any], object], argument: object, bounds: C
 
 
 def _encode_result(result: object) -> tuple[bytes, bytes]:
-    """Encode a result: as JSON if it has names that are not UTF-8 or integers of more than 64 bits."""
+    """Encode a result as MessagePack, or as JSON if it contains non-UTF-8 names or integers of more than 64 bits."""
     try:
         return _RESULT, msgspec.msgpack.encode(result)
     except (UnicodeEncodeError, OverflowError):
@@ -346,7 +346,7 @@ def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
 
 @contextlib.contextmanager
 def _limit_call(bounds: CallLimits) -> Iterator[None]:
-    """Enforce the limits of a call: an alarm ends the process, allocations beyond the limit fail."""
+    """Enforce the limits of a call: an alarm ends the process, and allocations beyond the limit fail."""
     if bounds.time_s and hasattr(signal, "alarm"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(bounds.time_s)
@@ -362,7 +362,7 @@ def _limit_call(bounds: CallLimits) -> Iterator[None]:
 
 
 def _read_exactly(pipe: IO[bytes], size: int) -> bytes:
-    """Read that many bytes.
+    """Read exactly `size` bytes.
 
     Raises:
         EOFError: the other side has closed the pipe.

@@ -8,12 +8,12 @@ import msgspec
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics of which more is better: signal-to-noise ratio in dB, cosine similarity, and the share of rows with the same
-largest element."""
+"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and the share of rows whose
+largest element has the same index."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all objects of the report."""
+    """Base class of all objects in the report."""
 
 
 class ReportedPlace(Part, frozen=True, kw_only=True):
@@ -35,9 +35,9 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
     target: str  # name in the config
-    engine: str  # "onnxruntime", "onnxruntime+onnxruntime-extensions"
+    engine: str  # such as "onnxruntime" or "onnxruntime+onnxruntime-extensions"
     version: str  # exact release
-    python: str  # "" in your own environment
+    python: str  # minor version, such as "3.11"; "" in your own environment
     providers: tuple[str, ...]
 
 
@@ -47,17 +47,17 @@ class Finding(Part, frozen=True, kw_only=True):
     rule: str
     level: Literal["error", "warning", "note"]  # as configured
     stage: str
-    message: str  # the problem; continues the name of the model
+    message: str  # the problem, as a phrase that follows the model's name
     fix: str
     model: str  # path; "" for the project
     node: str  # "" for the whole model
-    runtimes: tuple[str, ...]  # affected runtimes, ascending
+    runtimes: tuple[str, ...]  # affected runtimes in ascending order
     place: ReportedPlace
     works_since: str  # first release that works; "" if unknown
     works_until: str  # last release that worked; "" if unknown
     confirmed: bool  # whether a run confirmed the prediction
     fingerprint: str  # stable id across commits
-    ignored: str = ""  # reason of the ignore; "" if not ignored
+    ignored: str = ""  # reason given in the ignore; "" if not ignored
 
 
 class NotDone(Part, frozen=True, kw_only=True):
@@ -71,16 +71,16 @@ class NotDone(Part, frozen=True, kw_only=True):
 
 
 class Measured(Part, frozen=True, kw_only=True):
-    """One figure and its bound."""
+    """One measured value and its bound."""
 
     model: str
     output: str
     pair: str  # runtime and reference
     case: str  # input case, such as "sizes batch=3"
-    metric: str  # "worst_abs", "cosine", "time ratio"
-    value: float | None  # null if it is not finite
+    metric: str  # such as "worst_abs", "cosine" or "time ratio"
+    value: float | None  # null if it is infinite or NaN
     bound: float | None  # null if the value is only informational
-    bound_from: str  # "config", "lock", "type"
+    bound_from: str  # source of the bound: "config", "lock" or "type"
 
 
 class Replay(Part, frozen=True, kw_only=True):
@@ -88,33 +88,33 @@ class Replay(Part, frozen=True, kw_only=True):
 
     model: str
     rules: tuple[str, ...]
-    cases: tuple[str, ...]  # fewest cases that reproduce the findings
+    cases: tuple[str, ...]  # minimal set of cases that reproduces the findings
     seed: int
-    command: str  # shell command for the config's folder
+    command: str  # shell command, to be run in the config's folder
     inputs: tuple[str, ...] = ()  # generated input files in the cache
 
 
 class Against(Part, frozen=True, kw_only=True):
     """The git revision that models were compared with."""
 
-    name: str  # "origin/main"
+    name: str  # revision as given, such as "origin/main"
     commit: str
 
 
 class Change(Part, frozen=True, kw_only=True):
-    """The change of one model since the baseline."""
+    """The differences between one model and its baseline."""
 
-    model: str  # also of a removed model
+    model: str  # path, also if the model was removed
     kind: Literal["added", "removed", "renamed", "changed"]
     before: str = ""  # former path of a renamed model
-    said: tuple[str, ...] = ()  # differences, the most severe first
+    said: tuple[str, ...] = ()  # differences, most severe first
 
 
 class DrawnNode(Part, frozen=True, kw_only=True):
-    """One box of a drawing."""
+    """One box in a drawing."""
 
     name: str  # name of the node or the value
-    operator: str = ""  # "Conv", "com.microsoft.Gelu"; "" for a value
+    operator: str = ""  # such as "Conv" or "com.microsoft.Gelu"; "" for a value
     kind: Literal["node", "failing", "input", "output", "weight", "more"] = "node"
 
 
@@ -136,7 +136,7 @@ class Drawing(Part, frozen=True, kw_only=True):
 
 
 class SharedHit(Part, frozen=True, kw_only=True):
-    """A hit about the project, a runtime or a removed model: every shard may report it."""
+    """A hit about the project, a runtime or a removed model, which several shards may report."""
 
     rule: str
     level: Literal["error", "warning", "note"]
@@ -144,7 +144,7 @@ class SharedHit(Part, frozen=True, kw_only=True):
     message: str
     place: ReportedPlace
     fix: str = ""
-    model: str = ""  # a removed model
+    model: str = ""  # path of a removed model
     node: str = ""
     runtime: str = ""
     detail: str = ""
@@ -155,10 +155,10 @@ class SharedHit(Part, frozen=True, kw_only=True):
 
 
 class SharedIgnore(Part, frozen=True, kw_only=True):
-    """An ignore of the config. Whether it was used is known when all shards are merged."""
+    """An ignore in the config. Whether it was used is known only after all shards are merged."""
 
     rule: str
-    model: str  # the glob
+    model: str  # glob of model paths
     reason: str
     place: ReportedPlace
     until: str
@@ -166,7 +166,7 @@ class SharedIgnore(Part, frozen=True, kw_only=True):
     sha256: str
     fingerprints: tuple[str, ...] | None  # listed in the entry
     covered: bool  # whether the shard checked everything that the ignore applies to
-    content_there: bool  # whether a model of the shard has, or may have, that content
+    content_there: bool  # whether a model in the shard has, or may have, this SHA-256
     found: tuple[str, ...]  # fingerprints of matching findings
 
 
@@ -179,7 +179,7 @@ class AskedName(Part, frozen=True, kw_only=True):
 
 
 class SharedNames(Part, frozen=True, kw_only=True):
-    """The names in one `[[model]]` entry of the config, and the names in the models of this shard."""
+    """The names in one `[[model]]` entry of the config, and the names in the matching models of this shard."""
 
     asked: tuple[AskedName, ...]
     axes: tuple[str, ...]
@@ -188,22 +188,22 @@ class SharedNames(Part, frozen=True, kw_only=True):
 
 
 class Shard(Part, frozen=True, kw_only=True):
-    """The part of a check that a report covers, and the data for merging it with the other parts."""
+    """The part of a check that this report covers, and the data needed to merge it with the other parts."""
 
     index: int  # counted from 1
     of: int  # number of shards
-    plan: str  # digest of config, lock, models and division
+    plan: str  # digest of config, lock, models and assignment to shards
     key: str  # digest of plan and options, the same in all shards of a check
     config: str  # digest of the config
     lock: str  # digest of the lock
     models: tuple[str, ...]  # all models of the check, sorted
     division: tuple[int, ...]  # for each model, the index of its shard
-    scope: str  # what the whole check skipped
-    locked: tuple[ReportedRuntime, ...]  # all runtimes of the lock
+    scope: str  # parts that the whole check skipped; "" for a complete check
+    locked: tuple[ReportedRuntime, ...]  # all runtimes in the lock
     levels: dict[str, str] = {}  # configured levels of rules about ignores
     hits: tuple[SharedHit, ...] = ()
-    ignores: tuple[SharedIgnore, ...] = ()  # one per entry of the config
-    names: tuple[SharedNames, ...] = ()  # one per entry with names
+    ignores: tuple[SharedIgnore, ...] = ()  # one per ignore in the config
+    names: tuple[SharedNames, ...] = ()  # one per `[[model]]` entry that contains names
     digest: str = ""  # digest of the report without this field
 
 
@@ -231,18 +231,18 @@ class Report(Part, frozen=True, kw_only=True):
     stages: tuple[str, ...]  # selected stages
     models: tuple[ReportedModel, ...]
     runtimes: tuple[ReportedRuntime, ...]
-    cells: tuple[Cell, ...]  # by model, in the order of the runtimes
-    findings: tuple[Finding, ...]  # the most severe first
+    cells: tuple[Cell, ...]  # sorted by model, then in the order of `runtimes`
+    findings: tuple[Finding, ...]  # most severe first
     undecided: tuple[NotDone, ...]  # selected checks that could not be done
     skipped: tuple[NotDone, ...]  # checks that do not apply
     measured: tuple[Measured, ...]
     counts: dict[str, int]
-    replays: tuple[Replay, ...] = ()  # by model
+    replays: tuple[Replay, ...] = ()  # sorted by model
     against: Against | None = None
-    changes: tuple[Change, ...] = ()  # by model
-    drawings: tuple[Drawing, ...] = ()  # by model and node
-    remarks: tuple[str, ...] = ()  # information, such as the releases that load a model
-    shard: Shard | None = None  # only in the report of one shard
+    changes: tuple[Change, ...] = ()  # sorted by model
+    drawings: tuple[Drawing, ...] = ()  # sorted by model and node
+    remarks: tuple[str, ...] = ()  # additional information, such as the releases that load a model
+    shard: Shard | None = None  # null except in the report of a shard
 
 
 LEVELS = ("error", "warning", "note")
@@ -258,24 +258,24 @@ class AddedRuntime(Part, frozen=True, kw_only=True):
     """One model on one runtime that an upgrade adds."""
 
     model: str
-    runtime: str  # "onnxruntime 1.31.1"
+    runtime: str  # such as "onnxruntime 1.31.1"
     state: CellState  # the state that `check` would report
     breaks: tuple[Finding, ...] = ()  # new errors and warnings of this model
     outputs: tuple[Measured, ...] = ()  # largest difference of each output from the previous runtime
-    before: str = ""  # the newest locked runtime of the same engine, the reference of outputs; "" if there is none
+    before: str = ""  # newest locked runtime of the same engine, with which outputs are compared; "" if none
     unlike: str = ""  # why outputs could not be compared
 
 
 class Preview(Part, frozen=True, kw_only=True):
-    """The effects of an upgrade that was not written."""
+    """The effects of an upgrade that was not written to the lock."""
 
     pins: tuple[str, ...]  # changes of the lock, one per line
-    arrivals: tuple[AddedRuntime, ...]  # by model and runtime
-    others: tuple[Finding, ...]  # new findings on runtimes that stay, because their reference changes
-    repairs: tuple[Finding, ...]  # current findings that are gone after the upgrade
-    remains: tuple[Finding, ...]  # errors and warnings before and after the upgrade
+    arrivals: tuple[AddedRuntime, ...]  # sorted by model and runtime
+    others: tuple[Finding, ...]  # new findings on runtimes that do not change, caused by a changed reference
+    repairs: tuple[Finding, ...]  # current findings that the upgrade resolves
+    remains: tuple[Finding, ...]  # errors and warnings that the upgrade does not resolve
     undecided: tuple[NotDone, ...]  # checks that are undecided only before the upgrade
-    after: Report  # the report of `check` with the new lock
+    after: Report  # the report that `check` would write with the new lock
 
     @property
     def breaks(self) -> tuple[Finding, ...]:
@@ -284,7 +284,7 @@ class Preview(Part, frozen=True, kw_only=True):
 
     @property
     def beyond(self) -> tuple[Measured, ...]:
-        """Outputs that change beyond tolerance; ratios that are lower than required."""
+        """Outputs that change beyond the tolerance, and ratios that are lower than required."""
         rows = (row for arrival in self.arrivals for row in arrival.outputs)
         return tuple(row for row in rows if _exceeds_tolerance(row))
 

@@ -1,4 +1,4 @@
-"""The report as data: what `onnxgate merge` and other programs read. Its JSON Schema is published."""
+"""The report as JSON, for `onnxgate merge` and other programs. Its JSON Schema is published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.core.report import Report
 
 
 def format(report: Report) -> str:
-    """Return indented JSON with a newline at its end, in the order of the report's fields."""
+    """Return the report as indented JSON with a trailing newline, in the order of its fields."""
     return encode_json(report)
 
 
@@ -21,7 +21,7 @@ def encode_json(value: object) -> str:
     """Return any value as indented JSON, with escaped control characters."""
     try:
         data = msgspec.json.encode(value)
-    except UnicodeEncodeError:  # a file name that is not valid text
+    except UnicodeEncodeError:  # a file name that is not valid UTF-8
         data = msgspec.json.encode(_escape_surrogates(msgspec.to_builtins(value)))
     return escape_json(msgspec.json.format(data, indent=2).decode()) + "\n"
 
@@ -40,14 +40,14 @@ def _escape_surrogates(value: Any) -> Any:
 
 
 def seal_report(report: Report) -> Report:
-    """Return a shard's report with the digest of its JSON, so that damage is detected."""
+    """Return a shard's report with the digest of its JSON, so that changes can be detected."""
     if report.shard is None:
         return report
     return replace(report, shard=replace(report.shard, digest=_digest_report(report)))
 
 
 def is_intact(report: Report) -> bool:
-    """Return whether a shard's report is unchanged since it was sealed."""
+    """Return whether a shard's report matches its digest."""
     return report.shard is not None and report.shard.digest == _digest_report(report)
 
 
@@ -59,7 +59,7 @@ def _digest_report(report: Report) -> str:
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema of the report."""
-    return build_schema(Report, "A report of onnxgate")
+    return build_schema(Report, "An onnxgate report")
 
 
 def build_schema(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Child processes: started in one way, limited in time, and ended with all that they started."""
+"""Child processes: start with a time limit, and end together with all processes that they started."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ REAP_TIMEOUT_S = 10
 LOG_GRACE_S = 2
 SHELL = "/bin/sh"
 # This process keeps the write end of a pipe open and never writes to it, so the pipe closes when this process ends. A
-# guard process that runs with the program waits for that. It closes all its other pipes, so that they can end.
+# guard process next to the program waits for that. The guard has closed its copies of the program's own pipes.
 _GUARD_SCRIPT = '(exec </dev/fd/"$0" >/dev/null 2>&1; read -r _; kill -KILL 0) & exec "$@"'
 
-_guard_pipes: dict[int, tuple[int, int]] = {}  # by process id: a forked process opens its own
+_guard_pipes: dict[int, tuple[int, int]] = {}  # process ID -> pipe; a forked process opens its own
 _guard_pipes_lock = threading.Lock()
 
 
@@ -44,9 +44,9 @@ def start_program(
 ) -> subprocess.Popen[bytes]:
     """Start a program with a pipe as its standard input.
 
-    With `bound="group"` it leads a process group of its own. With "guard", which is the default, that group also ends
-    when this process is killed; call `release_supervised` when the program has ended. With "nothing" it stays in the
-    group of this process, and gets the signals of its terminal.
+    With `bound="group"`, the program leads its own process group. With "guard" (the default), that group also ends when
+    this process is killed; call `release_supervised` after the program has ended. With "nothing", the program stays in
+    the group of this process and receives signals from its terminal.
 
     Raises:
         OSError: the program cannot be started.
@@ -68,7 +68,7 @@ def start_program(
 
 
 def _check_executable(program: str, folder: Path | None) -> None:
-    """Raise the `OSError` that starting the program would raise: a shell would only print it."""
+    """Raise the `OSError` that starting the program directly would raise, since a shell only prints it."""
     if os.sep in program:
         path = Path(folder or "", program)
         if path.exists() and not os.access(path, os.X_OK):
@@ -87,22 +87,22 @@ def _guard_pipe() -> int:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> int:
-    """Kill the program with the group that it leads, and return its status."""
+    """Kill the program and its process group, and return its exit status."""
     if sys.platform == "win32":
         tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
         subprocess.run(tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
-    elif process.returncode is None:  # once reaped, the number may belong to another process
+    elif process.returncode is None:  # later, the process ID may belong to another process
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         with contextlib.suppress(PermissionError):
-            process.kill()  # it may be in our group
+            process.kill()  # it may be in the group of this process
     return process.wait(REAP_TIMEOUT_S)
 
 
 def release_supervised(process: subprocess.Popen[bytes]) -> None:
-    """Kill the rest of the program's group: the guard, and processes that the program did not wait for."""
+    """Kill the rest of the program's group: the guard, and processes that outlived the program."""
     guarded = isinstance(process.args, list) and process.args[:1] == [SHELL]
-    # Without a guard, the id of the group is free once the program has ended.
+    # Without a guard, another group may get this ID after the program has ended.
     if sys.platform != "win32" and (guarded or process.returncode is None):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -116,7 +116,7 @@ def run_supervised(
     folder: Path | None = None,
     timeout_s: float | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end; any exception meanwhile kills it, and it ends with this process.
+    """Run a program until it ends. It is killed if an exception is raised here or this process ends.
 
     Raises:
         OSError: the program cannot be started.
@@ -128,7 +128,7 @@ def run_supervised(
 def finish_program(
     process: subprocess.Popen[bytes], input: bytes = b"", timeout_s: float | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Wait for the end of a program; any exception meanwhile kills it.
+    """Wait until a program ends. It is killed if an exception is raised here.
 
     Raises:
         subprocess.TimeoutExpired: the program exceeded the time limit.
@@ -157,8 +157,8 @@ def describe_exit_status(status: int) -> str:
 INSTALL_VARIABLES = (
     *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
 )
-"""Variables that change the user's own installs; those that configure package indexes are passed on."""
-# The others select a Python or an environment; onnxgate always passes these by path.
+"""Variables that change which packages uv installs; variables that configure package indexes are not removed."""
+# The other variables select a Python or an environment, which onnxgate always passes as paths.
 REMOVED_VARIABLES = (
     *INSTALL_VARIABLES,
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
@@ -173,7 +173,7 @@ TIMED_OUT = -1000
 
 
 def find_uv() -> str:
-    """Return the path of uv: the one that is installed with onnxgate, or the one on `PATH`.
+    """Return the path of uv: the copy installed with onnxgate, or uv on `PATH`.
 
     Raises:
         UnavailableError: neither exists.
@@ -199,28 +199,28 @@ class CompletedCommand(NamedTuple):
 
     @property
     def last_error_line(self) -> str:
-        """Last line of the program's errors; without one, its exit status."""
+        """Last line of the error output; the exit status if there is no error output."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         return lines[-1] if lines else describe_exit_status(self.status)
 
 
 class CommandRunner:
-    """Runs programs that build environments, and tracks those that are running. Safe for several threads."""
+    """Runs programs that build environments, and tracks the running ones. Thread-safe."""
 
     def __init__(self) -> None:
         self.executed: list[str] = []  # commands of uv, npm and the user, as `-v` prints them
         self._lock = threading.Lock()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._closed = False
-        # Programs run in an empty folder: `[tool.uv]` of the project applies to the project's own environment only.
+        # Programs run in an empty folder, since `[tool.uv]` in the project is only for the project's own environment.
         self._folder = create_process_folder()
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
     def run(self, argv: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
-        """Run a program to its end; one that cannot be started has status 127.
+        """Run a program until it ends. The status is 127 if it cannot be started.
 
         Raises:
-            UnavailableError: the gate is shutting down.
+            UnavailableError: onnxgate is shutting down.
         """
         environment = {name: value for name, value in os.environ.items() if name not in REMOVED_VARIABLES}
         try:
@@ -235,7 +235,7 @@ class CommandRunner:
         try:
             ended = finish_program(process, stdin.encode(), timeout_s)
         except subprocess.TimeoutExpired:
-            return CompletedCommand(TIMED_OUT, "", f"no end within {timeout_s:g} s")
+            return CompletedCommand(TIMED_OUT, "", f"did not finish within {timeout_s:g} s")
         finally:
             with self._lock:
                 self._running.discard(process)
@@ -244,7 +244,7 @@ class CommandRunner:
         return CompletedCommand(ended.returncode, out, err)
 
     def require_open(self) -> None:
-        """Check that the gate is not shutting down.
+        """Check that onnxgate is not shutting down.
 
         Raises:
             UnavailableError: it is.
@@ -253,7 +253,7 @@ class CommandRunner:
             raise UnavailableError("onnxgate is shutting down")
 
     def close(self) -> None:
-        """Kill running programs, and start none afterwards."""
+        """Kill running programs and reject new ones."""
         with self._lock:
             self._closed = True
             for process in self._running:
@@ -283,15 +283,15 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """True unless the process is known to have ended."""
+        """Whether the process may still be running."""
         return not self._ended.is_set() and not self._silent.is_set()
 
     def send(self, line: bytes) -> None:
-        """Write a line in the background, because a worker that does not read would block this process."""
+        """Write a line in the background, since a worker that does not read would block this process."""
         _start_thread(self._write, line + b"\n")
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Return the next line, None at the end of all lines.
+        """Return the next line; None after the last line.
 
         Raises:
             TimeoutError: no line arrived in time.
@@ -306,7 +306,7 @@ class WorkerProcess:
         return line
 
     def end(self) -> int:
-        """Kill the process and all that it started; return its exit status, negative for a signal."""
+        """Kill the process and its children. Return its exit status, which is negative for a signal."""
         self._ended.set()
         status = end_group(self._process)
         self._wake_receiver()
@@ -316,7 +316,7 @@ class WorkerProcess:
         return status
 
     def clear_log(self) -> None:
-        """Drop what earlier jobs printed."""
+        """Discard the log of earlier jobs."""
         with self._log_lock:
             self._log.clear()
 
@@ -334,12 +334,12 @@ class WorkerProcess:
                     self._lines.get_nowait()
 
     def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError, ValueError):  # it died: the end of its lines shows that
+        with contextlib.suppress(OSError, ValueError):  # the worker has ended, which `_read_lines` reports
             self._stdin.write(data)
             self._stdin.flush()
 
     def _read_lines(self, stdout: IO[bytes]) -> None:
-        """Queue complete lines; one that is too long is cut off and is the last. An unfinished last line is dropped."""
+        """Queue complete lines. After a line that is too long, stop. Discard an incomplete last line."""
         with stdout:
             while line := stdout.readline(LINE_LIMIT_BYTES):
                 is_complete = line.endswith(b"\n")
@@ -351,7 +351,7 @@ class WorkerProcess:
         self._queue_line(None)
 
     def _queue_line(self, line: bytes | None) -> bool:
-        """Queue a line. False if the worker was ended, so that nothing reads its lines."""
+        """Queue a line. Return False if the worker was ended, since its lines are no longer read."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)

@@ -1,13 +1,13 @@
-"""Words, lists, numbers and suggested spellings as sentences contain them."""
+"""Formatting of words, lists, numbers and spelling suggestions for messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 SHORT_LIMIT = 300
-"""Characters of a name from a model or a runtime that a person reads; only `json` has all of them."""
+"""Maximum length of a name from a model or a runtime in text output; JSON output contains the full name."""
 LONG_LIMIT = 4000
-"""Characters of a message that a person reads."""
+"""Maximum length of a message in text output."""
 SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
@@ -17,7 +17,7 @@ def pluralize(number: int, noun: str, plural: str = "") -> str:
 
 
 def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
-    """Return the text, or its first characters and how many it has."""
+    """Return the text; if it is longer than `limit`, only its beginning and its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
@@ -27,7 +27,7 @@ def first_line(text: str) -> str:
 
 
 def join_phrases(phrases: Sequence[str], most: int = 0) -> str:
-    """Return `a`, `a and b`, `a, b and c`; of at least two more than `most`, the first ones and `3 more`."""
+    """Return `a`, `a and b` or `a, b and c`; a long list becomes the first `most` phrases and `3 more`."""
     if most and len(phrases) > most + 1:
         phrases = [*phrases[:most], f"{len(phrases) - most:,} more"]
     if len(phrases) < 2:
@@ -50,7 +50,7 @@ def suggest_spelling(word: str, candidates: Iterable[str]) -> str:
 
 
 def find_similar(word: str, candidates: Iterable[str]) -> str:
-    """Return the candidate that the word probably misspells; "" if there is none."""
+    """Return the candidate that was probably meant by the word; "" if no candidate is similar enough."""
     import difflib
 
     spelled = _normalize_spelling(word)
@@ -64,7 +64,7 @@ def find_similar(word: str, candidates: Iterable[str]) -> str:
 
 _MIN_SIMILARITY = 0.65
 _MIN_SHORT_SIMILARITY = 0.75
-"""For names of up to 3 characters: `cn` is similar to `cnn`, but `rnn` is not."""
+"""Minimum similarity for names of up to 3 characters: `cn` is similar to `cnn`, but `rnn` is not."""
 
 
 def _is_similar(ratio: float, *names: str) -> bool:
@@ -72,7 +72,7 @@ def _is_similar(ratio: float, *names: str) -> bool:
 
 
 def _file_stem(name: str) -> str:
-    """Return a file's name without folder and extension, which similar files share; other names unchanged."""
+    """Return a file name without folder and extension, which many files share; other names are unchanged."""
     name = name.rpartition("/")[2]
     return name.rpartition(".")[0] or name
 
@@ -82,7 +82,7 @@ def _normalize_spelling(name: str) -> str:
 
 
 def join_quoted(words: Iterable[str]) -> str:
-    """Return words as a list of literals: `` `a`, `b` ``."""
+    """Return the words in backticks, separated by commas: `` `a`, `b` ``."""
     return ", ".join(f"`{word}`" for word in words)
 
 

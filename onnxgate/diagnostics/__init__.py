@@ -1,4 +1,4 @@
 """Known error texts of ONNX Runtime, other engines, exporters, onnx, pip, uv, NumPy and protobuf: causes and fixes.
 
-Only the words of a text are matched, because exception classes and line numbers change between releases.
+Only the wording of an error is matched, because exception classes and line numbers change between releases.
 """

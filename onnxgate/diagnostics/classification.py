@@ -25,18 +25,18 @@ from onnxgate.diagnostics.catalogue import (
 )
 
 MAX_TEXT_LENGTH = 60_000
-"""Characters of a text that are matched; the rest of a longer text is ignored."""
+"""Maximum number of characters to match; anything beyond is ignored."""
 _BLANKS = r"[ \t\r\f\v]{1,200}"
 _FRAME = " \t|│╰╭╯╮─▶"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The entry that matches a text, and the names captured from the text."""
+    """The catalogue entry that matches a text, and the groups captured from the text."""
 
     entry: Entry
     captured: dict[str, str]  # named groups of the pattern, in order
     pattern: str = ""
-    start: int = 0  # in the normalized text
+    start: int = 0  # position in the normalized text
     end: int = 0
 
     @property
@@ -61,25 +61,25 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def normalize_text(text: str) -> str:
-    """Collapse blanks and remove frames around lines, so that the same text is equal in all logs."""
+    """Collapse whitespace and remove frames around lines, so that the same message is equal in all logs."""
     lines = (re.sub(_BLANKS, " ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
 
 @functools.lru_cache(maxsize=256)
 def classify(text: str) -> Diagnosis | None:
-    """Return the diagnosis by the first matching entry; None for an unknown text."""
+    """Return the diagnosis of the first matching entry; None if no entry matches."""
     text = normalize_text(text)
     return next(match_patterns(text, find_literals(text.replace("\n", " ")), len(text)), None)
 
 
 def find_literals(flat: str) -> tuple[int, ...]:
-    """Return the indexes of the patterns whose literal occurs in a text without line breaks."""
+    """Return the indexes of the patterns whose longest literal occurs in `flat`, a text without line breaks."""
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
 def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagnosis]:
-    """Yield the matches of these patterns in a normalized text that start before `end`."""
+    """Yield the matches that start before `end` in a normalized text. `places` are indexes of patterns."""
     for place in places:
         entry, pattern, _ = list_patterns()[place]
         match = compile_pattern(pattern).search(text)
@@ -90,7 +90,7 @@ def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagn
 
 @functools.cache
 def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
-    """Return entry, pattern and a literal that every match contains, in matching order."""
+    """Return (entry, pattern, longest literal of the pattern) for all patterns, in matching order."""
     return tuple(
         (entry, pattern, longest_literal(pattern))
         for entry in list_entries()
@@ -121,7 +121,7 @@ ENTRIES_BY_PROGRAM: dict[str, tuple[Entry, ...]] = {
 
 @functools.cache
 def list_entries() -> tuple[Entry, ...]:
-    """Return all entries in matching order: general ones last."""
+    """Return all entries in matching order; general entries come last."""
     return tuple(sorted(itertools.chain(*ENTRIES_BY_PROGRAM.values()), key=lambda entry: entry.general))
 
 
@@ -146,14 +146,14 @@ _UNCONVERTED_OPERATORS = (
 )
 
 _LOAD_PREFIX = r"^\[ONNXRuntimeError\] : \d{1,9} : \w{1,40} : (?:Load model from \S.{0,400}? failed: ?)?"
-"""Prefix that contains the file name."""
+"""Prefix of load errors, which may contain the file name."""
 
 _RUN_FAILURE = "Non-zero status code returned while running "
-"""A text with these words proves that the model was loaded."""
+"""Part of errors that occur only after the model was loaded."""
 
 
 def failure_family(text: str) -> str:
-    """Return the family of a text; "" if there is none."""
+    """Return the family of an error text; "" if it has none."""
     diagnosis = classify(text)
     if _RUN_FAILURE in text:
         return "run_node"
@@ -161,7 +161,7 @@ def failure_family(text: str) -> str:
 
 
 def describe_meaning(text: str) -> str:
-    """Return the meaning of a text as one clause; "" if only a general entry or none matches."""
+    """Return the meaning of an error text as one clause; "" if no specific entry matches."""
     diagnosis = classify(text)
     return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
 
@@ -173,7 +173,7 @@ def describe_fix(text: str) -> str:
 
 
 def failure_key(text: str) -> tuple[str, ...]:
-    """Return family and captured names; equal for a model and for a model of one of its nodes."""
+    """Return a key that is equal if a model and a single-node model fail for the same reason."""
     diagnosis, name = classify(text), failure_family(text)
     if diagnosis and name:
         return (name, *diagnosis.captured.values())
@@ -181,7 +181,7 @@ def failure_key(text: str) -> tuple[str, ...]:
 
 
 def find_node_name(text: str) -> str | None:
-    """Return the node that a text names; None if it names none or the node has no name."""
+    """Return the name of the node in an error text; None if there is none."""
     for pattern in _NODE_PATTERNS:
         if match := re.search(pattern, text):
             return match.group(1)
@@ -189,7 +189,7 @@ def find_node_name(text: str) -> str | None:
 
 
 def find_missing_operator(text: str) -> tuple[str, str] | None:
-    """Return domain ("" if it is the default or not stated) and name of the unsupported operator."""
+    """Return the domain ("" if default or unknown) and the name of the unsupported operator in an error text."""
     diagnosis = classify(text)
     if diagnosis is None or diagnosis.entry.family not in ("no_op", "no_kernel") or "op" not in diagnosis.captured:
         return None
@@ -198,14 +198,14 @@ def find_missing_operator(text: str) -> tuple[str, str] | None:
 
 
 def list_unsupported_operators(text: str) -> tuple[str, ...]:
-    """Return the unsupported operators that an engine's text lists: `Det`, `my.domain.Op`."""
+    """Return the unsupported operators listed in an engine's error text: `Det`, `my.domain.Op`."""
     match = re.search(_UNCONVERTED_OPERATORS, text)
     names = match.group(1).split(", ") if match else []
     return tuple(dict.fromkeys(re.sub(r"-\d{1,9}$", "", name.strip()) for name in names))
 
 
 def find_missing_locale(text: str) -> str | None:
-    """Return the missing locale that the text names; None for other texts."""
+    """Return the name of the missing locale; None if the error is not about a missing locale."""
     diagnosis = classify(text)
     return diagnosis.captured.get("locale") if diagnosis and diagnosis.entry.name == "locale-missing" else None
 
@@ -216,14 +216,14 @@ _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
-"""Prefixes with a source position or a status; line numbers change with every release."""
+"""Prefixes with a source position or a status, which are removed because line numbers change with every release."""
 
 _CONDITION = r"^[^.]{1,120} was false\. (?=\S)"
-"""A C++ condition before the explaining sentence; it changes between releases, the sentence does not."""
+"""A C++ condition before the explanation, which is removed because it changes between releases."""
 
 
 def shorten_failure(failure: Failure | None) -> str:
-    """Return a failure's text as one short line without source positions; its type if it has no text."""
+    """Return the error text as one short line without source positions, or the error type if there is no text."""
     text = (failure.text.strip() or failure.type) if failure is not None else ""
     text = " ".join(text.split()).replace("`", "'")
     replaced = 1

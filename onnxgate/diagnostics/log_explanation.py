@@ -31,7 +31,7 @@ class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that looks like an error but is not known."""
+    """A line that looks like an error but matches no known error."""
 
     line: int
     says: str  # the line, as logged
@@ -56,7 +56,7 @@ class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 CHUNK_BYTES = 65_536
 MAX_LINE_LENGTH = 16_384
-"""Characters of a line that are matched together; longer lines are split at a blank."""
+"""Maximum line length in characters; longer lines are split, at a space if possible."""
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|\\u001b\[[\d;]{0,32}m")
 _TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
 # Source: logs of GitHub (web and `gh run view`), GitLab, Jenkins, docker compose, buildkit and pytest.
@@ -82,7 +82,7 @@ class LogLine:
 
 
 def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
-    """Yield all non-blank lines; memory is bounded for lines of any length."""
+    """Yield all non-blank lines. Memory usage does not depend on the length of lines."""
     for number, text in _read_pieces(stream):
         pieces = text.split("\r")
         if "\\n" in text and _JSON_FIELD.search(text):  # escaped line breaks in a JSON string
@@ -105,7 +105,7 @@ def strip_prefixes(text: str) -> str:
 
 
 def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield number and text of each line; split long lines."""
+    """Yield the number and text of each line. Long lines are split."""
     first = stream.read(CHUNK_BYTES)
     is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # written by PowerShell
     decoder = codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")(errors="replace")
@@ -133,17 +133,17 @@ def _split_long_line(line: str) -> list[str]:
 
 
 WINDOW_LINES = 10
-"""Lines searched for one message; known messages are shorter."""
+"""Number of lines searched for one message; known messages are shorter."""
 MAX_MESSAGE_LENGTH = 4_000
-"""Characters searched after the first line of a message."""
+"""Number of characters searched after the first line of a message."""
 LOOKAHEAD_LINES = 4
-"""Lines after a general match in which a specific match replaces it."""
+"""Number of lines in which a match of a specific entry replaces a match of a general entry."""
 REPEAT_LINES = 25
-"""Lines within which an equal error counts as a repetition of the same occurrence."""
+"""Maximum distance in lines at which equal errors count as one occurrence."""
 RECENT_ERRORS = 8
-"""Latest errors of an entry that a new text is compared with."""
+"""Number of recent errors of the same entry with which a new error is compared."""
 MAX_ERRORS = 200
-"""Distinct errors explained per log."""
+"""Maximum number of distinct errors explained per log."""
 MAX_SHOWN = 5
 QUOTE_LENGTH = 240
 _ERROR_LIKE = re.compile(
@@ -166,12 +166,14 @@ _PYTEST_SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S{1,400}\.py(?:::\S{1,400})?(?
 
 @dataclass(slots=True)
 class _ErrorGroup:
-    """One error and its occurrences so far."""
+    """One error and the occurrences found so far."""
 
     diagnosis: Diagnosis
     quote: str
     last: int
-    patterns: set[str]  # of the last occurrence: a program may print several texts for one error
+    patterns: set[
+        str
+    ]  # patterns that matched in the last occurrence, because a program may print several texts for one error
     count: int = 1
     lines: list[int] = field(default_factory=list)
 
@@ -221,7 +223,7 @@ class _LogErrors:
         group.last = line.number
 
     def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error of the same entry whose names are equal, a subset or a superset."""
+        """Return an earlier error of the same entry whose captured groups contain the new ones or vice versa."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]
@@ -274,19 +276,19 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
 
 
 _find_literals = functools.lru_cache(maxsize=64)(find_literals)
-"""Cached, because logs repeat lines."""
+"""Cached version of `find_literals`, because logs often contain the same line several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ScannedLine:
-    """A line and the indexes of the patterns whose literal it contains."""
+    """A line and the indexes of the patterns whose longest literal it contains."""
 
     line: LogLine
     hits: tuple[int, ...]
 
 
 def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
-    """Yield each line together with the lines after it."""
+    """Yield each line together with the next `WINDOW_LINES` lines."""
     window: deque[_ScannedLine] = deque()
     following, stream = itertools.tee(stream)
     texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
@@ -301,7 +303,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
 
 
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
-    """Return the error that starts in the first line; None if it is general and a specific one follows."""
+    """Return the error that starts in the first line; None if a general error is followed by a specific one."""
     first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
     diagnosis = next(match_patterns(text, places, first), None)
@@ -313,7 +315,7 @@ def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[in
 
 
 def _quote_line(text: str, start: int) -> str:
-    """Return the line, or the part around a position."""
+    """Return the line, or the part around `start` if the line is too long."""
     if len(text) <= QUOTE_LENGTH:
         return text
     begin = max(0, start - QUOTE_LENGTH // 4)

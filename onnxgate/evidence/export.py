@@ -11,17 +11,17 @@ from onnxgate.core.jobs import Failure, ReturnedLeaf
 
 
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis that is less dynamic in the file than the source requests, or than its own outputs are."""
+    """An axis with fewer possible sizes in the file than in the source."""
 
     role: Literal["input", "output", "value"]  # "value": the file has no such input or output
     value: str
     axis: int
     name: str = ""  # "batch"
     size: int | None = None  # the fixed size in the file
-    grown: int | None = None  # of an output: its size in the source for larger inputs
+    grown: int | None = None  # for an output: its size in the source for larger inputs
     lowest: int | None = None  # smallest size that the exported program supports
-    highest: int | None = None  # largest one
-    works: int | None = None  # a size outside of this range that the source supports
+    highest: int | None = None  # largest size that the exported program supports
+    works: int | None = None  # a size outside this range that the source supports
 
 
 class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,17 +33,17 @@ class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FixedValue(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of the example that was written into the file."""
+    """A value from the example inputs that the exporter wrote into the file as a constant."""
 
-    what: str  # the source's line, or "argument `n` is the number 3"
+    what: str  # the line of source code, or "argument `n` is the number 3"
     kind: Literal["argument", "branch", "number"] = "argument"
-    name: str = ""  # of the argument
-    varies: bool = False  # a branch that the source took differently in another call
+    name: str = ""  # name of the argument
+    varies: bool = False  # another call of the source took a different branch
     place: Place | None = None
 
 
 class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Requested names of inputs and outputs, and those of the file."""
+    """Names of inputs and outputs, as requested and as written to the file."""
 
     inputs: tuple[str, ...] = ()  # requested
     outputs: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of an export that wrote no usable file."""
+    """The reason why an export did not write a usable file."""
 
     failure: Failure | None = None
     timed_out_s: float = 0.0
@@ -61,19 +61,19 @@ class ExportFailure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """The opsets that the config pins, and those of the file."""
+    """The opsets that the config pins, and the opsets in the exported file."""
 
     requested: dict[str, int] = {}
     written: dict[str, int] = {}
-    nearest: int | None = None  # to the requested one, of those that the exporter writes and every target supports
+    nearest: int | None = None  # the nearest opset that the exporter writes and every target supports
 
 
 class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The committed file compared with the fresh export, both normalised."""
+    """The committed file compared with the new export, both normalized."""
 
-    differences: tuple[str, ...] = ()  # the first few, in words
-    rounded: tuple[str, ...] = ()  # weights that differ by rounding alone
-    # "IR version 8, was 10": not a difference of the model; rules about the committed file check its own.
+    differences: tuple[str, ...] = ()  # descriptions of the first differences
+    rounded: tuple[str, ...] = ()  # weights that differ only by rounding
+    # "IR version 8, was 10": not part of `differences`, because other rules check the committed file's IR version.
     ir_change: str = ""
 
 
@@ -85,14 +85,14 @@ class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """Behaviour of the source when it is called and exported."""
+    """Behavior of the source when it is called and exported."""
 
-    exporter: str = ""  # "dynamo", "TorchScript"; "" if it is not known
-    was_training: bool = False  # the source returned the module in `train()`
+    exporter: str = ""  # "dynamo", "TorchScript"; "" if unknown
+    was_training: bool = False  # the source returned the module in `train()` mode
     training_nodes: tuple[TrainingNode, ...] = ()
     returned: tuple[ReturnedLeaf, ...] = ()
     mutated: tuple[str, ...] = ()  # buffers that a call changes
-    remembers: bool = False  # a second call gives other outputs
+    remembers: bool = False  # a second call returns different outputs
     fixed: tuple[FixedValue, ...] = ()
 
 
@@ -104,12 +104,12 @@ class SecondExport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reexport(msgspec.Struct, frozen=True, kw_only=True):
-    """One model, exported again from its source or by its command."""
+    """One model that was exported again with its source or command."""
 
     model: str
-    place: Place  # the source's line if known, or the model's entry in the config
-    source: str  # "export/classifier.py:build", or the command's words
-    end: ExportFailure | None = None  # None: there is a file
+    place: Place  # the source line if known, otherwise the model's entry in the config
+    source: str  # "export/classifier.py:build", or the command line
+    end: ExportFailure | None = None  # None if the export wrote a file
     opsets: OpsetRequest = OpsetRequest()
     committed: CommittedComparison = CommittedComparison()
     interface: ExportedInterface = ExportedInterface()
@@ -123,7 +123,10 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences of the toolchain from the lock: package -> (locked, installed); installed is "" if it is missing."""
+    """Differences between the toolchain and the lock.
+
+    `drift`: package -> (locked version, installed version); the latter is "" if the package is not installed.
+    """
 
     place: Place
     drift: dict[str, tuple[str, str]]

@@ -21,34 +21,34 @@ class InvalidQuantization(msgspec.Struct, frozen=True):
     operator: str
     what: str  # "its `y_scale` is 0"
     kind: Literal["value", "shape", "type"]
-    place: Place | None  # the source line that made the node
+    place: Place | None  # the source line that created the node
 
 
 class GraphFaults(msgspec.Struct, frozen=True):
-    """Results of checking the graph of a model that can be read."""
+    """Results of checking the graph of a readable model."""
 
     invalid: ModelFault | None = None  # the first fault that makes the model invalid
-    place: Place | None = None  # the source line that made the node of that fault
+    place: Place | None = None  # the source line that created the node with that fault
     unchecked: str = ""  # reason why onnx.checker could not check the model
-    passthroughs: tuple[str, ...] = ()  # graph outputs that are graph inputs, with no node between
+    passthroughs: tuple[str, ...] = ()  # graph inputs that are also graph outputs
     leaked_paths: tuple[str, ...] = ()  # paths in home folders that the metadata contains
     quantization: tuple[InvalidQuantization, ...] = ()
 
 
 class ModelFile(msgspec.Struct, frozen=True):
-    """One selected file and the results of reading it; weights of a large file are not read."""
+    """One selected file and the results of reading it. The weights of large files are not read."""
 
     path: str
     place: Place
-    git_path: str = ""  # relative to git's root
-    other_type: str = ""  # content of a file other than a model: "an empty file", "an HTML page"; "" for a model
+    git_path: str = ""  # path relative to the root of the git repository
+    other_type: str = ""  # type of a file that is not a model: "an empty file", "an HTML page"; "" for a model
     unreadable: str = ""  # why the file could not be opened
-    undecided: tuple[str, str] | None = None  # reason and hint if reading it did not finish
+    undecided: tuple[str, str] | None = None  # reason and hint if reading the file did not finish
     pointer: LfsPointer | None = None
     locked: LockedModel | None = None
-    pointer_is_locked: bool = False  # the pointer's oid and size prove that the content is the locked one
+    pointer_is_locked: bool = False  # the hash and size in the pointer match the lock
     runtimes: tuple[str, ...] = ()  # the locked runtimes that the model must support; empty without a lock
     facts: ModelFacts | None = None  # None if the file could not be read
     external: tuple[ExternalUse, ...] = ()
-    is_complete: bool = False  # the model and all of its external data are present, so that it can be run
+    is_complete: bool = False  # the model and all of its external data exist, so that the model can be run
     graph: GraphFaults = GraphFaults()

@@ -12,11 +12,11 @@ from onnxgate.core.findings import Place
 from onnxgate.core.report import RATIO_METRICS
 
 SOURCE = "the source"
-"""Name of the reference whose outputs the source computed."""
+"""Value of `Comparison.reference` if the reference outputs were computed by the source."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One more figure of an output; `bound` is None if the figure has no bound."""
+    """An additional metric of an output; `bound` is None if the metric has no bound."""
 
     metric: str
     value: float
@@ -26,9 +26,9 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Comparison of one output in one case with its reference.
 
-    `worst_abs` is the absolute difference at the element that is closest to its bound or farthest beyond it. `bound` is
-    `atol + rtol * |b|` of that element. `agrees` is `value <= bound`; for `RATIO_METRICS`, which quantized outputs use,
-    it is `value >= bound`.
+    For the metric `worst_abs`, `value` is the absolute difference at the element that exceeds its bound most or is
+    closest to it, and `bound` is `atol + rtol * |b|` for that element. `agrees` is `value <= bound`, or
+    `value >= bound` for `RATIO_METRICS`, which are used for quantized models.
     """
 
     output: str  # "" if the number of outputs differs
@@ -40,17 +40,17 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     bound: float
     bound_from: Literal["config", "lock", "type"]
     detail: str = ""  # "shape (2, 10) instead of (1, 10)", "at [0, 3]: 1.25 instead of 0.5"
-    figures: tuple[Figure, ...] = ()  # further figures of mismatches and of quantized outputs
-    note: str = ""  # elements left out of the comparison, and the reason
+    figures: tuple[Figure, ...] = ()  # additional metrics of mismatches and of quantized outputs
+    note: str = ""  # elements excluded from the comparison, and the reason
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a mismatch: the first node whose inputs agree on both sides and whose output does not."""
+    """The origin of a mismatch: the first node whose inputs agree with the reference but whose output does not."""
 
-    node: str  # the model's own node; "" if it has no name
-    operator: str  # "MatMul", or with its domain if that is not the default one
+    node: str  # name of the node in the unmodified model; "" if it has none
+    operator: str  # "MatMul", with the domain unless it is the default domain
     output: str  # the value that differs first
-    place: Place | None  # the source line that made the node
+    place: Place | None  # the source line that created the node
     case: str
     value: float  # largest absolute difference of that output
     before: float  # largest absolute difference among the node's inputs
@@ -60,16 +60,16 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of a quantized model that differs much from the float model's."""
+    """A tensor of a quantized model that differs considerably from the float model."""
 
     tensor: str
-    node: str  # the float model's node that makes it; "" if none does, or it has no name
-    operator: str  # "Conv"; "" if no node makes it
+    node: str  # name of the node in the float model that computes the tensor; "" if there is no such node or name
+    operator: str  # "Conv"; "" if no node computes the tensor
     kind: Literal["input", "output", "weight"]  # role of the tensor in the model or node
     sqnr_db: float  # compared with the float model
     lost_here_db: float  # loss of this quantization step alone
     clipped: float = 0.0  # share of clipped elements
-    place: Place | None = None  # the source line that made the node
+    place: Place | None = None  # the source line that created the node
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,10 +81,10 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     runtime: str
     reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled" | the float model's path
     differences: tuple[Difference, ...]
-    layers: tuple[Layer, ...] = ()  # the worst of a quantized model that drifts, worst first
+    layers: tuple[Layer, ...] = ()  # the worst layers of a quantized model, worst first
     first: FirstDifference | None = None  # the origin of the mismatch, if it was found
-    at_no_node: str = ""  # an origin other than a node, in words
-    known_limit: str = ""  # of the engine, if it explains the mismatch: "tract: computes attention …"
+    at_no_node: str = ""  # description of an origin other than a node
+    known_limit: str = ""  # limitation of the engine that explains the mismatch: "tract: computes attention …"
 
 
 def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
@@ -93,7 +93,7 @@ def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
 
 
 def find_worst(differences: Sequence[Difference]) -> Difference:
-    """Return the difference that exceeds its bound most; a wrong type, shape or number of outputs is the worst."""
+    """Return the difference that exceeds its bound most. A wrong type, shape or number of outputs is always worse."""
 
     def excess(difference: Difference) -> tuple[bool, float]:
         if difference.metric in RATIO_METRICS:

@@ -9,9 +9,9 @@ import msgspec
 from onnxgate.core.findings import Place
 
 MEASUREMENT_PRECISION = 1.05
-"""Factor by which a ratio may exceed its budget: two sessions of one model differ by as much.
+"""Factor by which a ratio may exceed its budget, because even two sessions of the same model differ by this factor.
 
-Source: measured with onnxruntime 1.31.1; the memory layout causes a few percent.
+Source: measured with onnxruntime 1.31.1; the memory layout causes differences of a few percent.
 """
 
 
@@ -25,7 +25,7 @@ class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raced(msgspec.Struct, frozen=True, kw_only=True):
-    """Time or memory of a model relative to its baseline on one runtime, with the spread of the measurement."""
+    """Ratio of the time or memory of a model to that of its baseline on one runtime, with the measured range."""
 
     model: str
     place: Place
@@ -41,7 +41,7 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Literal["within", "over", "unclear"]:
-        """Return "over" if the whole spread exceeds the budget, "unclear" if only the median does."""
+        """Return "over" if the whole range exceeds the budget, or "unclear" if only the median does."""
         allowed = self.budget * MEASUREMENT_PRECISION
         if self.negligible or self.ratio <= allowed:
             return "within"
@@ -58,19 +58,19 @@ class IgnoreUse(msgspec.Struct, frozen=True):
 
     place: Place
     rule: str
-    model: str  # the glob
-    until: str  # ISO date, "" if it has none
+    model: str  # glob for model paths
+    until: str  # ISO date; "" if the entry has none
     expired: bool
-    used: bool  # it matches a finding, which it accepts unless it has expired
+    used: bool  # the entry matches a finding
     stage_ran: bool  # the rule was checked completely for every model that the glob matches
-    sha256: str = ""  # the content that it applies to, "" for any
-    content_there: bool = True  # a matching model has that content, or the content of some is unknown
-    listed: int = 0  # number of listed fingerprints; 0 if it accepts all findings of its rule
-    resolved: int = 0  # number of them without a finding
+    sha256: str = ""  # hash of the model that the entry applies to; "" for any model
+    content_there: bool = True  # a matching model has this hash, or the hash of a matching model is unknown
+    listed: int = 0  # number of listed fingerprints; 0 if the entry accepts all findings of its rule
+    resolved: int = 0  # number of listed fingerprints that match no finding
 
     @property
     def is_spent(self) -> bool:
-        """Return whether an entry that lists content or fingerprints has nothing left to accept."""
+        """Return whether an entry with `sha256` or `fingerprints` no longer matches any finding."""
         if self.sha256 and not self.content_there:
             return True
         return bool(self.sha256 or self.listed) and self.stage_ran and not self.used

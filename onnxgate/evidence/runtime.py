@@ -1,4 +1,4 @@
-"""Subjects of the runtime stage's rules: the runs of a model, and which of them count against it."""
+"""Subjects of the runtime stage's rules: the runs of a model, and functions that select failures of the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.core.jobs import Failure
 
 
 class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
-    """An output whose shape contradicts what the file declares."""
+    """An output whose shape does not match the declared shape."""
 
     output: str
     declared: str  # "(batch, 10)"
@@ -23,10 +23,10 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
 class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
     """An operator that an engine does not have, and the nodes that use it."""
 
-    operator: str  # "Det", or with its domain if that is not the default one
-    words: str = ""  # "node `det`, and 3 more"; "" if no node of the model has it
-    node: str = ""  # the first one's name
-    place: Place | None = None  # the source line that made it
+    operator: str  # "Det", with the domain unless it is the default domain
+    words: str = ""  # "node `det`, and 3 more"; "" if no node of the model uses the operator
+    node: str = ""  # name of the first node
+    place: Place | None = None  # the source line that created the first node
 
 
 class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,20 +35,20 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""  # "" if the attempt ended before a case began
     origin: Literal["", "generated", "source", "user"] = ""
     sizes: dict[str, int] = {}
-    guessed: tuple[str, ...] = ()  # axes whose size nothing determines
-    leading: tuple[str, ...] = ()  # those of them that are the first axis of an input: any size should work
+    guessed: tuple[str, ...] = ()  # axes for which a size was guessed
+    leading: tuple[str, ...] = ()  # guessed axes that are the first axis of an input, for which any size should work
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The failure with which a runtime refused a model or a case, and its diagnosis."""
+    """The failure of a runtime to load a model or to run a case, and its diagnosis."""
 
     failure: Failure | None = None
-    family: str = ""  # of the text: "ir", "opset", "no_kernel", "run_node", …; "" if it is not a known one
-    means: str = ""  # the meaning of a known text that is unclear
-    fix: str = ""  # the fix, whatever the release
-    node: str = ""  # the model's own node that the text names
-    unsupported: tuple[UnsupportedOperator, ...] = ()  # if the text lists all operators that the engine does not have
-    known_limit: str = ""  # of the engine, if the text shows it
+    family: str = ""  # family of the error text: "ir", "opset", "no_kernel", "run_node", …; "" if unknown
+    means: str = ""  # the meaning of a known error text that is unclear
+    fix: str = ""  # a fix that does not depend on the release
+    node: str = ""  # the node of the unmodified model that the text names
+    unsupported: tuple[UnsupportedOperator, ...] = ()  # for texts that list all unsupported operators
+    known_limit: str = ""  # the limitation of the engine that causes the error, if known
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,22 +62,24 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
     """The faulty outputs of a case, by name."""
 
-    not_finite: tuple[str, ...] = ()  # hold NaN or infinity; with a source, only at its finite elements
-    blank: tuple[str, ...] = ()  # are NaN everywhere, here and in the source
-    unstable: tuple[str, ...] = ()  # differed when the same case was run again in the same session
-    aliased: tuple[str, ...] = ()  # lie in the memory of an input
+    not_finite: tuple[
+        str, ...
+    ] = ()  # contain NaN or infinity; with a source, only in elements that are finite in the source
+    blank: tuple[str, ...] = ()  # contain only NaN, as in the source
+    unstable: tuple[str, ...] = ()  # differed when the case ran twice in the same session
+    aliased: tuple[str, ...] = ()  # share memory with an input
     wrong_shapes: tuple[WrongShape, ...] = ()
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one runtime at one optimisation level in one case."""
+    """One model on one runtime at one optimization level with one case."""
 
     optimization: Literal["all", "disabled"]
-    # "provider-not-used": the session silently runs on other providers than the requested ones.
+    # "provider-not-used": the session silently uses other providers than the requested ones.
     outcome: Literal["completed", "load-refused", "run-refused", "crashed", "timed-out", "provider-not-used"]
     case: AttemptCase = AttemptCase()
-    # The source on the same case: not run, failed, or run; then "finite" unless NaN and infinity are only in outputs
-    # of the runtime that are not finite at the same elements of the source's.
+    # Result of the source for the same case. "not-finite": source and runtime return NaN or infinity in the same
+    # elements, and the runtime in no others. "finite": the source completed, but this does not apply.
     source: Literal["none", "failed", "finite", "not-finite"] = "none"
     refusal: Refusal = Refusal()
     end: Interruption = Interruption()
@@ -85,16 +87,16 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of node of a refused model, loaded alone to find the cause of the refusal."""
+    """Equal nodes of a model that does not load. One of them is loaded in a single-node model to find the cause."""
 
-    operator: str  # "Det", or with its domain if that is not the default one
+    operator: str  # "Det", with the domain unless it is the default domain
     words: str  # "node `det`, and 3 more"
-    outcome: Literal["refused", "loads", "unknown"]  # unknown: it decides nothing
-    node: str = ""  # the first one's name
-    place: Place | None = None  # the source line that made it
-    rule: str = ""  # the rule that predicted its refusal; "" if none did
+    outcome: Literal["refused", "loads", "unknown"]
+    node: str = ""  # name of the first node
+    place: Place | None = None  # the source line that created the first node
+    rule: str = ""  # the rule that predicted that the node does not load; "" if there was no prediction
     claim: str = ""  # the topic of that prediction
-    explains: tuple[str, ...] = ()  # the levels at which the model is refused for the same reason
+    explains: tuple[str, ...] = ()  # optimization levels at which the model does not load for the same reason
     refusal: Refusal = Refusal()
 
 
@@ -107,17 +109,17 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     attempts: tuple[Attempt, ...]
     predicted: tuple[str, ...] = ()  # error-level rules of the support stage with a hit on this model and runtime
     memory_limit_mib: int = 0
-    # Cases that completed on at least one other runtime: an input that some engine takes is a usable input.
+    # Cases that completed on at least one other runtime, which proves that their inputs are usable.
     usable_cases: tuple[str, ...] = ()
-    # Of a model that is refused: the nodes that are predicted to be, and those that were tried.
+    # For a model that does not load: nodes with a predicted failure, and nodes that were loaded individually.
     alone: tuple[IsolatedNode, ...] = ()
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
-    drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> the random operators that reach it
+    drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> random operators on which it depends
     unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
 
 
 FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
-"""Outcomes that end a level, most severe first. They hide everything else that happened."""
+"""Outcomes after which an optimization level is not tested further, most severe first."""
 
 _VALUE_FAULTS = {
     "an index is out of bounds": re.compile(
@@ -125,12 +127,15 @@ _VALUE_FAULTS = {
     ),
     "a value is not a known category": re.compile("Unknown Category"),
 }
-"""Source: Gather, GatherElements, GatherND, ScatterElements, ArrayFeatureExtractor of ONNX Runtime 1.15 to 1.31, and
-OneHotEncoder of the same releases if `zeros` is 0."""
+"""Reason why inputs are invalid -> pattern for the error text.
+
+Source: Gather, GatherElements, GatherND, ScatterElements and ArrayFeatureExtractor of ONNX Runtime 1.15–1.31, and
+OneHotEncoder of the same releases if `zeros` is 0.
+"""
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts with the most severe outcome that ends a level, or none if no level was ended."""
+    """Return the attempts with the most severe of the `FATAL_OUTCOMES` that occurred; empty if none occurred."""
     for outcome in FATAL_OUTCOMES:
         if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
             return attempts
@@ -138,10 +143,10 @@ def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
 
 
 def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether a failure is about the inputs rather than about the model.
+    """Return whether a failure is caused by the inputs rather than by the model.
 
-    It is if the source fails on them too. It also is if nothing proves that generated inputs are valid, and a value is
-    out of bounds or their sizes are a guess.
+    This is assumed if the source also fails with these inputs. It is also assumed for generated inputs that no other
+    run has shown to be valid, if a value is out of bounds or the sizes are guesses.
     """
     if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
@@ -162,9 +167,9 @@ def explain_unusable(attempt: Attempt) -> str:
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether a case that failed has guessed sizes of which nothing proves that the model supports them.
+    """Return whether a failed case has guessed sizes, and no completed run shows that the model supports these sizes.
 
-    A case that runs on some runtime proves its sizes of all axes but the leading ones, of which any size should work.
+    The sizes of leading axes are ignored, because any size of a leading axis should work.
     """
     case = attempt.case
     if attempt.outcome != "run-refused" or not case.guessed or not _is_unproven(attempt, runs):
@@ -179,7 +184,7 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether no source, other runtime or other level ran the generated inputs."""
+    """Return whether the inputs are generated, and neither the source, another runtime nor another level ran them."""
     case = attempt.case
     if case.origin != "generated" or attempt.source in ("finite", "not-finite") or case.name in runs.usable_cases:
         return False
@@ -187,12 +192,12 @@ def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def is_proven_fault(attempt: Attempt) -> bool:
-    """Return whether a non-finite output is the model's fault: its source is finite there, or the inputs are real."""
+    """Return whether the model causes the non-finite output: the source is finite there, or the inputs are real."""
     return attempt.source == "finite" or attempt.case.origin in ("user", "source")
 
 
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
-    """Return case and output of the non-finite outputs that are reported as the model's fault."""
+    """Return (case, output) of the non-finite outputs that the model causes."""
     return frozenset(
         (attempt.case.name, output)
         for model in runs

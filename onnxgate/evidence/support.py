@@ -11,7 +11,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.support.matching.operations import Suggestion, SupportGapRule
 
 OPSET_RULES = ("opset-too-new", "opset-experimental")
-"""Rules that may explain an unsupported operator: at an older opset the model would not use it."""
+"""Rules that may explain an unsupported operator, because the model might not use it at an older opset."""
 
 
 class RuntimeSupport(msgspec.Struct, frozen=True):
@@ -19,34 +19,34 @@ class RuntimeSupport(msgspec.Struct, frozen=True):
 
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
-    newest_opsets: dict[str, int]  # domain -> newest version; a domain that is not there is not limited
+    newest_opsets: dict[str, int]  # domain -> newest version; other domains are not limited
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
     """Nodes of a model with equal requirements."""
 
-    name: str  # of the first of them; "" if it has none
+    name: str  # name of the first node; "" if it has none
     words: str  # "node `conv0`, and 3 more"
-    function: str = ""  # the local function that the first is in
+    function: str = ""  # the local function that contains the first node
 
 
 class ExperimentalOperation(msgspec.Struct, frozen=True):
-    """An operator of a model that a release calls experimental."""
+    """An operator of a model that is experimental in a release."""
 
-    place: Place  # the source line that made the first node, or the model's place
+    place: Place  # the source line that created the first node, or the place of the model
     operator: str  # "LayerNormalization(1)"
     nodes: NodeGroup
 
 
 class ModelOnRuntime(msgspec.Struct, frozen=True):
-    """One model and one required runtime, with the limits of its other runtimes and releases."""
+    """One model on one required runtime, with the limits of the model's other runtimes and of other releases."""
 
     model: ModelFacts
     place: Place
     runtime: RuntimeSupport
     common_ir: int  # the newest IR version that all required runtimes support
-    common_opsets: dict[str, int]  # the same per limited domain
-    ir_works_since: str  # first release that supports the model's IR version, "" if none does
+    common_opsets: dict[str, int]  # limited domain -> the newest opset that all required runtimes support
+    ir_works_since: str  # first release that supports the model's IR version; "" if there is none
     opset_works_since: dict[str, str] = msgspec.field(
         default_factory=dict
     )  # domain -> first release that supports its opset
@@ -54,11 +54,11 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
     experimental: tuple[ExperimentalOperation, ...] = ()
     experimental_opsets: dict[str, int] = msgspec.field(
         default_factory=dict
-    )  # imported, and only under development there
+    )  # imported opsets that the release supports only experimentally
 
 
 class WaysOut(msgspec.Struct, frozen=True):
-    """Changes of a model or its targets with which a refused operation is supported."""
+    """Changes to a model or its targets that make an unsupported operation work."""
 
     suggestions: tuple[Suggestion, ...] = ()  # the best one first
     works_since: str = ""
@@ -67,28 +67,28 @@ class WaysOut(msgspec.Struct, frozen=True):
 
 
 class RefusedOperation(msgspec.Struct, frozen=True):
-    """An operation that one runtime does not support, with all nodes concerned."""
+    """An operation that one runtime does not support, with all affected nodes."""
 
     rule: SupportGapRule
     model: str
-    place: Place  # the source line that made the first node, or the model's place
+    place: Place  # the source line that created the first node, or the place of the model
     runtime: str
-    problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
-    detail: str  # support of this release, as a verb phrase: "implements `T` as `tensor(float)`"
-    operator: str  # "Det", or with its domain if that is not the default one
+    problem: str  # equal for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
+    detail: str  # what this release supports, as a verb phrase: "implements `T` as `tensor(float)`"
+    operator: str  # "Det", with the domain unless it is the default domain
     nodes: NodeGroup
-    about: str = ""  # facts that distinguish problems of the operator: "T=tensor(double)"
+    about: str = ""  # distinguishes several problems with the same operator: "T=tensor(double)"
     ways: WaysOut = WaysOut()
     opset_too_new: bool = False  # the runtime does not support the opset, which may be the cause
 
 
 class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
-    """A file of external data that one runtime does not read because of its path."""
+    """An external data file that one runtime does not read because of its location."""
 
     model: str
     place: Place
     runtime: str
-    location: str  # as the model writes it
+    location: str  # path as stored in the model
     layout: Literal["linked-model", "link", "outside", "absolute"]
     tensors: int
     works_since: str = ""
@@ -96,14 +96,14 @@ class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
 
 
 class ProviderFallback(msgspec.Struct, frozen=True):
-    """Nodes without a kernel of a required provider, which another provider runs."""
+    """Nodes that another provider runs, because the required provider has no kernel for them."""
 
     model: str
     place: Place
     runtime: str
     provider: str
     runs_on: str
-    operators: dict[str, int]  # "Det(11)" -> how many nodes
+    operators: dict[str, int]  # "Det(11)" -> number of nodes
     nodes: NodeGroup
 
 
@@ -112,10 +112,10 @@ class PredictionGap(msgspec.Struct, frozen=True):
 
     place: Place
     what: str  # "nothing is predicted"
-    reason: str = ""  # a verb phrase about the runtime
+    reason: str = ""  # a verb phrase whose subject is the runtime
     runtime: str = ""
     model: str = ""
     node: str = ""
     fix: str = ""
-    about: str = ""  # facts that distinguish gaps of the model: "Det"
+    about: str = ""  # distinguishes several gaps of the same model: "Det"
     follows_from: tuple[str, ...] = ()  # rules that report the same problem

@@ -58,15 +58,15 @@ from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
 OUTCOME_LAYOUT = 1
-"""Version of the format of entries."""
+"""Version of the entry format."""
 ENTRY_FILE = "outcome.msgpack"
 ENTRY_NAME = re.compile("[0-9a-f]{64}")
 MAX_OUTCOME_BYTES = 8 * 2**20
 """Maximum size of a cached outcome."""
 CPU_PROVIDERS = frozenset({"CPUExecutionProvider"})
-"""Providers with cacheable results; others depend on drivers and devices."""
+"""Providers with cacheable results; results of other providers depend on drivers and devices."""
 MACHINE_FAMILIES = frozenset({"", "ext_missing", "locale", "no_file"})
-"""Families of error texts that the machine may cause; "" is an unknown text."""
+"""Families of errors that the machine may cause; "" stands for an unknown error text."""
 DIGEST_BYTES = hashlib.sha256().digest_size
 
 _COMPUTING_PACKAGES = {
@@ -76,7 +76,7 @@ _COMPUTING_PACKAGES = {
     "google.protobuf": "protobuf",
     "msgspec": "msgspec",
 }
-"""Modules that compute outcomes -> their distributions."""
+"""Modules that compute outcomes, each with the name of its distribution."""
 
 Entry = TypeVar("Entry", bound=msgspec.Struct)
 
@@ -91,23 +91,23 @@ class ModelOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: tuple[Measured, ...]
     observed: tuple[str, ...]  # runtime of each run
     replay: Replay | None
-    entries: tuple[str, ...]  # names of the cached runs that it depends on, which are marked as used with it
+    entries: tuple[str, ...]  # names of the cached runs that it uses; they are marked as used together with it
 
 
 class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An outcome with its key. The SHA-256 of the entry precedes it in the file."""
+    """An outcome with its key. In the file, the SHA-256 of the entry comes before the entry."""
 
     key: str
     folders: tuple[
         str, ...
-    ]  # folders of the project if the outcome contains their paths, which limits it to one checkout
+    ]  # project folders, if the outcome contains their paths and is therefore valid for one checkout only
     outcome: ModelOutcome
 
 
 class OutcomeCache:
-    """Cached outcomes of the models of one request.
+    """Cached outcomes for the models in one request.
 
-    `results` are those of the file and lock stages; `builds` are the support data of custom builds.
+    `results` are the results of the file and lock stages; `builds` has the support data of custom builds.
     """
 
     def __init__(
@@ -173,11 +173,11 @@ class OutcomeCache:
             self._added |= write_entry(self._folder / key, entry)
 
     def restore(self, planned: PlannedModel) -> Iterator[ExecutionResult]:
-        """Yield the cached result of a model, if there is one, as the stages of the request would return it."""
+        """Yield the cached result of a model, if there is one, limited to the stages of the request."""
         outcome = self.known.get(planned.path)
         if outcome is None:
             return
-        place = self._results.lock.places[planned.path]  # line of the lock, which changes with other entries
+        place = self._results.lock.places[planned.path]  # the line in the lock changes when other entries change
         runs = tuple(msgspec.structs.replace(it, place=place) for it in outcome.runs)
         comparisons = tuple(msgspec.structs.replace(it, place=place) for it in outcome.comparisons)
         subjects = (*(runs if Stage.RUNTIME in self._request.stages else ()), *comparisons)
@@ -298,7 +298,7 @@ class OutcomeCache:
 
 
 def is_lasting_answer(answer: Future[Observation]) -> bool:
-    """Return whether an observation is reproducible, not caused by the machine or by chance."""
+    """Return whether an observation is reproducible, and not caused by the machine or by chance."""
     if not answer.done() or answer.cancelled() or answer.exception() is not None:
         return False
     match answer.result():
@@ -347,7 +347,7 @@ def digest_program() -> str:
 
 
 def _digest_package(module: str, distribution: str) -> str:
-    """Digest the RECORD of an installed package, which contains the digests of its files; without one, the files."""
+    """Digest the RECORD file of an installed package, which lists file digests; if it is missing, digest the files."""
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         return ""

@@ -130,7 +130,7 @@ def _reuse_or_execute(
 
 
 def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
-    """Resolve the outcome with other ignores; re-run all stages if these allow a broken model to run."""
+    """Resolve the outcome with other ignores; re-run all stages if the new ignores allow a broken model to run."""
     blocked = frozenset(resolution.find_broken_models(request, outcome.gathered))
     if blocked != outcome.blocked:
         return run(request)
@@ -138,7 +138,7 @@ def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
 
 
 def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
-    """Return the models with their lock entries as the places of findings about their files."""
+    """Return the models; findings about their files will point to their lock entries."""
     lines = find_key_lines(checkout.lock_text)
     return tuple(
         replace(model, place=Place(checkout.lock_name, find_nearest_line(lines, ("models", model.path))))
@@ -155,7 +155,7 @@ def _apply_rules(project: Project, subjects: Iterable[object]) -> tuple[RuleHit,
 def _compare_with_lock(
     checkout: Checkout, stages: Collection[Stage], files: Sequence[ModelFile]
 ) -> tuple[Sequence[ModelLockComparison], LockResult]:
-    """Compare the files with the lock; without the lock stage too, since all stages need the facts."""
+    """Compare the files with the lock. This is done even without the lock stage, since all stages need the facts."""
     comparisons, project_comparison = lock_stage.collect_evidence(
         checkout.project, checkout.lock, checkout.lock_text, files
     )
@@ -197,7 +197,7 @@ def _compare_with_baseline(
     comparisons: Sequence[ModelLockComparison],
     results: StageResults,
 ) -> ChangeResult:
-    """Find the changes of the models since the baseline, or since the lock was written if there is no baseline."""
+    """Find changes in the models since the baseline, or since the lock was written if there is no baseline."""
     revision, project = request.baseline.revision, request.project
     remarks = (request.baseline.missing,) if request.baseline.missing else ()
     if revision is None and not any(comparison.changes for comparison in comparisons):
@@ -219,7 +219,7 @@ def _compare_with_baseline(
 def _undone_static_stages(
     checkout: Checkout, stages: Collection[Stage], results: StageResults, blocked: Collection[str]
 ) -> list[IncompleteCheck]:
-    """Return the static stages without facts of a model, unless an error reports its file as broken."""
+    """Return incomplete checks for static stages that have no facts, unless an error already reports a broken file."""
     unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
     return [
         IncompleteCheck(stage, path, "", *results.file.missing.get(path, ("the file cannot be read", "")))
@@ -229,7 +229,7 @@ def _undone_static_stages(
 
 
 def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
-    """Load cached support data of builds without shipped data; harvest missing data if the runtime stage runs."""
+    """Load cached support data of builds without shipped data; collect missing data if the runtime stage runs."""
     runtimes = {runtime.name: runtime for model in planned for runtime in model.runtimes}
     unknown = find_unknown_builds(runtimes.values())
     if not unknown or request.caches.support is None:
@@ -321,7 +321,7 @@ def _recall_outcomes(
         return None
     if (
         request.watch is not None or request.selection.inputs.cases
-    ):  # these need the files of runs and the names of all cases
+    ):  # watching needs the output files of runs, and a case selection needs the names of all cases
         return None
     from onnxgate.gate.outcome_cache import OutcomeCache
 
@@ -436,9 +436,9 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
 
 
 def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
-    """Return an incomplete check for each failed run, which no rule reports without the runtime stage."""
+    """Return an incomplete check for each failed run, since no rule reports it without the runtime stage."""
     hint = "add `--stage runtime` to see the reason"
     return [
-        IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "the model does not load, or not every case runs", hint)
+        IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "the model does not load, or a case does not run", hint)
         for runs in execution.faulty
     ]

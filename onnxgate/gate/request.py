@@ -1,4 +1,4 @@
-"""Inputs and results of the gate. This module imports nothing that runs models, for fast static checks."""
+"""Inputs and results of the gate. To keep static checks fast, this module imports nothing that runs models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Checkout(msgspec.Struct, frozen=True):
     project: Project
     lock: Lock
     lock_text: str
-    lock_name: str  # path of the lock in places: "onnxgate.lock"
+    lock_name: str  # path of the lock as reported, such as "onnxgate.lock"
     models: tuple[SelectedModel, ...]
 
 
@@ -58,7 +58,7 @@ class IgnorePolicy(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The revision that models are compared with; `missing` is the reason if an expected one is not available."""
+    """The revision that models are compared with; `missing` is the reason why an expected revision is unavailable."""
 
     revision: Revision | None = None
     missing: str = ""
@@ -79,7 +79,7 @@ class StaticSettings(msgspec.Struct, frozen=True):
     jobs: int = 0  # number of child processes; 0 reads models in this process
     folder: Callable[[], Path] | None = None  # cache of static results
     fresh: bool = False  # cached results are replaced instead of reused
-    report_reuse: Callable[[int, int], None] | None = None  # called with the number of reused models, and of all
+    report_reuse: Callable[[int, int], None] | None = None  # called with the numbers of reused and of all models
 
 
 class GateRequest(msgspec.Struct, frozen=True):
@@ -267,7 +267,7 @@ class GateOutcome(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     gathered: StageResults
     blocked: frozenset[str]  # models with broken files, which were not run
-    # (model, runtime) of every observed error, including those that a finding explains
+    # (model, runtime) of every observed error, including errors that a finding explains
     failed: frozenset[tuple[str, str]]
 
 
@@ -283,7 +283,7 @@ def join_steps(steps: Iterable[StepResult]) -> StepResult:
 
 
 def create_execution_result(step: StepResult, runs: Iterable[ModelRuns]) -> ExecutionResult:
-    """Create the execution result from evidence. `runs` includes those that no selected stage reports."""
+    """Create the execution result from evidence. `runs` includes runs that no selected stage reports."""
     runs = tuple(runs)
     return ExecutionResult(
         step,

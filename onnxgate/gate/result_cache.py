@@ -1,8 +1,8 @@
 """Cache of run results by content: outputs of a locked runtime for a model and its inputs on one kind of machine.
 
-Only completed runs are cached, without failures, crashes or unstable outputs. The key of an entry digests everything
-that the outputs depend on, computed from the current files. An entry is used only if its files match their digests.
-Exports are never cached, because the code of a source may read any file.
+Only completed runs are cached; failures, crashes and unstable outputs are not. The key of an entry is a digest of
+everything that the outputs depend on, computed from the current files. An entry is used only if its files match their
+digests. Exports are never cached, because the code of a source may read any file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PART = ".part"
 class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cached result of one run, with output paths relative to the folder and digests of the output files."""
 
-    run: str  # both digests in full; the name of the folder has half of each
+    run: str  # both digests in full; the folder name contains half of each
     result: RunResult
     files: dict[str, str]  # path -> sha256
 
@@ -52,8 +52,8 @@ class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResultCache:
     """Cache of run results in a folder.
 
-    `contents` is the digest of each model's content with external data, by path. `files` has the digest of each of its
-    files, so that a model that changes during the run is not cached. A `fresh` cache replaces existing entries instead
+    `contents` has the digest of each model including its external data, by path. `files` has the digest of each model
+    file, so that a model that changes during the run is not cached. A `fresh` cache replaces existing entries instead
     of reusing them.
     """
 
@@ -94,7 +94,7 @@ class ResultCache:
         return Completed(result=result)
 
     def expects(self, spec: WorkerSpec, jobs: Sequence[Run]) -> bool:
-        """Return whether each job has an entry for some inputs, so that its runtime is probably not needed."""
+        """Return whether each job has a cached entry for some inputs, so that its runtime is probably not needed."""
         places = {run[:KEY_HALF_DIGITS] for job in jobs if (run := self._run(spec, job)) is not None}
         return len(places) == len(jobs) and not self._fresh and places <= self._places
 
@@ -189,7 +189,7 @@ def _with_output_paths(case: CaseResult, place: Callable[[str], str]) -> CaseRes
 
 
 def _copy_verified(file: Path, to: Path, sha256: str) -> bool:
-    """Copy a file if it has the digest and is a readable array; return False otherwise."""
+    """Copy a file if it matches the digest and contains a readable array; return False otherwise."""
     try:
         if file.is_symlink() or file.stat().st_size > MAX_RUN_BYTES:
             return False
@@ -230,9 +230,9 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
 
 
 RESULT_LAYOUT = 2
-"""Version of the format of entries."""
+"""Version of the entry format."""
 KEY_HALF_DIGITS = 32
-"""Digits of a key for runtime and model, and also for the inputs."""
+"""Number of digits in each half of a key: one for runtime and model, one for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
 """Environment variables of a worker that do not affect outputs."""
 
@@ -314,7 +314,7 @@ def list_relevant_variables() -> dict[str, str]:
 
 @functools.cache
 def identify_node() -> str:
-    """Identify the Node.js of an engine, which is not locked."""
+    """Identify the Node.js installation that an engine uses; the lock does not pin it."""
     node = shutil.which("node")
     if node is None:
         return ""

@@ -47,26 +47,26 @@ Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
 CHILD_BYTES_PER_S = 10 * 2**20
-"""Assumes a comparison that reads all weights five times, and a slow disk with 50 MiB/s."""
+"""Assumed reading speed of a child process, based on five passes over the weights from a slow disk (50 MiB/s)."""
 CHILD_MEMORY_BYTES = 4 * 2**30
-"""Memory limit in addition to four times the size of the model."""
+"""Memory limit of a child process in bytes, in addition to four times the model size."""
 MODELS_PER_CHILD = 8
-"""Number of small models that take as long to read as the start of a child process."""
+"""Number of small models that can be read in the time that starting a child process takes."""
 BYTES_PER_CHILD = 32 * 2**20
 HASHED_BYTES = 64 * 2**20
-"""Maximum size of a file that is hashed to detect changes if its status has changed."""
+"""Maximum size in bytes of files that are hashed to detect changes; for larger files, a new status is a change."""
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
 class SupportFindings(msgspec.Struct, frozen=True):
-    """Cached part of the support stage's result for one model."""
+    """Cached part of the support stage result for one model."""
 
     judged: tuple[RuleHit, ...] = ()
     verdicts: dict[str, LoadVerdict] = msgspec.field(default_factory=dict)  # by runtime
 
 
 class SupportResult(msgspec.Struct, frozen=True):
-    """Result of the support stage for one model, with the predicted refusals if the query includes them."""
+    """Result of the support stage for one model, with predicted refusals if the query requests them."""
 
     findings: SupportFindings = SupportFindings()
     predictions: dict[str, RefusedOperations] = msgspec.field(default_factory=dict)  # by runtime
@@ -74,7 +74,7 @@ class SupportResult(msgspec.Struct, frozen=True):
 
 
 class SupportRequest(msgspec.Struct, frozen=True):
-    """Input of the support stage for one model, except what its file contains."""
+    """Input of the support stage for one model, except the content of its file."""
 
     model: SelectedModel
     place: Place
@@ -95,7 +95,7 @@ class SupportQuery(msgspec.Struct, frozen=True):
 
 
 class FileQuery(msgspec.Struct, frozen=True):
-    """One model to read, with an optional support request for the same reading."""
+    """One model to read, with an optional support request to answer at the same time."""
 
     model: SelectedModel
     support: SupportRequest | None = None
@@ -106,12 +106,12 @@ class FileReading(msgspec.Struct, frozen=True):
 
     file: ModelFile
     lasting: bool
-    digests: tuple[tuple[Identity, str], ...] = ()  # computed digests of large files
+    digests: tuple[tuple[Identity, str], ...] = ()  # digests of large files that were computed
     support: SupportResult | None = None
 
 
 def create_caching_analyzer(jobs: int, folder: Path, project: Path, *, fresh: bool = False) -> StaticAnalyzer:
-    """Create an analyzer that caches results in `folder`, unless other users can write to it.
+    """Create an analyzer that caches results in `folder`. If other users can write to the folder, nothing is cached.
 
     With `fresh`, cached results are replaced instead of reused.
     """
@@ -121,7 +121,7 @@ def create_caching_analyzer(jobs: int, folder: Path, project: Path, *, fresh: bo
 
 
 class StaticAnalyzer:
-    """Reader of models for the static stages in up to `jobs` child processes."""
+    """Analyzer that reads models for the static stages in up to `jobs` child processes."""
 
     def __init__(
         self, jobs: int, unchanged: StaticResultCache | None = None, digests: FileDigestCache | None = None
@@ -155,9 +155,9 @@ class StaticAnalyzer:
         lock: Lock,
         requests: Mapping[str, SupportRequest] = NO_REQUESTS,
     ) -> tuple[ModelFile, ...]:
-        """Read the file of each model; the result is in the order of `models`.
+        """Read the file of each model; results are in the order of `models`.
 
-        `requests` has the subsequent requests to `support` by model, which are answered from the same reading.
+        `requests` has the later requests to `support` by model. They are answered while the file is read.
         """
         locked = ((model, lock.models.get(model.path)) for model in models)
         self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
@@ -192,11 +192,11 @@ class StaticAnalyzer:
         return digest_static_key("file", model.path, digest) if digest else ""
 
     def _hashed_bytes(self) -> int:
-        """Return the size below which files are hashed for a cache lookup; a small size if the cache is empty."""
+        """Return the size below which files are hashed for a cache lookup; it is small if the cache is empty."""
         return HASHED_BYTES if self._unchanged and self._unchanged.has_entries else REMEMBERED_BYTES
 
     def _read(self, queries: Sequence[FileQuery]) -> list[FileReading | CallFailure]:
-        """Read the files. If a child process fails, read the file without predictions, which may be the cause."""
+        """Read the files. If a child process fails, read its file again without predictions, which may be the cause."""
         calls = [Call(read_model_file, query, FileReading, _child_bounds(query.model)) for query in queries]
         answers = self._children.run(calls, at_once=_child_count(calls))
         failed = [
@@ -235,7 +235,7 @@ class StaticAnalyzer:
     ) -> list[tuple[SupportResult, IncompleteCheck | None]]:
         """Predict the support of each model; if its child process fails, return an empty result and the reason.
 
-        With `reuse`, findings may come from the cache, which has no predicted refusals.
+        With `reuse`, findings may come from the cache, which does not contain predicted refusals.
         """
         keys = [self._support_key(query) for query in queries]
         known = [self._find_support(query, key if reuse else "") for query, key in zip(queries, keys, strict=True)]
@@ -361,13 +361,13 @@ def _child_bounds(model: SelectedModel) -> CallLimits:
 def _child_count(
     calls: Sequence[Call[FileQuery, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
 ) -> int:
-    """Return the useful number of child processes; 0 without work."""
+    """Return the number of child processes worth starting; 0 if there is no work."""
     total = sum((call.bounds.memory_bytes - CHILD_MEMORY_BYTES) // 4 for call in calls)
     return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
 
 
 def _sha256_if_known(path: Path, hashed_bytes: int) -> str:
-    """Return the digest of a file if it is known or the file is smaller than `hashed_bytes`; otherwise ""."""
+    """Return the digest of a file if it is cached or the file is smaller than `hashed_bytes`; otherwise ""."""
     try:
         if not path.is_file():
             return ""
@@ -385,7 +385,7 @@ def _stat_or_none(path: Path) -> os.stat_result | None:
 
 
 def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEMBERED_BYTES) -> bool:
-    """Return whether the facts contain every file that was read, and the data files are unchanged."""
+    """Return whether the facts list every file that was read, and the data files are unchanged."""
     facts = file.facts
     if facts is None or facts.unread or not file.is_complete:
         return False
@@ -400,6 +400,6 @@ def _is_current(file: ModelFile, model: SelectedModel, hashed_bytes: int = REMEM
 
 
 def _model_files(model: SelectedModel, described: ModelFacts | LockedModel | None) -> Iterator[Path]:
-    """Yield a model file and the data files in its facts or lock entry."""
+    """Yield a model file, and the data files that its facts or lock entry list."""
     yield model.absolute
     yield from (model.absolute.parent / data.location for data in (described.external if described is not None else ()))

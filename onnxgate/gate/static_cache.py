@@ -1,6 +1,7 @@
 """Caches of the static stages: results by content, file digests and support data of custom builds.
 
-Only results that depend on a model, its data and the values in the key are cached. Read and write errors are ignored.
+Only results that depend on nothing but a model, its data and the values in the key are cached. Read and write errors
+are ignored.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
     from onnxgate.runtimes.pool import WorkerPool
 
 ENTRY_LAYOUT = 1
-"""Version of the format of entries, for changes outside the code of the stages."""
+"""Version of the entry format; increase it for changes outside the code of the stages."""
 MAX_ENTRIES = 20_000
-"""Maximum size for one project; the least recently used entries are removed first."""
+"""Maximum number of entries for one project; the least recently used entries are removed first."""
 MOST_PROJECTS = 200
 _JUDGING_FOLDERS = (
     "core",
@@ -70,13 +71,13 @@ _JUDGING_FOLDERS = (
 """Folders with code that affects static results."""
 
 _READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
-"""Packages with code that reads models; the last one is missing if protobuf is pure Python."""
+"""Packages with code that reads models. The last one does not exist in pure-Python builds of protobuf."""
 
 ResultType = TypeVar("ResultType")
 
 
 class StaticResultCache:
-    """Static results of the project in `project`, stored in one file in `folder`.
+    """Static results for the project folder `project`, stored in one file in `folder`.
 
     A `fresh` cache replaces entries instead of reusing them.
     """
@@ -132,14 +133,14 @@ class StaticResultCache:
 
 
 def digest_static_key(*parts: object) -> str:
-    """Return the key of a result that depends on these values and on onnxgate's code."""
+    """Return the key of a result that depends on these values and on the code of onnxgate."""
     text = msgspec.json.encode((_digest_program(), *parts), order="sorted")
     return hashlib.sha256(text).hexdigest()
 
 
 @functools.cache
 def _digest_program() -> tuple[str, ...]:
-    """Digest the files of onnxgate and of the packages that read models, since code can change without its version."""
+    """Digest the files of onnxgate and of the packages that read models, as code can change without a new version."""
     package = os.fspath(Path(__file__).parents[1])
     specs = filter(None, map(find_spec, _READING_PACKAGES))
     theirs = [folder for spec in specs for folder in list(spec.submodule_search_locations or ())[:1]]
@@ -149,7 +150,7 @@ def _digest_program() -> tuple[str, ...]:
 
 
 def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identity]]:
-    """Yield path and identity of the files in a folder; if `nested`, also in its subfolders."""
+    """Yield the path and identity of each file in a folder and, if `nested`, in its subfolders."""
     for entry in os.scandir(folder):
         if entry.is_file():
             yield entry.path, file_identity(entry.stat())
@@ -159,13 +160,13 @@ def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identit
 
 DIGESTS_FILE_NAME = "digests.json"
 MAX_REMEMBERED_FILES = 10_000
-"""Maximum number of files; those seen longest ago are removed first."""
+"""Maximum number of files; the files that were seen longest ago are removed first."""
 MIN_GIT_QUERY_BYTES = 64 * 2**20
-"""Maximum size for which hashing is faster than a query to git."""
+"""Maximum file size in bytes for which hashing is faster than a git query."""
 
 
 class FileDigestCache:
-    """Cache of file digests in `folder`; `fresh` ignores stored digests."""
+    """Cache of file digests in `folder`. A `fresh` cache ignores stored digests."""
 
     def __init__(self, folder: Path, *, fresh: bool = False) -> None:
         self._path = folder / DIGESTS_FILE_NAME
@@ -176,7 +177,7 @@ class FileDigestCache:
         self._changed = False
 
     def recall(self, files: Iterable[Path], root: Path) -> None:
-        """Load the digests of these files; `root` is the root of the repository."""
+        """Load the digests of these files; `root` is the repository root."""
         if self._fresh:
             return
         large = {path: status for path in files if (status := _stat_large_file(path)) is not None}
@@ -194,7 +195,7 @@ class FileDigestCache:
                     remember_digests({file_identity(unknown[path]): pointer.sha256})
 
     def keep(self, files: Iterable[Path]) -> None:
-        """Store the digests of these files, except of changed ones."""
+        """Store the digests of these files, except files that changed."""
         for path in files:
             status = _stat_large_file(path)
             digest = known_digest(status) if status is not None else None
@@ -212,7 +213,7 @@ class FileDigestCache:
                     scratch.write_bytes(msgspec.json.encode(newest))
 
     def _load(self) -> None:
-        """Read the digests of earlier runs, once."""
+        """Read the digests of earlier runs on the first call."""
         if self._loaded:
             return
         self._loaded = True
@@ -230,14 +231,16 @@ def _stat_large_file(path: Path) -> os.stat_result | None:
 
 
 REGISTRY_SINCE = "1.16.0"
-"""First release with kernel data. The limits of older ones are shipped."""
+"""First release that lists its kernels. For older releases, only their version limits are shipped with onnxgate."""
 UNREADABLE_BUILD = (
-    "support data could not be harvested: the build's libraries are unreadable or not in one folder of site-packages"
+    "support data could not be collected: the libraries of the build are unreadable, or not in one site-packages folder"
 )
 
 
 def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
-    """Select the runtimes to harvest: releases without shipped data; GPU builds only in custom environments.
+    """Select the runtimes to collect support data from, which are those without shipped data.
+
+    GPU builds are included only in custom environments.
 
     Source: harvesting onnxruntime-gpu 1.23.2 without a GPU causes a segmentation fault.
     """
@@ -257,14 +260,14 @@ def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRunti
 
 
 class HarvestedBuilds(msgspec.Struct):
-    """Support data of custom builds by name of the runtime."""
+    """Support data of custom builds, by runtime name."""
 
     supports: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
     skipped: list[IncompleteCheck] = msgspec.field(default_factory=list)
 
 
 class CustomBuilds:
-    """Custom builds of a lock and a project, with a cache of their support data.
+    """Custom builds in a project and its lock, with a cache of their support data.
 
     The key is the digest of the locked wheel, or of the libraries of a custom build.
     """
@@ -286,7 +289,7 @@ class CustomBuilds:
         return builds
 
     def harvest(self, planned: Sequence[PlannedRuntime], host: WorkerPool) -> HarvestedBuilds:
-        """Return the support data; harvest and cache missing data."""
+        """Return the support data; collect and cache missing data."""
         builds = self.load(planned)
         for runtime in planned:
             source, environment = self._source(runtime), runtime.runtime.environment
@@ -308,7 +311,7 @@ class CustomBuilds:
             if self._harvests.get(key) is None:
                 self._harvests.put(key, harvest_build(host, spec, source))
         except HarvestError as error:
-            reason = f"support data could not be harvested: {error}" if str(error) else ""
+            reason = f"support data could not be collected: {error}" if str(error) else ""
         except OSError as error:
             reason = f"support data could not be cached: {error.strerror}"
         if reason:
@@ -354,14 +357,14 @@ KERNEL_QUERY = "the kernel query"
 
 
 class HarvestError(Exception):
-    """The build cannot be harvested. The message is the reason, "" if the build is not available."""
+    """Support data cannot be collected from the build. The message is the reason; "" if the build is unavailable."""
 
 
 def harvest_build(pool: WorkerPool, spec: WorkerSpec, source: TableSource) -> HarvestRecord:
-    """Return the operator support of the build in a worker. `source` names the build; its commit is read from it.
+    """Run the build in a worker, and return its operator support. `source` identifies the build.
 
     Raises:
-        HarvestError: the build does not list its kernels, or the loaded probes are inconsistent.
+        HarvestError: the build does not list its kernels, or the probe results are inconsistent.
     """
     from onnxgate.support import probes
 
@@ -389,7 +392,7 @@ def harvest_build(pool: WorkerPool, spec: WorkerSpec, source: TableSource) -> Ha
 
 
 def _is_refused(observation: Observation, what: str) -> bool:
-    """Return whether the engine refused the job. Raise `HarvestError` unless it completed or was refused."""
+    """Return whether the engine refused the job. Raise `HarvestError` if the job neither completed nor was refused."""
     match observation:
         case Completed():
             return False

@@ -33,7 +33,7 @@ from onnxgate.github.step import (
 )
 
 EXIT_UNDECIDED = 3
-VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # of commands that do not write a report
+VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class InternalOutputs:
     """The outputs for later steps of the action."""
 
     comment_file: str = ""
-    comment_subject: str = ""  # separates the comments of several projects in one job
-    silent: str = ""  # "true" if there is nothing to report in a first comment
+    comment_subject: str = ""  # distinguishes the comments of several projects in one job
+    silent: str = ""  # "true" if a first comment would have nothing to report
     sarif_category: str = ""
     keep: str = ""  # "true" if wheels should be saved
     results_key: str = ""  # the key for results and costs; "" if they are not saved
@@ -88,7 +88,7 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
 def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
     """Return the outputs of a run.
 
-    A `check` has not passed if its report is missing, or if the report contains a different exit status.
+    A `check` does not pass if its report is missing or contains a different exit status.
     """
     if _path_if_written(results.report):
         report = msgspec.json.decode(results.report.read_bytes(), type=Report)
@@ -122,7 +122,7 @@ def _count_level(report: Report, level: str) -> int:
 
 
 def _read_planned_outcome(results: ResultFiles, ran: CommandRun) -> ActionOutputs:
-    """Write the printed plan to a file. Return the matrix in one line, without paths: outputs have a size limit."""
+    """Write the printed plan to a file. Return the matrix as one short line, since outputs have a size limit."""
     text = "\n".join(ran.answered)
     try:
         matrix = msgspec.json.decode(text, type=dict[str, list[dict[str, str | int | list[str]]]])

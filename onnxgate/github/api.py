@@ -71,7 +71,7 @@ class Api:
         return self.send("GET", where)
 
     def send(self, method: str, path: str, content: object = None) -> Any:
-        """Send a request once: it may have had an effect even if the server did not respond.
+        """Send a request without retries, since it may have had an effect even if the server did not respond.
 
         Raises:
             ApiError: the request failed, or its result is unknown.
@@ -134,7 +134,7 @@ class Repository(msgspec.Struct, frozen=True):
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """One side of a pull request; `repo` is None if the fork was deleted."""
+    """Head or base of a pull request; `repo` is None if the fork was deleted."""
 
     sha: str = ""
     repo: Repository | None = None
@@ -172,7 +172,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 def read_event(environment: Mapping[str, str]) -> Event:
-    """Return the event that triggered this run; an empty event if it cannot be read."""
+    """Return the event that triggered this run, or an empty event if it cannot be read."""
     try:
         with Path(environment["GITHUB_EVENT_PATH"]).open("rb") as file:
             return msgspec.json.decode(file.read(MAX_EVENT_BYTES), type=Event)

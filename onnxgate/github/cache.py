@@ -54,7 +54,7 @@ def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[s
         mark_all_unused(Path(folder))
     except OSError:
         return {}
-    # A manipulated archive can also write next to the folder, but not into a folder with a random name.
+    # A manipulated archive can also write outside of the cache folder, but cannot know a random folder name.
     own = {} if environment.get("ONNXGATE_CACHE_DIR") else {"ONNXGATE_CACHE_DIR": tempfile.mkdtemp(prefix="onnxgate-")}
     return {SHARED_CACHE_VARIABLE: folder, **own}
 
@@ -136,7 +136,7 @@ class CacheOutputs:
     key: str = ""
     restore_keys: str = ""
     results_path: str = ""
-    results_key: str = ""  # prefix of the key that is saved
+    results_key: str = ""  # prefix of the key to save
     results_restore_keys: str = ""
 
 
@@ -181,7 +181,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Return the entry for the lock and the processor: other processors may round differently."""
+    """Return the entry for the lock and the processor, since processors may round differently."""
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{PYTHON_TAG}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
@@ -205,7 +205,7 @@ def _sanitized_variable(environment: Mapping[str, str], name: str) -> str:
 
 
 def _selection_digest(inputs: Inputs) -> str:
-    """Return a digest of the inputs: runs with different inputs may need different wheels of the same lock."""
+    """Return a digest of the inputs, since runs with different inputs may need different wheels from the same lock."""
     words = [inputs.config, *inputs.stages, *inputs.args, inputs.directory, *inputs.paths]
     digest = hashlib.sha256("\0".join(words).encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{digest}-{shard_suffix(inputs.shard)}" if inputs.shard else digest
@@ -231,7 +231,7 @@ _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove invalid results, and costs that are invalid or not of `contents`. Return the names of invalid results."""
+    """Remove invalid results, and costs that are invalid or not for `contents`. Return the names of invalid results."""
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_path(file)

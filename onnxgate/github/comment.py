@@ -28,7 +28,7 @@ class PendingComment:
     body: str
     silent: bool  # nothing to report: update an existing comment, but do not create one
     is_from_fork: bool
-    subject: str = ""  # separates the comments of several projects in one job
+    subject: str = ""  # distinguishes the comments of several projects in one job
 
 
 class NoCommentError(Exception):
@@ -42,7 +42,7 @@ class NoCommentError(Exception):
 
 
 MAX_COMMENT_LENGTH = 65_536
-"""Characters of a comment. Source: actions/dependency-review-action, comment-pr.ts."""
+"""Maximum length of a comment in characters. Source: actions/dependency-review-action, comment-pr.ts."""
 PAGE_SIZE = 100
 MAX_PAGES = 30
 BOT = "Bot"
@@ -149,7 +149,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     url = run.html_url if re.fullmatch(r"https?://[\w.:-]+/[\w./-]+", run.html_url) else ""
     named = f"[a run]({url})" if url else "a run"
     conclusion = markdown_code(run.conclusion or "unknown")
-    origin = f"This report was written by {named} of the pull request's own code (conclusion: {conclusion})."
+    origin = f"This report was written by {named} that executed the pull request's own code (conclusion: {conclusion})."
     doubt = "" if agrees else "\n\n**The report does not match the conclusion of the run. Check the run.**"
     return PendingComment(
         pull_request.number,
@@ -160,7 +160,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
 
 
 def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullRequest:
-    """Return the only open pull request whose head is the checked commit. The data of the run itself are untrusted.
+    """Return the only open pull request whose head is the checked commit. Other data of the run is untrusted.
 
     Raises:
         NoCommentError: there is no such pull request, or more than one.
@@ -188,7 +188,7 @@ def read_report(path: str) -> Report:
     """Read the untrusted report of another run.
 
     Raises:
-        NoCommentError: it is not a regular file, too large, or not a report of this version.
+        NoCommentError: the file is not a regular file, is too large, or is not a report of this version.
     """
     try:
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -240,7 +240,7 @@ def post_comment(environment: Mapping[str, str]) -> str:
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:
-    """Read the outputs of the previous step of this run."""
+    """Read the outputs of the previous step in this run."""
     if event.pull_request is None:
         name = environment.get("GITHUB_EVENT_NAME", "")
         raise NoCommentError(

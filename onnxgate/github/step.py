@@ -73,7 +73,7 @@ class ResultFiles:
     def __init__(self, folder: Path, shard: str = "") -> None:
         self.folder = folder
         self.shard = shard
-        # Reports of several shards can be in one folder.
+        # The name contains the shard, so that one folder can contain the reports of several shards.
         self.report = folder / (f"onnxgate-{shard_suffix(shard)}.json" if shard else "report.json")
         self.plan = folder / "plan.json"
         self.annotations = folder / "annotations.txt"  # workflow commands
@@ -133,10 +133,10 @@ def input_variable(name: str) -> str:
 
 
 def _check_combination(inputs: Inputs) -> Inputs:
-    """Check that inputs can be used together.
+    """Check that the inputs can be combined.
 
     Raises:
-        UsageError: they cannot.
+        UsageError: they cannot be combined.
     """
     for name, value, commands in (
         ("against", inputs.against, ("check",)),
@@ -246,7 +246,7 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     paths = ["--", *inputs.paths] if inputs.paths else []
     if inputs.command in FAIL_ON_COMMANDS:
         options += ["--fail-on", inputs.fail_on]
-    if inputs.command == "plan":  # its file is passed to all shards, so that costs of this machine can decide
+    if inputs.command == "plan":  # all shards get the same plan, so it can depend on this machine's costs
         options.append("--measured")
     return [inputs.command, *options, *output_arguments, *inputs.args, *paths]
 
@@ -259,7 +259,7 @@ def write_outputs(path: Path, *values: DataclassInstance) -> None:
             file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
 
 
-# Variables that let a process control the runner: the command runs code of the repository.
+# Variables that let a process control the runner; removed, since the command runs code from the repository.
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 
 

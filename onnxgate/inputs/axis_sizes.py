@@ -1,4 +1,4 @@
-"""Sizes of dynamic axes: one setting per case, in which axes with the same name have the same size."""
+"""Sizes of dynamic axes. Each case has one setting, in which axes with the same name have the same size."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
-"""Default for a leading axis. A batch of 1 hides sizes that an export fixed; 3 is rarely one of them."""
+"""Default sizes for a leading axis. A batch of 1 hides axes that an export fixed at 1; they are rarely fixed at 3."""
 
 TOKEN_SIZES = (8, 12)
-"""Default for other axes of integer inputs, within the position table of any transformer."""
+"""Default sizes for other axes of integer inputs; they fit the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default for the second axis of a float matrix: usually a waveform, which must be long enough for convolutions."""
+"""Default sizes for the second axis of a float matrix: usually a waveform that must be long enough for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Defaults for the other axes of float inputs with more axes, used alternately.
+"""Default sizes for the other axes of float inputs with more axes, used alternately.
 
-They are multiples of 32, because networks halve them five times. Height and width differ, so that swapped axes are
-detected.
+The sizes are multiples of 32, because networks halve them up to five times. Height and width differ, so that swapped
+axes are detected.
 """
 
 INTEGER_TYPES = ("int", "uint", "bool")
@@ -36,11 +36,11 @@ DTYPES = {
     "string": "str",
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Element type in ONNX Runtime -> NumPy name; other types are not supported."""
+"""Element type in ONNX Runtime -> NumPy type name; other types are not supported."""
 
 
 def element_type(value: ValueInfo) -> str:
-    """Return the element type of a tensor: `float` of `tensor(float)`."""
+    """Return the element type of a tensor, such as `float` for `tensor(float)`."""
     return value.type.removeprefix("tensor(").removesuffix(")")
 
 
@@ -51,7 +51,7 @@ def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
 
 
 def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] | None:
-    """Return the sizes of the dynamic axes of an input for an array's shape; None if it does not match."""
+    """Return the dynamic axis sizes of an input for the shape of an array; None if the shape does not match."""
     dims = name_axes(value)
     if value.shape is not None and len(dims) != len(shape):
         return None
@@ -62,11 +62,12 @@ def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] |
 
 
 def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
-    """Return one mapping of axis to size per case, in the order of the graph; an empty one if no axis is dynamic.
+    """Return one mapping of axis to size per case, in graph order; a single empty mapping if no axis is dynamic.
 
-    `sizes` is the config's: its n-th values form the n-th row, and shorter lists repeat. Other axes have their first
-    default. Two more cases change only the leading axes of the first row, or only the rest, so that a failure shows
-    which axis causes it. An axis whose name is a formula of others (`past + sequence`) follows from them.
+    `sizes` comes from the config: the n-th values of all axes form the n-th row, and shorter lists are repeated. Other
+    axes have their first default size. Two more cases change only the leading axes of the first row, or only the other
+    axes, so that a failure shows which axis causes it. If the name of an axis is a formula (`past + sequence`), its
+    size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
@@ -80,7 +81,7 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
 def resolve_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], guesses: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return the rows of the config's sizes, completed with these sizes of other axes."""
+    """Return the rows of the sizes in the config, completed with these sizes for other axes."""
     names = list_named_axes(inputs)
     configured = {name: sizes[name] for name in names if sizes.get(name)}
     settings = []
@@ -91,7 +92,7 @@ def resolve_settings(
 
 
 def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Return the dynamic axes whose size follows neither from the config nor from a formula."""
+    """Return the dynamic axes whose size neither the config nor a formula determines."""
     names = list_named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
@@ -103,15 +104,15 @@ def list_leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
 
 
 def list_named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
-    """Return the dynamic axes of all inputs without duplicates, in the order of the graph."""
+    """Return the dynamic axes of all inputs without duplicates, in graph order."""
     return list(dict.fromkeys(dim for value in inputs for dim in name_axes(value) if isinstance(dim, str)))
 
 
 def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]:
     """Return the default sizes of an axis.
 
-    They depend only on position and type, since exporters often give different names to axes that must be equal. Axes
-    without a name have the same size if they have the same position, for any type and rank.
+    They depend only on position and type, since exporters often give different names to axes that must be equal.
+    Unnamed axes at the same position have the same size, whatever their type and rank.
     """
     if name in list_leading_axes(inputs):
         return LEADING_SIZES
@@ -124,7 +125,7 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
-    """Return the inputs with the axis and its positions; unnamed axes at the same position count as one axis."""
+    """Return the inputs that have the axis, and its positions. Unnamed axes at the same position count as one axis."""
     axes = [(value, position) for value in inputs for position in range(len(value.shape or ()))]
     uses = [(value, position) for value, position in axes if name_axes(value)[position] == name]
     first, index = uses[0]
@@ -142,19 +143,19 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
 """Axis names in language models whose size is the sum of two other axes. Source: Optimum, ONNX Runtime GenAI."""
 MAX_FORMULA_LENGTH = 200
-"""Maximum length of a formula in characters. Longer names are not parsed. This also limits the nesting of brackets."""
+"""Maximum length of a formula in characters; longer names are not parsed. This also limits nested parentheses."""
 MAX_AXIS_SIZE = 2**63 - 1
 """Maximum size of an axis."""
 
 
 def parse_formula(name: str) -> ast.expr | None:
-    """Parse a name as a formula; None if it is not one. `TOTAL_FORMULAS` are replaced first."""
+    """Parse a name as a formula; None if it is not a formula. Names in `TOTAL_FORMULAS` are replaced first."""
     text = TOTAL_FORMULAS.get(name, name)
     if len(text) > MAX_FORMULA_LENGTH:
         return None
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the user cannot fix syntax warnings about a name
+            warnings.simplefilter("ignore")  # users cannot fix syntax warnings about an axis name
             return ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return None
@@ -196,7 +197,7 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes to try for all axes except leading ones. They suit position tables, repeated halving and waveforms."""
+"""Sizes to try for all axes except leading axes. They suit position tables, repeated halving and waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
 """Sizes to try for leading axes if 1 fails."""
@@ -208,7 +209,7 @@ MAX_PROBE_ELEMENTS = 1 << 22
 def list_alternative_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]
 ) -> Iterator[dict[str, int]]:
-    """Yield settings to try in order; each contains the first row of the config's sizes."""
+    """Yield settings in the order to try them; each contains the first row of the sizes in the config."""
     guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
     first = [name for name in guessed if name in leading]
     rest = [name for name in guessed if name not in leading]
@@ -226,9 +227,9 @@ def list_alternative_settings(
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return the base, the other rows of the config's sizes, and the base with another size of its leading axes.
+    """Return the base, the other rows of the sizes in the config, and the base with another size of its leading axes.
 
-    Axes of the same size as a leading one change with it, since they may have to be equal.
+    Axes with the same size as a leading axis change with it, since they may have to be equal.
     """
     guesses = {name: base[name] for name in list_guessed_axes(inputs, sizes)}
     tied = {guesses[name] for name in list_leading_axes(inputs) if name in guesses}

@@ -1,7 +1,8 @@
 """Input cases from the user's files or callable, and archives of failed inputs.
 
-A file is an `.npz` archive with arrays named like the inputs, or a folder `test_data_set_<n>` as in ONNX's test data
-with tensors `input_<i>.pb`, which are matched by name or by order. Outputs in such folders are not read.
+A case is an `.npz` archive with arrays named like the inputs, or a folder `test_data_set_<n>` as in the ONNX test data.
+Such a folder contains tensors `input_<i>.pb`, which are matched by name or by order. Outputs in the folder are not
+read.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ if TYPE_CHECKING:
 
 
 MAX_ARCHIVE_BYTES = 2**31
-"""Maximum size of an unpacked archive, as protection against decompression bombs."""
+"""Maximum unpacked size of an archive in bytes, as protection against decompression bombs."""
 NPY_MAGIC = b"\x93NUMPY"
 """First bytes of a `.npy` file."""
 _INPUT_FILE = re.compile(r"input_(\d+)\.pb")
 
 
 def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -> tuple[InputCase, ...]:
-    """Return one case per file that matches `pattern` in `base`; arrays are written to `folder` as `.npy` files.
+    """Return one case for each file in `base` that matches `pattern`; write the arrays to `folder` as `.npy` files.
 
     Raises:
-        ConfigError: no file matches, or files do not match the model; `problems` has all reasons.
+        ConfigError: no file matches the pattern, or files do not match the model; `problems` lists all reasons.
     """
     files = sorted(base.glob(pattern))
     if not files:
@@ -53,7 +54,7 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
 
 
 def find_unread_outputs(pattern: str, base: Path) -> str:
-    """Return the first test data folder with expected outputs, which are not compared; "" without one."""
+    """Return the first test data folder that contains expected outputs, which are not compared; "" if there is none."""
     folders = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
     return next((folder.relative_to(base).as_posix() for folder in folders), "")
 
@@ -61,7 +62,7 @@ def find_unread_outputs(pattern: str, base: Path) -> str:
 def make_callable_cases(
     facts: ModelFacts, source: str, array_files: Sequence[Mapping[str, str]], folder: Path
 ) -> tuple[InputCase, ...]:
-    """Return one case per mapping of names to `.npy` files from the callable `source`: `samples.py:batches[0]`.
+    """Return one case, such as `samples.py:batches[0]`, for each mapping of names to `.npy` files from a callable.
 
     Raises:
         ConfigError: the arrays do not match the model.
@@ -71,7 +72,7 @@ def make_callable_cases(
 
 
 def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
-    """Create cases from arrays; a string instead of arrays is the reason why they are missing."""
+    """Create cases from arrays. A string instead of arrays is the reason why the arrays are missing."""
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):
@@ -170,13 +171,13 @@ def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> I
 
 MAX_STORED_FILES = 100
 MAX_STORED_BYTES = 1 << 30
-"""Maximum number and size of stored inputs; the least recently used files are removed first."""
+"""Maximum total size of stored inputs in bytes; the least recently used files are removed first."""
 
 MAX_STEM_LENGTH = 60
 
 
 def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
-    """Write the inputs of a case atomically to a file in `folder`; return its name, "" on failure.
+    """Write the inputs of a case atomically to a file in `folder`; return the file name, or "" on failure.
 
     The name is a hash of the content, so that equal inputs are stored once.
     """
@@ -195,13 +196,13 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
                 for name, path in case.inputs.items():
                     archive.writestr(zipfile.ZipInfo(f"{name}.npy"), Path(path).read_bytes())
         _prune_archives(folder, file)
-    except OSError:  # full or read-only cache: the inputs can be generated again
+    except OSError:  # the cache is full or read-only, but the inputs can be generated again
         return ""
     return file.name
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:
-    """Remove the least recently used files. Other processes may do the same concurrently."""
+    """Remove the least recently used files. Other processes may do the same at the same time."""
     files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):

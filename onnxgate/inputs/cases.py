@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputCases:
-    """Cases of a model, or the reason why there are none."""
+    """Cases of a model, or the reason why there are no cases."""
 
     cases: tuple[InputCase, ...]
     reason: str = ""
@@ -61,7 +61,7 @@ class InputCases:
 
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
-"""Calls an input callable, `samples.py:batches`; returns `InputCases` with a reason if that is not possible."""
+"""Function that calls an input callable such as `samples.py:batches`; on failure, it returns the reason."""
 
 
 def create_cases(
@@ -116,14 +116,14 @@ FIXED_CASE_NAME = "generated inputs"
 """Name of the only case of a model without dynamic axes."""
 
 MAX_ELEMENTS = 2**27
-"""Maximum number of elements of a generated input: a volume of 512 x 512 x 512."""
+"""Maximum number of elements in a generated input: a volume of 512 x 512 x 512."""
 MAX_AXES = 32
 """Maximum number of axes of an array. Source: NumPy before 2."""
 REAL_INPUTS_HINT = 'add real inputs: `inputs = "samples/*.npz"`'
 
 
 class InputGenerationError(OnnxgateError):
-    """Inputs cannot be generated for a model, which needs inputs from the user."""
+    """Inputs for a model cannot be generated, so the user must provide them."""
 
 
 def generate_cases(
@@ -136,8 +136,8 @@ def generate_cases(
 ) -> tuple[InputCase, ...]:
     """Return one case per size setting; arrays are written to `folder` as `.npy` files.
 
-    The data of large weights may be omitted from `model`. `sizes` are those of the config; `settings` replace the
-    default ones. `seed` determines the values.
+    `model` may omit the data of large weights. `sizes` are the sizes in the config; `settings` replaces the default
+    settings. `seed` determines the values.
 
     Raises:
         InputGenerationError: values cannot be generated for the type or shape of an input.
@@ -158,7 +158,7 @@ def generate_cases(
 
 
 def explain_unsupported_inputs(inputs: Sequence[ValueInfo]) -> str:
-    """Return the reason why inputs of a model are not supported; "" if they are."""
+    """Return the reason why the inputs of a model are not supported; "" if they are supported."""
     for value in inputs:
         if element_type(value) not in DTYPES:
             return f"input `{value.name}` of type `{value.type}` is not supported by onnxgate"
@@ -166,7 +166,7 @@ def explain_unsupported_inputs(inputs: Sequence[ValueInfo]) -> str:
 
 
 def format_case_name(sizes: Mapping[str, int]) -> str:
-    """Return the name of a case: `sizes batch=3 time=16`."""
+    """Return the name of a case, such as `sizes batch=3 time=16`."""
     return f"sizes {' '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else FIXED_CASE_NAME
 
 
@@ -193,7 +193,7 @@ def _generate_case(
 
 
 def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
-    """Raise `InputGenerationError` if an array of the shape exceeds the limits; a dimension of 0 counts as 1."""
+    """Raise `InputGenerationError` if an array of the shape exceeds the limits; a dimension of 0 is treated as 1."""
     if len(shape) > MAX_AXES:
         raise InputGenerationError(
             f"input `{value.name}` cannot be generated: it has {len(shape)} axes", hint=REAL_INPUTS_HINT
@@ -207,12 +207,12 @@ def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
 # operations are applied to raw Philox bits, since NumPy's distributions can change between releases.
 
 WORDS = ("alpha", "beta", "gamma", "delta", "epsilon", "zeta")
-MAX_PLAIN_INTEGER = 8  # exclusive bound of integers without a known role
-DOMAIN_MARGIN = 0.1  # distance of generated values from the bounds of a domain
+MAX_PLAIN_INTEGER = 8  # exclusive upper bound of integers without a known role
+DOMAIN_MARGIN = 0.1  # distance between generated values and the bounds of a domain
 
 
 def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str) -> Array:
-    """Return values of a numpy type for a role."""
+    """Return values of a NumPy type for a role."""
     match role:
         case MaskRole():
             return _generate_mask(role, tuple(shape), seed).astype(dtype)
@@ -246,7 +246,7 @@ def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDA
 
 
 def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return approximately normal numbers: sums of four uniform 16-bit numbers, mean 0, variance 1, within ±3.47."""
+    """Return approximately normal numbers within ±3.47 (mean 0, variance 1): sums of four uniform 16-bit numbers."""
     raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
@@ -281,7 +281,7 @@ def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
 
 
 def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
-    """Return values between two bounds with a margin to both; one of them can be infinite."""
+    """Return values between two bounds with a margin to both bounds; one bound can be infinite."""
     if math.isfinite(low) and math.isfinite(high):
         share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
@@ -290,7 +290,7 @@ def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str
 
 
 def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return indices within bounds, consecutive along the axis on which they must be distinct."""
+    """Return indices within the bounds. They are consecutive along the axis on which they must be distinct."""
     span = max(role.high - role.low, 1)
     if role.distinct_along is not None and shape:
         return np.asarray(role.low + np.indices(shape)[role.distinct_along % len(shape)] % span)
@@ -299,10 +299,10 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return a mask with padding at the end of each row of the last axis, from one element to half of the row.
+    """Return a mask whose rows along the last axis end in padding of one element up to half of the row.
 
-    The first row has no padding, and no row is masked completely. If the polarity is unknown, each row has both values,
-    with True first.
+    The first row has no padding, and no row is masked completely. If the polarity is unknown, each row contains both
+    values, and True comes first.
     """
     if not shape:
         return np.array(role.keeps is not False)

@@ -1,4 +1,4 @@
-"""Dataflow of a graph: uses of values through simple operators, and constants, for the detection of roles."""
+"""Dataflow of a graph: constants, and uses of values through simple operators. It is used to detect roles of inputs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 VALUE_PRESERVING_OPERATORS = frozenset(
     {"Identity", "Cast", "CastLike", "Unsqueeze", "Squeeze", "Reshape", "Flatten", "Expand"}
 )
-"""Operators whose output has the values of their first input, possibly with a different shape or type."""
+"""Operators whose output contains the values of their first input, possibly with a different shape or type."""
 MAX_VARIANTS = 4
 """Maximum number of paths to the same value that are followed."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""Maximum length of chains of constant factors that are followed."""
+"""Maximum denominator size in bits of a product of constant factors; longer chains of factors are not followed."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -51,7 +51,7 @@ ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
     "SequenceInsert",
     "ai.onnx.ml.ArrayFeatureExtractor",
 }
-"""Operators whose outputs have some or all values of their first input, possibly rounded."""
+"""Operators whose outputs contain some or all values of their first input, possibly rounded."""
 
 REDUCING_OPERATORS = frozenset(
     {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"}
@@ -69,9 +69,9 @@ COMPARISONS: dict[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class DerivedValue:
-    """A value computed from another one as `scale * value + offset`.
+    """A value computed from another value as `scale * value + offset`.
 
-    `flipped`: logical negation. `summed`: sum or mean of several values.
+    `flipped` means logical negation; `summed` means the sum or mean of several values.
     """
 
     name: str
@@ -91,7 +91,7 @@ class ValueUse:
 
     @property
     def operator(self) -> str:
-        """Name of the operator, with its domain unless that is the default one."""
+        """Name of the operator, with its domain unless it is the default domain."""
         return format_operator_name(self.node)
 
     def attribute(self, name: str, default: int = 0) -> int:
@@ -106,14 +106,14 @@ class ValueUse:
         return ()
 
     def input_name(self, position: int) -> str:
-        """Return the name of another input of the node, "" if it is absent."""
+        """Return the name of another input of the node; "" if it is absent."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
 class DataflowGraph:
-    """Nodes of a model by their inputs and outputs, including subgraphs and local functions.
+    """Nodes of a model by their inputs and outputs, including nodes in subgraphs and local functions.
 
-    Equal names in sibling subgraphs are treated as one value, so that reported uses may not exist.
+    Equal names in sibling subgraphs are treated as one value, so some of the reported uses may not exist.
     """
 
     def __init__(self, model: ModelView) -> None:
@@ -121,7 +121,7 @@ class DataflowGraph:
         self._producers: dict[str, onnx.NodeProto] = {}
         self._tensors: dict[str, onnx.TensorProto] = {}
         self._dims: dict[str, tuple[Dim, ...]] = {}
-        self._leaving: dict[str, list[str]] = {}  # a subgraph's output -> outputs of its node
+        self._leaving: dict[str, list[str]] = {}  # output of a subgraph -> outputs of its node
         if model.functions and not explain_unfollowed_calls(model):
             with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
                 model = ModelView(inliner.inline_local_functions(model.proto))
@@ -144,7 +144,7 @@ class DataflowGraph:
                     self._leaving.setdefault(inner.name, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:
-        """Yield each use of the value, including its reshaped, cast, negated, scaled or shifted forms."""
+        """Yield each use of the value, including uses of its reshaped, cast, negated, scaled or shifted forms."""
         pending = [DerivedValue(name)]
         variants_by_name: dict[str, set[DerivedValue]] = {name: set(pending)}
         while pending:
@@ -206,7 +206,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """Return the result of a comparison with a constant for 1; None if 0 has the same result."""
+        """Return the result for 1 of a comparison with a constant; None if the result for 0 is the same."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -239,7 +239,7 @@ class DataflowGraph:
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
-        """Yield the value and its sources through these operators; a cycle ends the search."""
+        """Yield the value and its sources, which are followed through these operators; a cycle ends the search."""
         visited: set[str] = set()
         while name not in visited:
             visited.add(name)

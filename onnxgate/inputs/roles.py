@@ -1,4 +1,4 @@
-"""Roles of graph inputs: the meaning of their values in the graph, for the generation of valid values."""
+"""Roles of graph inputs: the meaning of their values in the graph, which is used to generate valid values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"
 
 @dataclass(frozen=True, slots=True)
 class IndexRole:
-    """Indices in `low`..`high - 1` without `avoid` (a padding token), and distinct along one axis if set."""
+    """Indices in `low`..`high - 1` except `avoid` (a padding token); distinct along an axis if one is set."""
 
     low: int
     high: int
@@ -29,7 +29,7 @@ class IndexRole:
 
 @dataclass(frozen=True, slots=True)
 class MaskRole:
-    """Zeros and ones. `keeps` is True if a one keeps its element, False if it masks it, None if unknown."""
+    """Zeros and ones. `keeps` is True if ones keep an element, False if ones mask it, and None if this is unknown."""
 
     keeps: bool | None
 
@@ -50,7 +50,7 @@ class PlainRole:
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedControl:
-    """A value that determines shapes, axes or sizes of a node, and that cannot be derived."""
+    """A value that determines shapes, axes or sizes of a node and cannot be derived."""
 
     operator: str
 
@@ -64,7 +64,7 @@ class CategoryRole:
 
 @dataclass(frozen=True, slots=True)
 class RangeRole:
-    """A number between two bounds, one of which can be infinite."""
+    """A number between two bounds; one bound can be infinite."""
 
     low: float
     high: float
@@ -104,7 +104,7 @@ Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtim
 SCATTER_OPERATORS = ("Scatter", "ScatterElements", "ScatterND")
 RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
 AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
-"""Operator -> position of lengths along an axis of its data."""
+"""Operator -> position of the input with lengths along an axis of the data."""
 
 LENGTH_INPUTS = {
     "TopK": (1,),
@@ -114,7 +114,7 @@ LENGTH_INPUTS = {
     "Range": (0, 1, 2),
     "Loop": (0,),
 }
-"""Operator -> positions of counts; 1 is valid for all."""
+"""Operator -> positions of inputs that are counts; 1 is valid for all of them."""
 
 CONTROL_INPUTS = {
     **dict.fromkeys(REDUCTION_OPERATORS, (1,)),
@@ -133,7 +133,7 @@ CONTROL_INPUTS = {
     "OneHot": (1,),
     "com.microsoft.GroupQueryAttention": (5, 6),
 }
-"""Operator -> positions of inputs that determine shapes, axes or sizes, for which most values are invalid."""
+"""Operator -> positions of inputs that determine shapes, axes or sizes; most values are invalid for them."""
 
 INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",
@@ -164,10 +164,10 @@ DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
     "above one": (1.0, math.inf),
     "zero": (0.0, 0.0),
 }
-"""Bounds of each domain; generated values have a margin to them."""
+"""Bounds of each domain; generated values keep a margin to the bounds."""
 
 MASKED_SCORE = -1e4
-"""Maximum score that does not contribute to a softmax."""
+"""Scores up to this value do not contribute to a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
@@ -201,7 +201,7 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
-    """Return the categories that all encoders of this input share; those of the first one if they share none."""
+    """Return the categories that all encoders of this input share; if they share none, those of the first encoder."""
     kind = str if "string" in element else (int, float)
     encoders: list[list[str | int | float]] = []
     for use in uses:
@@ -232,7 +232,7 @@ def _find_integer_role(
 
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
-    """Return the indices that are valid for all uses as an index; None without such a use.
+    """Return the indices that are valid for all uses as an index; None if the value is not used as an index.
 
     Only index 0 is valid for an axis of unknown size.
     """
@@ -306,7 +306,7 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
-    """Return the size of the smallest non-leading dynamic axis of the other inputs, or of all their axes."""
+    """Return the smallest size of the non-leading dynamic axes of other inputs or, without these, of all their axes."""
     shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
     axes = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
@@ -320,7 +320,7 @@ def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
 
 
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
-    """Return the role of a number within the domain of every function that it reaches, also scaled and shifted."""
+    """Return the role of a number within the domain of every function that it reaches, even scaled or shifted."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.value.scale != 1 or use.value.offset]
     if not changed:
@@ -350,7 +350,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 
 
 def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones keep elements; None if this does not follow from operations on scores or sums of the mask."""
+    """Return whether ones keep elements; None if operations on scores or sums of the mask do not show this."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

@@ -15,12 +15,12 @@ REDUCTION_OPERATORS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
 MAX_TRIED_AXES = 6
-"""Maximum rank for which combinations of axes are tried."""
+"""Maximum number of axes for which combinations of axes are tried."""
 
 MAX_CONTROL_VALUES = 1 << 20
-"""Maximum number of values of such an input."""
+"""Maximum number of values in such an input."""
 BEYOND_ANY_AXIS = 1 << 31
-"""An end beyond any axis."""
+"""A slice end that is beyond the end of any axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class FixedValues:
 
 @dataclass(frozen=True, slots=True)
 class NodeShapes:
-    """A node with the shapes of its data and outputs, and the number of values of its input.
+    """A node with the shapes of its data and outputs, and the number of values in its input.
 
     A shape is None if the model does not declare it.
     """
@@ -64,7 +64,7 @@ def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) ->
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
-    """Return the axes whose reduction results in the output's shape."""
+    """Return the axes whose reduction gives the output shape."""
     data, output = node.data, node.output
     if data is None or output is None or not node.count <= len(data) <= MAX_TRIED_AXES:
         return None
@@ -94,7 +94,7 @@ def _find_split_sizes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_scale_factors(node: NodeShapes) -> Sequence[float] | None:
-    """Return the ratios of output to data along the listed axes."""
+    """Return the ratios of output size to data size along the listed axes."""
     data, output = node.data, node.output
     if data is None or output is None or len(data) != len(output):
         return None
@@ -126,20 +126,20 @@ def _find_padding(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_slice_ends(node: NodeShapes) -> Sequence[float] | None:
-    """Return the sizes of the output as ends; without a declared shape, an end beyond any axis."""
+    """Return the output sizes as slice ends; if no shape is declared, an end beyond any axis."""
     if node.output is None or len(node.output) < node.count:
         return [BEYOND_ANY_AXIS] * node.count
     return node.output[: node.count]
 
 
 def _find_one_hot_depth(node: NodeShapes) -> Sequence[float] | None:
-    """Return the size of the output's axis that the indices do not have."""
+    """Return the size of the output axis that the indices do not have."""
     axis = node.use.attribute("axis", -1)
     return None if node.output is None else [node.output[axis]] * node.count
 
 
 def _find_cache_lengths(node: NodeShapes) -> Sequence[float] | None:
-    """Return the number of cached and new keys of an attention; input 5 is one less."""
+    """Return the number of cached and new keys of an attention operator; input 5 is one less."""
     cache, new = node.cache, node.data
     if cache is None or new is None or len(cache) != 4 or len(new) != 3:
         return None

@@ -1,4 +1,4 @@
-"""Facts of a model for lock, rules and inputs, and the table of element types."""
+"""Facts of a model for the lock, rules and inputs, and the table of element types."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ if TYPE_CHECKING:
 
 
 DEFAULT_DOMAIN = "ai.onnx"
-"""Domain of the standard operators. Models may write it as ""; facts and reports never do."""
+"""Domain of the standard operators. Models may write it as "", but facts and reports never do."""
 Dim = int | str
-"""A fixed size, a symbolic name, or `"?"` if unknown."""
+"""Dimension: a fixed size, a symbolic name, or `"?"` if unknown."""
 
 
 class ValueInfo(msgspec.Struct, frozen=True, order=True):
-    """One graph input or output. `type` is written as in ONNX Runtime: `tensor(float)`, `seq(tensor(int64))`."""
+    """One graph input or output. `type` is written as in ONNX Runtime, such as `tensor(float)`."""
 
     name: str
     type: str
-    shape: tuple[Dim, ...] | None = None  # None: rank unknown
+    shape: tuple[Dim, ...] | None = None  # None if the rank is unknown
 
 
 class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
@@ -34,24 +34,24 @@ class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Facts of one readable model. `path` uses `/` and is relative to the folder of the config."""
+    """Facts of one readable model. `path` uses `/` and is relative to the config folder."""
 
     path: str
     sha256: str
     size_bytes: int
     ir_version: int
     opsets: dict[str, int]  # domain -> version; the default domain is "ai.onnx"
-    producer: str  # "pytorch 2.13.0", without local build suffix
-    inputs: tuple[ValueInfo, ...]  # without initializers
+    producer: str  # such as "pytorch 2.13.0", without local build suffix
+    inputs: tuple[ValueInfo, ...]  # inputs without an initializer
     outputs: tuple[ValueInfo, ...]
-    operators: dict[str, int]  # "Conv" or "com.microsoft.Gelu" -> count, including subgraphs and local functions
+    operators: dict[str, int]  # "Conv" or "com.microsoft.Gelu" -> count, with subgraphs and local functions
     metadata_keys: tuple[str, ...]
     external: tuple[ExternalFile, ...] = ()
-    function_opsets: dict[str, int] = {}  # imports of local functions, the newest per domain; as `opsets`
-    # Only from the file, not in a lock:
+    function_opsets: dict[str, int] = {}  # newest opset per domain that local functions import
+    # The following facts come only from the file; a lock does not contain them.
     optional_inputs: tuple[ValueInfo, ...] = ()  # inputs with an initializer as default value
-    functions: tuple[str, ...] = ()  # local functions, sorted, written as in `operators`
-    unread: tuple[str, ...] = ()  # locations of external data not in `external`: missing or outside the folder
+    functions: tuple[str, ...] = ()  # sorted names of local functions, written as in `operators`
+    unread: tuple[str, ...] = ()  # locations of external data that are not in `external`: missing or outside the folder
 
     @property
     def needed_opsets(self) -> dict[str, int]:
@@ -72,14 +72,14 @@ def model_domain(domain: str) -> str:
 
 STRING, BFLOAT16 = 8, 16
 MAX_ELEMENTS = 2**63 - 1
-"""Maximum size of a tensor. Source: ONNX Runtime uses signed 64-bit sizes and offsets."""
+"""Maximum number of elements in a tensor. Source: ONNX Runtime uses signed 64-bit sizes and offsets."""
 
 
 class ElementType(msgspec.Struct, frozen=True):
     """One value of `TensorProto.DataType`."""
 
-    name: str  # in ONNX Runtime
-    bits: int  # in raw_data; 0 if not allowed in raw_data
+    name: str  # name in ONNX Runtime
+    bits: int  # bits per element in raw_data; 0 if not allowed there
     numpy: str = ""  # NumPy type code of an element in raw_data; "" if NumPy does not support it
 
 
@@ -117,13 +117,13 @@ ELEMENT_TYPES = {
 
 
 def element_name(number: int) -> str:
-    """Return ONNX Runtime's name of an element type, or its number if it is unknown."""
+    """Return the name of an element type in ONNX Runtime, or its number if it is unknown."""
     element = ELEMENT_TYPES.get(number)
     return element.name if element else f"type {number}"
 
 
 def count_elements(dims: Iterable[int]) -> int:
-    """Return the number of elements of a shape, at most 2^63."""
+    """Return the number of elements in a shape, at most 2^63."""
     count = 1
     for dim in dims:
         if not dim:
@@ -133,12 +133,12 @@ def count_elements(dims: Iterable[int]) -> int:
 
 
 def count_tensor_elements(tensor: TensorProto) -> int:
-    """Return the number of elements according to the tensor's dims."""
+    """Return the number of elements according to the dims of a tensor."""
     return count_elements(tensor.dims)
 
 
 def required_bytes(tensor: TensorProto) -> int | None:
-    """Return the tensor's size in bytes in raw or external data; None if the type has no fixed size."""
+    """Return the size of a tensor in raw or external data in bytes; None if its type has no fixed size."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     dims = tuple(tensor.dims)
     if element is None or not element.bits or (dims and min(dims) < 0):
@@ -147,7 +147,7 @@ def required_bytes(tensor: TensorProto) -> int | None:
 
 
 def format_type(proto: TypeProto) -> str:
-    """Format a value's type like ONNX Runtime; "" if it is missing."""
+    """Format the type of a value like ONNX Runtime; "" if it is missing."""
     match proto.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({element_name(proto.tensor_type.elem_type)})"
@@ -166,7 +166,7 @@ def format_type(proto: TypeProto) -> str:
 
 
 def parse_type(text: str) -> TypeProto:
-    """Parse a type in ONNX Runtime's format, without a shape; empty if the format is unknown."""
+    """Parse a type in the format of ONNX Runtime, without a shape; the result is empty if the format is unknown."""
     from onnx import TypeProto
 
     proto = TypeProto()

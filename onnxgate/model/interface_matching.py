@@ -1,4 +1,4 @@
-"""Match the inputs or outputs of two models, also renamed ones."""
+"""Match the inputs or outputs of two models, including renamed inputs and outputs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import msgspec
 from onnxgate.model.facts import ValueInfo
 
 MAX_PAIRINGS = 250_000
-"""Limit of compared pairs; beyond it, renamed values are matched only by position."""
+"""Maximum number of compared pairs; above it, renamed values are matched only by position."""
 
 
 class ValuePair(msgspec.Struct, frozen=True):
-    """One input or output before and after a change. Positions count from 0."""
+    """One input or output before and after a change. Positions start at 0."""
 
     before: ValueInfo
     after: ValueInfo
@@ -44,11 +44,11 @@ class InterfaceMatch(msgspec.Struct, frozen=True):
 
 
 def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
-    """Match by name; then match renamed values by position, type and shape if these are unambiguous."""
+    """Match values by name; then match renamed values by position, type and shape if these are unambiguous."""
     positions: dict[str, list[int]] = {}
     for now, value in enumerate(after):
         positions.setdefault(value.name, []).append(now)
-    # Two outputs may have the same name: they are matched in order.
+    # Two outputs may have the same name; such outputs are matched in order.
     places = {was: nows.pop(0) for was, value in enumerate(before) if (nows := positions.get(value.name))}
     for find in (_pair_by_position, _pair_if_unique, functools.partial(_pair_by_position, equal_count=False)):
         removed = [index for index in range(len(before)) if index not in places]
@@ -63,7 +63,7 @@ def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Int
 
 
 def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Return whether a renamed value can be the same one: equal type and rank, and no different fixed sizes."""
+    """Return whether a value may be renamed from another: equal type and rank, and no different fixed sizes."""
     if before.type != after.type:
         return False
     if before.shape is None or after.shape is None:
@@ -85,7 +85,7 @@ def _pair_by_position(
     *,
     equal_count: bool = True,
 ) -> Iterator[tuple[int, int]]:
-    """Pair values between the same unchanged neighbors by position; by default only if their number is equal."""
+    """Pair the values between the same unchanged neighbors by position; by default only if their number is equal."""
     were = _index_by_neighbours(removed, {was: was for was in places})
     are = _index_by_neighbours(added, {now: was for was, now in places.items()})
     for neighbours in were.keys() & are.keys():
@@ -97,7 +97,7 @@ def _pair_by_position(
 def _pair_if_unique(
     removed: Sequence[int], added: Sequence[int], places: Mapping[int, int], fits: FitsPosition
 ) -> Iterator[tuple[int, int]]:
-    """Pair values at any position if neither fits another value."""
+    """Pair values at any position if neither value fits any other value."""
     if len(removed) * len(added) > MAX_PAIRINGS:
         return
     ways = {was: [now for now in added if fits(was, now)] for was in removed}
@@ -107,7 +107,7 @@ def _pair_if_unique(
 
 
 def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Group indices by the old positions of their unchanged neighbors; -1 is an end of the list."""
+    """Group indices by the old positions of their unchanged neighbors; -1 stands for an end of the list."""
     order = sorted(stayed)
     groups: dict[tuple[int, int], list[int]] = {}
     for index in indices:

@@ -1,4 +1,4 @@
-"""Traits of a model that limit the comparison of its outputs: random operators and rounding."""
+"""Traits of a model that limit how its outputs can be compared: random operators and rounding."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ QUANTIZED_OPERATORS = frozenset(
         *(f"com.microsoft.{name}" for name in _CONTRIB_QUANTIZED),
     }
 )
-"""Operators that quantize: a difference of one step is correct, and may increase towards the output."""
+"""Operators that quantize. A difference of one step is correct, and may grow towards the output."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumericTraits:
     """Numeric traits of a model.
 
-    `half`: some nodes compute with 16-bit floats. `quantized`: quantizing operators. `random`: random operators that
-    affect an output; `random_outputs`: the affected outputs.
+    `half` means that some nodes compute with 16-bit floats. `quantized` has the quantizing operators, `random` has the
+    random operators that affect an output, and `random_outputs` has the affected outputs.
     """
 
     half: bool = False
@@ -74,7 +74,7 @@ RANDOM_OPERATORS = frozenset(
 SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 """Operators that do not depend on element values."""
 
-RandomOperators = frozenset[str]  # operators
+RandomOperators = frozenset[str]  # names of operators
 RandomFunctions = Mapping[OperatorKey, RandomOperators]
 NO_OPERATORS: RandomOperators = frozenset()
 
@@ -85,10 +85,10 @@ def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
     constants = [(name, tensor) for name, tensor in model.tensors if name and name in flags]
     complete = [
         (name, tensor) for name, tensor in constants if not find_omitted_data(tensor)
-    ]  # omitted tensors are too large to be flags
+    ]  # a flag is small, so it is never an omitted tensor
     training = frozenset(name for name, tensor in complete if numpy_helper.to_array(tensor).any())
     functions = _find_random_functions(model, training)
-    reached: dict[str, RandomOperators] = {}  # value of the main graph -> random operators that affect it
+    reached: dict[str, RandomOperators] = {}  # value in the main graph -> random operators that affect it
     for node in model.graphs[0].nodes:  # in topological order
         read = () if node.operator[1] in SHAPE_OPERATORS else _values_read(node)
         operators = _random_operators_of(node, functions, training)
@@ -98,7 +98,7 @@ def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
 
 
 def _random_operators_of(node: NodeView, functions: RandomFunctions, training: frozenset[str]) -> RandomOperators:
-    """Return the random operators of a node, its subgraphs and its called functions."""
+    """Return the random operators of a node, its subgraphs and the functions that it calls."""
     operators = functions.get(node.operator, NO_OPERATORS)
     domain, name, _ = node.operator
     trains = name == "Dropout" and not training.isdisjoint(node.inputs[2:])

@@ -1,8 +1,8 @@
-"""The package `onnx` with deferred initialization.
+"""The `onnx` package with deferred initialization.
 
-Reading and checking a small model takes milliseconds, but importing `onnx` takes a quarter of a second: it imports
-NumPy and a dozen modules to build, convert and print models. The protobuf classes, the checker and shape inference do
-not need these.
+Reading and checking a small model takes milliseconds, but importing `onnx` takes a quarter of a second, because it
+imports NumPy and many modules that build, convert and print models. The protobuf classes, the checker and shape
+inference do not need these modules.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import sys
 from types import ModuleType
 
 _PROTOBUF_MODULE = "onnx.onnx_ml_pb2"
-"""Module of the protobuf classes. Source: onnx 1.18–1.23."""
+"""Module that contains the protobuf classes. Source: onnx 1.18–1.23."""
 
 
 class _DeferredPackage(ModuleType):
-    """The package `onnx`, which imports each name on first use from its module."""
+    """The `onnx` package; each name is imported from its module on first use."""
 
     def __getattr__(self, name: str) -> object:
-        """Return a protobuf class or a module of onnx; initialize the package for any other name."""
+        """Return a protobuf class or a module of `onnx`; for any other name, initialize the package."""
         classes = importlib.import_module(_PROTOBUF_MODULE)
-        if name == "load_from_string":  # as called by `infer_shapes`: with the bytes of a model and without a format
+        if name == "load_from_string":  # `infer_shapes` calls it with the bytes of a model and without a format
             return classes.ModelProto.FromString
         if hasattr(classes, name):
             found: object = getattr(classes, name)
@@ -37,7 +37,7 @@ class _DeferredPackage(ModuleType):
 
 
 def defer_initialization() -> None:
-    """Defer the initialization of `onnx` until it is needed; no effect if it is already imported."""
+    """Defer the initialization of `onnx` until it is needed. This has no effect if it is already imported."""
     spec = None if "onnx" in sys.modules else importlib.util.find_spec("onnx")
     if spec is not None:
         package = importlib.util.module_from_spec(spec)

@@ -1,6 +1,6 @@
 """Validation of scales and zero points of quantized operators.
 
-Only stored tensors are checked, not computed scales or scales from inputs.
+Only stored tensors are checked. Scales that are computed or come from inputs are not.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_SCALE_BYTES = 64 * 1024 * 1024
-"""Maximum size of a scale or zero point in bytes. Larger ones are not read."""
+"""Maximum size of a scale or zero point in bytes. Larger tensors are not read."""
 
 
 class QuantizationFault(msgspec.Struct, frozen=True):
     """An invalid scale or zero point of a node."""
 
     node: NodeProto
-    what: str  # "its `y_scale` is 0"
+    what: str  # such as "its `y_scale` is 0"
     kind: Literal["value", "shape", "type"]
 
 
 class QuantizedInput(msgspec.Struct, frozen=True):
-    """Positions of a quantized value, its scale and its zero point among a node's inputs; -1 if absent.
+    """Positions of a quantized value, its scale and its zero point among the inputs of a node; -1 if absent.
 
-    `axis` is the axis that may have a scale per index, None if there must be a single scale. `divides`: the operator
-    divides by the scale, which must not be 0.
+    `axis` is the axis that may have one scale per index, or None if there must be a single scale. `divides` means that
+    the operator divides by the scale, which therefore must not be 0.
     """
 
     data: int
@@ -128,7 +128,7 @@ def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
 
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
-    """Find the node that computes a value, skipping nodes that only move data; None without one or in cycles."""
+    """Find the node that computes a value, skipping nodes that only move data; None if there is none or in a cycle."""
     followed: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
         if name in followed or not maker.input:
@@ -141,11 +141,11 @@ def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | No
 VALUE_PRESERVING_OPERATORS = frozenset(
     {"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "Relu"}
 )
-"""Operators that keep every value or set it to 0."""
+"""Operators that keep each value unchanged or set it to 0."""
 
 
 class _QuantizationChecker:
-    """Checker for the tensors of one model; names with different tensors in two graphs are skipped."""
+    """Checker for the tensors in one model. A name that refers to different tensors in two graphs is skipped."""
 
     def __init__(self, model: ModelView, path: Path) -> None:
         proto = model.proto
@@ -213,7 +213,7 @@ class _QuantizationChecker:
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Check blocks of a few bits. The scale of a block of zeros may be 0, and scales may be negative."""
+        """Check blocks of values with few bits. The scale of a block of zeros may be 0, and scales may be negative."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
@@ -257,13 +257,13 @@ class _QuantizationChecker:
         if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
             yield QuantizationFault(node, f"{subject} must be 0 for int32", "value")
 
-    # Data of the model
+    # Data in the model
 
     def _tensor(self, node: NodeProto, position: int) -> TensorProto | None:
         return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
 
     def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
-        """Return the tensor's data in chunks; empty if it is too large or does not match shape and type."""
+        """Return the data of a tensor in chunks; empty if it is too large or does not match its shape and type."""
         needed = required_bytes(tensor)
         if needed is None or needed > MAX_SCALE_BYTES:
             return ()
@@ -274,14 +274,14 @@ class _QuantizationChecker:
         return chunks if sum(map(len, chunks)) == needed else ()
 
     def floats(self, name: str) -> Array | None:
-        """Decode a stored floating-point tensor; None if there is none of that name."""
+        """Decode a stored floating-point tensor; None if no such tensor has that name."""
         tensor = self._tensors.get(name)
         if tensor is None or tensor.data_type not in _FLOATS:
             return None
         return decode_elements(b"".join(self._content(tensor)), tensor.data_type)
 
     def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
-        """Return the value's dimensions, -1 for a dynamic one; None if its rank is unknown."""
+        """Return the dimensions of a value, with -1 for a dynamic dimension; None if its rank is unknown."""
         if position >= len(node.input):
             return None
         name = node.input[position]
@@ -349,6 +349,6 @@ def _int_attribute(node: NodeProto, name: str, default: int) -> int:
 
 
 def _input_name(node: NodeProto, position: int) -> str:
-    """Return an input's name in the operator's specification, or the name of its value if unknown."""
+    """Return the name of an input in the operator specification, or the name of its value if that is unknown."""
     names = INPUT_NAMES.get(node.op_type, ())
     return names[position] if 0 <= position < len(names) else str(node.input[position])

@@ -56,9 +56,9 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topics of onnx's messages that runtimes check too. Source: onnx 1.16–1.23."""
+"""Topics of onnx messages about faults that runtimes also check. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
-"""Message if shape inference needs data that the copy does not have; not a fault of the model."""
+"""Message if shape inference needs data that is not in the copy. This is not a fault in the model."""
 
 
 class ModelFault(msgspec.Struct, frozen=True):
@@ -66,28 +66,28 @@ class ModelFault(msgspec.Struct, frozen=True):
 
     message: str
     node: str = ""  # affected node, if any
-    harmless: bool = False  # every known runtime loads the model anyway
+    harmless: bool = False  # all known runtimes load the model anyway
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
 class CheckedModel(msgspec.Struct, frozen=True):
-    """A model with its first fault, None if valid, and the types that onnx inferred."""
+    """A model with its first fault (None if the model is valid) and the types that onnx inferred."""
 
     view: ModelView
     fault: ModelFault | None
-    unchecked: str = ""  # why the installed onnx could not check it
+    unchecked: str = ""  # reason why the installed onnx could not check the model
     inferred: ModelProto | None = None  # None if a check failed, did not run or used a modified copy
 
 
 def find_fault(model: ModelView, path: Path) -> ModelFault | None:
-    """Return the first fault of the model at `path`, or None. See `check_model`."""
+    """Return the first fault in the model at `path`, or None. See `check_model`."""
     return check_model(model, path).fault
 
 
 def check_model(model: ModelView, path: Path) -> CheckedModel:
     """Check the model at `path` and infer the types of its values.
 
-    If the model is newer than the installed onnx, only onnxgate's own checks run.
+    If the installed onnx does not support the model, only the checks of onnxgate itself run.
 
     Raises:
         OSError, UnreadableModel: omitted data cannot be read from the file.
@@ -117,7 +117,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     if not model.HasField("ir_version"):
         yield ModelFault("it has no IR version")
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
-        yield ModelFault("it imports no opset")
+        yield ModelFault("it does not import any opset")
     for key in find_recursive_functions(view, measure_calls(view)):
         yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in view.graphs:
@@ -133,14 +133,14 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
 
 
 def _has_right_raw_data(tensor: TensorProto) -> bool:
-    """Return whether the tensor has raw data of the size required by its shape and type."""
+    """Return whether the tensor has raw data of the size that its shape and type require."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     raw = len(tensor.raw_data)
     return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw
 
 
 def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
-    """Check initializers without data in the message, which `onnx.checker` skips."""
+    """Check initializers whose data is not in the message, because `onnx.checker` skips them."""
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     for tensor in graph.initializer:
         declared = types.get(tensor.name, tensor.data_type)
@@ -190,7 +190,7 @@ def explain_unchecked(view: ModelView) -> str:
 
 
 def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
-    """Run `check_model(full_check=True)` in two steps; only the first one uses the added shapes."""
+    """Run `check_model(full_check=True)` in two steps; only the first step uses the added shapes."""
     from onnx import checker, shape_inference
 
     content = copy.SerializeToString()
@@ -213,7 +213,7 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:
-    """Parse onnx's message into a fault with one line, without tags and context."""
+    """Convert a message from onnx into a fault with a one-line message, without tags and context."""
     if _MISSING_DATA_MESSAGE in text:
         return None
     message = re.sub(_INFERENCE_PREFIX, "", text.partition("\n\n==> Context:")[0]).strip()
@@ -244,7 +244,7 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0x100))
 
 
 def check_tensor_size(tensor: TensorProto, path: Path) -> str:
-    """Describe a wrong amount of data in a tensor; "" if it is correct.
+    """Describe a wrong amount of data in a tensor; "" if the amount is correct.
 
     External data, tensors without data and unknown types are not checked.
 
@@ -310,21 +310,21 @@ def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Pat
 
 
 MAX_FUNCTION_NODES = 100_000
-"""Maximum number of nodes after inlining all calls of a model; otherwise calls are not followed."""
+"""Maximum number of nodes after inlining all calls in a model; in larger models, calls are not followed."""
 MAX_CALL_DEPTH = 64
 """Maximum depth of nested calls that are followed."""
-RECURSION_MESSAGE = "calls itself, directly or through others"
+RECURSION_MESSAGE = "calls itself, directly or through other functions"
 
 
 class CallSize(msgspec.Struct, frozen=True):
-    """Number of nodes and depth of an inlined call of a function."""
+    """Number of nodes and call depth after inlining a function call."""
 
     nodes: int  # at most `MAX_FUNCTION_NODES` + 1
     depth: int
 
 
 def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
-    """Measure each local function in linear time; recursive ones have no size."""
+    """Measure each local function in linear time; recursive functions have no size."""
     functions = {function_key(function.proto): function for function in model.functions}
     sizes: dict[OperatorKey, int] = {}
     callees: dict[OperatorKey, Counter[OperatorKey]] = {}
@@ -358,19 +358,19 @@ def _measure_bottom_up(
 
 
 def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, CallSize]) -> tuple[OperatorKey, ...]:
-    """List the local functions without a size, sorted."""
+    """List the local functions that have no size, sorted."""
     return tuple(sorted({function_key(function.proto) for function in model.functions} - call_sizes.keys()))
 
 
 def explain_unfollowed_calls(model: ModelView) -> str:
-    """Return the reason why calls of local functions are not followed; "" if they are."""
+    """Return the reason why calls of local functions are not followed; "" if they are followed."""
     if not model.functions:
         return ""
     call_sizes = measure_calls(model)
     if unending := find_recursive_functions(model, call_sizes):
         return f"its local function `{format_function_key(unending[0])}` {RECURSION_MESSAGE}"
     if any(called.depth > MAX_CALL_DEPTH for called in call_sizes.values()):
-        return f"calls of its local functions are nested more than {MAX_CALL_DEPTH} levels deep"
+        return f"calls to its local functions are nested more than {MAX_CALL_DEPTH} levels deep"
     calls = (node.operator for graph in model.graphs for node in graph.nodes)
     if sum(call_sizes[key].nodes for key in calls if key in call_sizes) > MAX_FUNCTION_NODES:
         return f"its local functions expand to more than {MAX_FUNCTION_NODES:,} nodes"
@@ -378,7 +378,7 @@ def explain_unfollowed_calls(model: ModelView) -> str:
 
 
 def format_function_key(key: OperatorKey) -> str:
-    """Format a function's name for messages."""
+    """Format the name of a function for messages."""
     domain, name, overload = key
     return f"{domain}.{name}" + (f":{overload}" if overload else "")
 
@@ -390,11 +390,11 @@ _SERVICE_ACCOUNTS = frozenset(
         *("ubuntu", "docker", "app", "user", "nonroot", "vscode", "codespace", "jovyan", "Shared", "Public"),
     }
 )
-"""Default accounts of CI images. Source: images of GitHub, CircleCI, Azure, GitLab, Jupyter."""
+"""Default user accounts in CI images. Source: images from GitHub, CircleCI, Azure, GitLab and Jupyter."""
 
 
 def find_leaked_paths(model: ModelView) -> tuple[str, ...]:
-    """List paths in home directories in the model's metadata, sorted."""
+    """List the paths to home directories in the metadata of a model, sorted."""
     texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in model.remarks)
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
     paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}

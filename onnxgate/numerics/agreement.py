@@ -1,8 +1,8 @@
 """Agreement of two arrays, and the bounds on their difference.
 
 This module defines the meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity; b is the reference. NaN agrees with
-NaN at the same position, and an infinity with the same infinity. Arrays with different shapes or different kinds of
-types (floats, integers, booleans, strings) never agree.
+NaN at the same position, and infinity agrees with infinity of the same sign. Arrays with different shapes or different
+kinds of types (floats, integers, booleans, strings) never agree.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
 
 KIND_NAMES = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
-"""NumPy kind of a dtype -> group of comparable kinds."""
+"""NumPy dtype kind -> group of comparable kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Result of the comparison of a candidate with its reference.
+    """Result of comparing a candidate with its reference.
 
-    `agrees` is `value <= bound`. For `worst_abs`, `value` is the absolute difference and `bound` the tolerance of the
-    element with the largest ratio of the two. For "mismatched elements", `bound` is the allowed number of differing
-    elements. Other metrics count elements (or are 1) with a bound of 0.
+    `agrees` is `value <= bound`. For `worst_abs`, `value` is the absolute difference and `bound` is the tolerance of
+    the element with the largest ratio of difference to tolerance. For "mismatched elements", `bound` is the allowed
+    number of differing elements. For other metrics, `value` is a number of elements or 1, and `bound` is 0.
     """
 
     agrees: bool
@@ -46,13 +46,13 @@ class Agreement:
     bound: float
     mismatched: int  # number of elements
     max_abs: float  # over elements that are finite on both sides
-    detail: str = ""  # position of the worst element and both values; "" if the arrays agree
+    detail: str = ""  # position of the worst element, and its two values; "" if the arrays agree
 
 
 def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
     """Compare `candidate` with `reference` in float64 (integers exactly; booleans as 0 and 1).
 
-    For integers and booleans without `rtol` and `atol`, a `share` of the elements may differ by any amount.
+    For integers and booleans, a `share` of the elements may differ by any amount if `rtol` and `atol` are 0.
     """
     kind = KIND_NAMES.get(candidate.dtype.kind)
     if kind is None or kind != KIND_NAMES.get(reference.dtype.kind):
@@ -79,7 +79,7 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
 
 
 def find_not_finite(array: Array) -> Array:
-    """Return a boolean mask of NaN and infinities, all False for types without them."""
+    """Return a boolean mask of NaN and infinite elements; all elements are False for types without such values."""
     if array.dtype.kind not in "fc":
         return np.zeros(array.shape, dtype=bool)
     return np.asarray(~np.isfinite(array))
@@ -102,13 +102,13 @@ def _as_strings(array: Array) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class _ChunkResult:
-    """Comparison of one chunk of two arrays; positions are relative to the start of the arrays."""
+    """Result of comparing one chunk of two arrays; positions are relative to the start of the arrays."""
 
-    not_finite: int  # number of elements with a non-finite value on one side that the other side does not have
+    not_finite: int  # number of elements that are not finite on one side and do not equal the other side
     not_finite_at: int
     mismatched: int
     peak: float
-    used: float  # the largest ratio of difference and tolerance
+    used: float  # largest ratio of difference to tolerance
     worst_at: int
     value: float
     bound: float
@@ -143,7 +143,7 @@ def _compare_numbers(start: int, a: Array, b: Array, rtol: float, atol: float) -
 
 def _compare_integers(start: int, a: Array, b: Array, rtol: float, atol: float) -> _ChunkResult:
     difference = _integer_distance(a, b)
-    # Rounded down to integers, so that differences above 2**53 are not rounded towards agreement.
+    # The bound is rounded down to an integer, so that rounding above 2**53 never makes elements agree.
     allowed = np.minimum(np.floor(atol + rtol * np.abs(b.astype(np.float64))), 2.0**63).astype(np.uint64)
     return _summarize_chunk(start, difference, allowed, np.zeros(a.shape, bool))
 
@@ -175,10 +175,9 @@ def _integer_distance(a: Array, b: Array) -> Array:
 
 
 def _used_share(difference: Array, allowed: Array) -> Array:
-    """Return the ratio of difference and bound of each element; infinite for a difference with a bound of 0.
+    """Return the ratio of difference to bound for each element; infinite if only the bound is 0.
 
-    The ratio of an element beyond its bound is always larger than that of an element within its bound, in spite of
-    rounding.
+    Despite rounding, an element beyond its bound always has a larger ratio than an element within its bound.
     """
     over = difference > allowed
     difference, allowed = difference.astype(np.float64), allowed.astype(np.float64)
@@ -191,7 +190,7 @@ def _used_share(difference: Array, allowed: Array) -> Array:
 def _compare_exactly(
     a: Array, b: Array, measure_distance: Callable[[Array, Array], Array], share: float = 0.0
 ) -> Agreement:
-    """Compare by the number of differing elements. `distance` is numeric or boolean."""
+    """Compare by the number of differing elements. `measure_distance` returns numbers or booleans."""
     count, first, peak = 0, 0, 0.0
     for start, part_a, part_b in iter_chunks(a, b):
         distance = measure_distance(part_a, part_b)
@@ -230,7 +229,7 @@ def are_both_nan(candidate: Array, reference: Array) -> bool:
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Return whether zeros would agree too, because no element of the reference exceeds its tolerance.
+    """Return whether zeros would also agree, because no element of the reference exceeds its tolerance.
 
     Arrays that agree within the share `close` of the largest element are never negligible.
     """
@@ -252,40 +251,43 @@ There is no tighter bound for float64, because double outputs are often the cast
 """
 
 LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
-"""Precision -> minimum `atol` of a default, as a share of the largest reference value that is not equal.
+"""Precision -> minimum default `atol`, as a share of the largest reference value among the elements that differ.
 
-Small results of cancellation contain the rounding of the large numbers. Source: a correct network of two layers with
-outputs about 1e5 differs by 0.017 at an output of 120 (126 dB, onnxruntime 1.18.1–1.31.1), which is 5 to 8 ULP of the
-largest output; measured 2026-11-20.
+If large numbers cancel out, the small result contains the rounding error of the large numbers. Source: a correct
+network of two layers with outputs of about 1e5 differs by 0.017 at an output of 120 (126 dB, onnxruntime
+1.18.1–1.31.1). This is 5 to 8 ULP of the largest output; measured 2026-11-20.
 """
 
 MAX_HALF_SHARE = 0.01
-"""Share of elements of an integer or boolean output that may differ if a model computes in 16 bits.
+"""Maximum share of differing elements in an integer or boolean output if the model computes in 16 bits.
 
-Such outputs are decided by numbers with a relative error of about 1 %, so that ties are broken arbitrarily. Source:
-`argmax` over 21 classes of an untrained float16 network on onnxruntime 1.18.1 and 1.31.1, 2 of 6144 elements, measured
-2026-11-20. Outputs with fewer than 100 elements must be equal.
+Such outputs depend on numbers with a relative error of about 1 %, so that near ties are broken arbitrarily. Source:
+`argmax` over 21 classes in an untrained float16 network differs in 2 of 6144 elements between onnxruntime 1.18.1 and
+1.31.1; measured 2026-11-20. Outputs with fewer than 100 elements must be equal.
 """
 
 MIN_HALF_DB = 45.0
-"""Required SNR of a float16 output in addition to its bound, which does not detect weights wrong by 1 %.
+"""Required SNR of a float16 output, in addition to its bound, which does not detect weights that are wrong by 1 %.
 
-Source: two to six layers of four networks have 54 to 69 dB, a weight that is wrong by 1 % causes about 40 dB; measured
-2026-11-20.
+Source: correct outputs of four networks with two to six layers have 54 to 69 dB; a weight that is wrong by 1 % causes
+about 40 dB. Measured 2026-11-20.
 """
 MIN_HALF_POWER = 0.1
-"""Minimum mean square of the signal for `HALF_DB`, because small outputs may result from cancellation."""
+"""Minimum mean square of the signal for checking `MIN_HALF_DB`, because small outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""Factor on the source's noise. Source: distances of runtimes were 0.9 to 1.5 times that noise (five networks)."""
+"""Ratio of the bound to the noise of the source. Source: in five networks, runtimes differed by 0.9–1.5 × noise."""
 
 MIN_BOUND_SHARE = 1e-6
-"""Minimum bound, as a share of the largest reference value (of 1 if that is smaller)."""
+"""Minimum bound, as a share of the largest reference value or of 1, whichever is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementBound:
-    """`|a - b| <= atol + rtol * |b|` with b the reference; without tolerances, a `share` of the elements may differ."""
+    """The bound `|a - b| <= atol + rtol * |b|` with b the reference.
+
+    If `atol` and `rtol` are 0, a `share` of the elements may differ.
+    """
 
     rtol: float
     atol: float
@@ -294,7 +296,7 @@ class ElementBound:
     of_largest: float = 0.0  # `atol` is at least this share of the largest reference value
 
     def at(self, candidate: Array, reference: Array) -> ElementBound:
-        """Return the bound for two arrays; equal elements, such as the fill value of a mask, are ignored."""
+        """Return the bound for two arrays. Equal elements, such as the fill values of a mask, are ignored."""
         if not self.of_largest or candidate.shape != reference.shape or reference.dtype.kind not in "fc":
             return self
         largest = 0.0
@@ -312,10 +314,10 @@ def choose_bound(
     *,
     half: bool,
 ) -> ElementBound:
-    """Return the tolerance of the config for this output or all outputs, the measured one in the lock or the default.
+    """Return the bound of an output: the tolerance in the config, the measured tolerance in the lock or the default.
 
-    For integers, only a tolerance with the name of the output is used. `half`: some nodes of the model compute in 16
-    bits, even if outputs have another type.
+    For integers, a tolerance is used only if it names the output. `half` means that some nodes of the model compute in
+    16 bits, even if the outputs have another type.
     """
     settings = settings or {}
     named = settings.get(output)
@@ -337,10 +339,10 @@ def _as_number(value: float | Tolerance | None) -> float:
 
 
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
-    """Return per output the noise of the source (float32, float64 outputs per case) and the resulting bound.
+    """Return the noise of the source and the resulting bound for each output. `cases` has (float32, float64) outputs.
 
-    Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are left out;
-    the latter have different values in float64, such as a mask filled with the smallest number of the type.
+    Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are left out.
+    A bound accepts zeros if the float64 values differ widely, as in a mask filled with the smallest number of the type.
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
     for narrow, wide in cases:

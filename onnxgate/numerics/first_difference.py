@@ -1,7 +1,7 @@
-"""First difference between two runs of one graph: distances of values, and the node that causes them.
+"""First difference between two runs of one graph: distances between values, and the node that causes them.
 
-Rounding errors accumulate, so that no fixed bound separates them from a fault. A fault of a single node is found by
-running it in isolation with the reference's inputs, which excludes earlier differences.
+Rounding errors accumulate, so that no fixed bound distinguishes them from a fault. To find a fault in a single node,
+the node is run in isolation with the inputs of the reference, which excludes earlier differences.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 ROUNDING_BY_WIDTH = {2: 4e-3, 4: 4e-6, 8: 4e-6}
-"""Size of a float in bytes -> relative difference by which a single node may differ on another engine.
+"""Size of a float in bytes -> relative difference that rounding in a single node may cause on another engine.
 
 Source: 4 to 32 ULP of float16 and float32. Doubles are often casts of float32.
 """
 MIN_GROWTH = 2.0
-"""Minimum growth of the distance from a node's inputs to its outputs that makes it a suspect."""
+"""A node is a suspect if the distance grows by at least this factor from its inputs to its outputs."""
 NEAR_WORST_FACTOR = 16.0
-"""Minimum own distance of an origin, as a share of the worst node's own distance."""
+"""The own distance of the origin must be at least the largest own distance divided by this factor."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
-"""Magnitude from which on a number is the fill value of a mask."""
+"""Numbers of at least this magnitude are treated as fill values of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Distance:
     """Distance of a value from its reference; infinite for NaN."""
 
     largest: float  # absolute
-    relative: float  # to the largest magnitude of the reference
-    rounding: float = 0.0  # limit of `relative` for rounding of this type
+    relative: float  # relative to the largest magnitude of the reference
+    rounding: float = 0.0  # highest `relative` that rounding can cause in this type
 
 
 NO_DISTANCE = Distance(0.0, 0.0)
@@ -59,12 +59,12 @@ class Suspect:
 
     @property
     def growth(self) -> float:
-        """Growth of the distance; in units of rounding if the inputs are equal."""
+        """Growth of the distance; in units of the rounding error if the inputs are equal."""
         return self.after.relative / max(self.before.relative, 1e-7)
 
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:
-    """Return the distance of two values, reading them in chunks."""
+    """Return the distance between two values, which are read in chunks."""
     kind = reference.dtype.kind
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(kind, ""):
         return _INCOMPARABLE
@@ -102,7 +102,7 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
-    """Return the same without fill values of masks and without elements that are not finite on both sides."""
+    """Return the same without fill values of masks, and only for elements that are finite on both sides."""
     finite = np.isfinite(a) & np.isfinite(b)
     if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0
@@ -117,7 +117,7 @@ def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
 def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
     """Return the nodes at which the distance grows most, in graph order.
 
-    A value with an unknown distance counts as the worst of its inputs.
+    If the distance of a value is unknown, the largest distance of its inputs is used.
     """
     reach = dict(distances)
     suspects = []
@@ -138,8 +138,8 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
 def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
     """Return the first suspect that differs in isolation; None if all differences are rounding.
 
-    `own` is the distance of each suspect's output with the reference's inputs. `exact`: both sides compute
-    identically, so that no difference is rounding.
+    `own` has the output distance of each suspect when it is run with the inputs of the reference. `exact` means that
+    both sides compute identically, so that rounding cannot cause a difference.
     """
     pairs = [(suspect, own[suspect.output]) for suspect in suspects if suspect.output in own]
     pairs = [(suspect, off) for suspect, off in pairs if off.relative > (0.0 if exact else off.rounding)]

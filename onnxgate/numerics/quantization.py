@@ -1,8 +1,8 @@
-"""Metrics of two numeric arrays, and the agreement of outputs of quantized models by these metrics.
+"""Metrics of two numeric arrays, and the comparison of quantized models by these metrics.
 
-Outputs of quantized models are not compared by element, because a difference of one quantization step is correct and
-may increase towards the output. All metrics except ULP are computed in float64, without elements that are not finite on
-both sides, which `agreement` compares.
+Outputs of quantized models are not compared element by element, because a difference of one quantization step is
+correct and may grow towards the output. All metrics except ULP are computed in float64, and only over elements that are
+finite on both sides; `agreement` compares the others.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_DB = 200.0
-"""Maximum reported ratio; rounding in float64 is about 300 dB below a signal."""
+"""Maximum reported ratio in dB; float64 rounding is about 300 dB below the signal."""
 TAIL_QUANTILE = 0.99
 """High quantile that is reported with the median and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Metrics of an array and its reference, over `elements` that are finite on both sides.
+    """Metrics of an array and its reference. `elements` counts those that are finite on both sides.
 
-    `max_rel` leaves out references of 0. ULP metrics are None unless both arrays have the same floating-point type.
-    `rows` is the number of rows of the last axis with a largest element; in `top1` of them, both arrays have the same.
+    `max_rel` leaves out elements whose reference is 0. ULP metrics are None unless both arrays have the same
+    floating-point type. `rows` is the number of rows along the last axis that have a largest element; in `top1` of
+    these rows, the position of the largest element is the same in both arrays.
     """
 
     elements: int
@@ -54,14 +55,14 @@ class Metrics:
 
     @property
     def top1_share(self) -> float:
-        """Share of rows that agree; 1 without rows."""
+        """Share of rows that agree; 1 if there are no rows."""
         return self.top1 / self.rows if self.rows else 1.0
 
 
 def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Metrics:
     """Return all metrics of two numeric arrays of one shape.
 
-    Elements of the reference within `tie` of each other count as equal: either may be the largest.
+    Elements of the reference that differ by at most `tie` are treated as equal, so that either may be the largest.
     """
     both_finite = partial(_iter_finite, candidate, reference)
     has_ulp = _has_ulp(candidate, reference)
@@ -99,7 +100,7 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
 
 
 Pairs = Callable[[], Iterable[tuple["Array", "Array"]]]
-"""Returns the elements of two arrays in chunks; called once per pass."""
+"""Function that returns the elements of two arrays in chunks; it is called once per pass."""
 
 
 def _iter_finite(candidate: Array, reference: Array, dtype: type | None) -> Iterator[tuple[Array, Array]]:
@@ -122,7 +123,7 @@ def _count_ulps(a: Array, b: Array) -> Array:
 def compute_ulp_distance(a: Array, b: Array) -> Array | None:
     """Return the distance in ULP of each pair of elements as float64; None if their types differ.
 
-    Both zeros are equal, and subnormal numbers count like any others.
+    Positive and negative zero are equal. Subnormal numbers count like any other number.
     """
     if not _has_ulp(a, b):
         return None
@@ -171,7 +172,7 @@ def _compute_cosine(pairs: Pairs) -> float:
 
 
 def _largest_of(values: Iterable[float]) -> float:
-    """Return the largest value; 0 without values, NaN if one is NaN."""
+    """Return the largest value; 0 if there are no values, and NaN if any value is NaN."""
     return float(np.max([*values], initial=0.0))
 
 
@@ -187,7 +188,7 @@ def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) ->
     """Return a quantile without interpolation.
 
     `parts` returns `count` nonnegative float64 values in chunks. Such numbers have the same order as their bits, so the
-    bits of the quantile are determined from the highest one until few values with this prefix remain.
+    bits of the quantile are determined one by one from the highest, until few values with this prefix remain.
     """
     if not count:
         return 0.0
@@ -208,14 +209,14 @@ def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) ->
 
 
 def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) -> Iterator[Array]:
-    """Yield the bit patterns of values whose bits above `shift` equal `prefix`."""
+    """Yield the bit patterns of the values whose bits above `shift` are equal to `prefix`."""
     for part in parts():
         bits = part.view(np.uint64)
         yield bits if shift == 64 else bits[bits >> np.uint64(shift) == np.uint64(prefix)]
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Count rows of the last axis without NaN: all, with equal largest element, and with it among the five largest."""
+    """Count rows without NaN: all, those with the same largest element, and those with it among the top five."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
@@ -262,7 +263,7 @@ RatioResult = tuple[str, float, float]  # metric, value, bound; the value must b
 
 @dataclass(frozen=True, slots=True)
 class RatioBounds:
-    """Bounds for a quantized output; differences of at most `step` are always correct."""
+    """Bounds for a quantized output; differences of at most `step` always agree."""
 
     sqnr_db: float
     cosine: float
@@ -272,32 +273,41 @@ class RatioBounds:
 
 
 FLOAT_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Defaults for float models without measured values in the lock. Source: small int8 networks have 27 to 41 dB; one
-with a failed calibration has 4.6 dB, half of its classes and cosine 0.8; measured 2026-11-20."""
+"""Default bounds for comparison with a float model if the lock has no measured values.
+
+Source: small int8 networks have 27 to 41 dB; a network with failed calibration has 4.6 dB, 50 % correct labels and a
+cosine of 0.8; measured 2026-11-20.
+"""
 
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Bounds for the same file on two releases or at two levels. Source: 61 models of onnxruntime.quantization (static QDQ
-and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and 1.31.1: equal or above 43 dB across releases; equal across
-levels except for attention in QDQ (27 dB, the same as its distance from the float model); measured 2026-11-20."""
+"""Bounds for the same file on two releases or at two optimization levels.
+
+Source: 61 models from onnxruntime.quantization (static QDQ and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and
+1.31.1. Across releases, outputs are equal or have more than 43 dB. Across levels, they are equal except for attention
+in QDQ (27 dB, the same as compared with the float model); measured 2026-11-20.
+"""
 
 MARGIN_DB = 3.0
-"""Allowed decrease of the recorded ratio, equal to twice the noise. Source: on one machine, releases differ by less
-than 0.1 dB and levels by less than 0.6 dB; kernels of other processors round differently."""
+"""Allowed decrease of the recorded ratio in dB; this is twice the noise.
+
+Source: on one machine, releases differ by less than 0.1 dB and levels by less than 0.6 dB. Kernels for other processors
+round differently.
+"""
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
-"""Upper limit of recorded requirements, since noise of 0.1 % is acceptable for a quantized model."""
+"""Highest ratio in dB that is required, since noise of 0.1 % is acceptable for a quantized model."""
 
 MIN_COSINE_ELEMENTS = 10
-"""Minimum number of elements for a cosine: that of one element is its sign."""
+"""Minimum number of elements for a cosine. The cosine of a single element is only its sign."""
 MIN_LABELS = 50
-"""Minimum number of labels, so that one wrong label is at most a share of 0.02."""
+"""Minimum number of labels, so that one wrong label changes the share by at most 0.02."""
 ZERO_ATOL = 5e-3
-"""Absolute bound for an output of zeros, which has no signal power."""
+"""Absolute bound for an output that is all zeros and therefore has no signal power."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """Usual scale of an output over all cases, so that values near zero are not compared with their own magnitude."""
+    """Usual scale of an output over all cases. With it, values near zero are not compared with their own magnitude."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -305,7 +315,7 @@ class OutputScale:
 
 @dataclass(frozen=True, slots=True)
 class RatioAgreement:
-    """Result of the comparison of a quantized output with its reference."""
+    """Result of comparing a quantized output with its reference."""
 
     agreement: Agreement
     metric: str
@@ -356,7 +366,7 @@ def _iter_values(arrays: Collection[Array]) -> Iterator[Array]:
 def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, scale: OutputScale) -> RatioAgreement:
     """Compare one quantized output with its reference.
 
-    Elements at which the reference is not finite are ignored. All others must be finite in the candidate.
+    Elements that are not finite in the reference are ignored. All other elements must be finite in the candidate.
     """
     exact = compare_arrays(candidate, reference, 0.0, 0.0)
     if exact.metric in ("shape", "type"):
@@ -377,7 +387,7 @@ def _compare_numbers(
     spread = max(own.spread, scale.spread)
     metrics = compute_metrics(candidate, reference, tie=2.0 * 10.0 ** (-bounds.sqnr_db / 20.0) * math.sqrt(spread))
     power = max(own.power, scale.power)
-    if power == 0.0:  # an output of zeros has no signal, and gets a small absolute bound
+    if power == 0.0:  # an output of zeros has no signal power, so a small absolute bound applies
         agreement = replace(exact, agrees=metrics.max_abs <= ZERO_ATOL)
         return RatioAgreement(agreement, "worst_abs", metrics.max_abs, ZERO_ATOL, (), metrics)
     figures = [("sqnr_db", _signal_ratio_db(candidate, reference, power), bounds.sqnr_db)]
@@ -392,7 +402,7 @@ def _compare_numbers(
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
-    """Return the SNR in dB over elements that are finite on both sides; the maximum without a signal."""
+    """Return the SNR in dB over elements that are finite on both sides; the maximum if there is no signal."""
     both_finite = partial(_iter_finite, candidate, reference, np.float64)
     count = sum(b.size for _, b in both_finite())
     with np.errstate(over="ignore"):
@@ -402,7 +412,7 @@ def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> fl
 
 
 def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
-    """Return the SQNR in dB; the signal is at least the usual power of the output."""
+    """Return the SQNR in dB. The signal power is at least the usual power of the output."""
     root, noise, count = math.sqrt(power), 0.0, 0
     for a, b in _iter_finite(candidate, reference, np.float64):
         noise, count = noise + float(np.square((a - b) / root).sum()), count + a.size
@@ -412,7 +422,7 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Compare integers and booleans: 8-bit integers may differ by one step, others must be equal up to a share."""
+    """Compare integers and booleans: 8-bit integers may differ by one step; otherwise, a small share may differ."""
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
     share = 1.0 - exact.mismatched / max(reference.size, 1)
     if agrees or share >= bounds.top1:
@@ -423,7 +433,7 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 def measure_quantization(
     cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
 ) -> dict[str, MeasuredQuantization]:
-    """Return per output the worst metrics over all cases of (quantized, float) outputs, rounded for stability.
+    """Return the worst metrics of each output over all cases of (quantized, float) outputs, rounded for stability.
 
     Outputs that are not floating point or have different shapes are left out.
     """

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 CHUNK_ELEMENTS = 1 << 19
-"""Number of elements of each array that are in memory at the same time."""
+"""Maximum number of elements of each array in memory at the same time."""
 MAPPED_BYTES = 1 << 20
-"""Minimum size in bytes of files that are memory-mapped."""
+"""Files of at least this size in bytes are memory-mapped."""
 
 
 def load_array(path: str | Path) -> Array:
@@ -30,7 +30,7 @@ def save_chunks(path: Path, chunks: Iterable[bytes], dtype: np.dtype[Any], shape
     """Write the elements of an array in C order to a `.npy` file.
 
     Raises:
-        ValueError: the number of bytes does not match shape and type.
+        ValueError: the number of bytes does not match the shape and type.
     """
     size_bytes = 0
     with path.open("wb") as file:
@@ -43,7 +43,7 @@ def save_chunks(path: Path, chunks: Iterable[bytes], dtype: np.dtype[Any], shape
 
 
 def iter_chunks(first: Array, second: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Yield flat chunks of two arrays of one shape, with the position of their first element."""
+    """Yield flat chunks of two arrays with the same shape, and the position of their first element."""
     a, b = first.reshape(-1), second.reshape(-1)
     for start in range(0, a.size, CHUNK_ELEMENTS):
         chunk = slice(start, start + CHUNK_ELEMENTS)

@@ -1,4 +1,4 @@
-"""All rules. Each file in a stage folder defines the rule of the same name, unless its name begins with `_`."""
+"""All rules. In each stage folder, a file defines the rule of the same name; files that begin with `_` are shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule: a pure function of one typed subject, with its id, level and page."""
+"""Definition of rules: pure functions of one typed subject, with an ID, a level and a documentation page."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import msgspec
 from onnxgate.core.findings import Hit, Level, Stage
 
 FIRST_RELEASE = "0.1.0"
-"""Not shown as `since`."""
+"""Rule pages do not show this release as `since`."""
 Subject = TypeVar("Subject")
 CheckFunction = Callable[[Subject], Iterator[Hit]]
 
 
 class Rule(msgspec.Struct, Generic[Subject], frozen=True):
-    """A named check. `stage` is the folder of its file."""
+    """A named check."""
 
     id: str
     subject: type[Subject]
     level: Level
     since: str
     judge: CheckFunction[Subject]
-    blocks_run: bool = True  # in the file stage: a model with this error is not run
+    blocks_run: bool = True  # for rules of the file stage: a model with this error is not run
 
     @property
     def stage(self) -> Stage:
-        """Return the stage whose evidence it checks."""
+        """Return the stage whose evidence the rule checks, which is the name of its folder."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property
     def page(self) -> str:
-        """Return the docstring, which is the page of the rule."""
+        """Return the documentation page of the rule, which is the docstring of its function."""
         return inspect.getdoc(self.judge) or ""
 
     @property

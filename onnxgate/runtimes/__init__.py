@@ -1,1 +1,1 @@
-"""Environments of locked runtimes, the pool of worker processes, and the worker itself."""
+"""Environments of locked runtimes, the pool of worker processes, and the code of the worker."""

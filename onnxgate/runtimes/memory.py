@@ -22,12 +22,12 @@ MEMORY_LIST_FACTOR = 20
 MEMORY_BASE_MIB = 4096
 
 WORKER_BYTES = 128 * 2**20
-"""Memory of a worker without a large model: the interpreter, the engine, and a model of less than `LIGHT_BYTES`."""
+"""Memory of a worker without a large model: the interpreter, the engine, and a model smaller than `LIGHT_BYTES`."""
 WEIGHT_FACTOR = 2
 """Bytes needed per byte of weights.
 
-Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.18.1 and 1.1 to 1.4 times in 1.31.1, in a
-file of their own 1.1 times; measured 2026-11-23, peak resident memory.
+Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.18.1 and 1.1 to 1.4 times in 1.31.1, and
+1.1 times if stored as external data; measured 2026-11-23, peak resident memory.
 """
 LIST_FACTOR = 13
 """Bytes needed per byte of attribute lists, which runtimes parse into objects and then convert.
@@ -38,8 +38,8 @@ measured 2026-11-23, peak resident memory.
 FRAMEWORK_BYTES = 448 * 2**20
 """Memory of a process that exports a small model.
 
-Source: exports of the quickstart's two models with torch 2.13.0 took 400 MiB each, of which the import of torch alone
-took 218; measured 2026-11-23, peak resident memory of the worker. Assumed for all frameworks and commands.
+Source: exporting each of the two quickstart models with torch 2.13.0 took 400 MiB, including 218 MiB for importing
+torch; measured 2026-11-23, peak resident memory of the worker. Assumed for all frameworks and commands.
 """
 EXPORT_FACTOR = 3
 """Bytes needed per byte of weights that a framework exports.
@@ -59,7 +59,7 @@ class ModelSize(NamedTuple):
 
 
 def default_memory_mib(size: ModelSize) -> int:
-    """Return the memory limit for a model of this size."""
+    """Return the memory limit for a model with these sizes."""
     lists_mib = (MEMORY_LIST_FACTOR - MEMORY_FACTOR) * -(-size.lists // 2**20)
     return MEMORY_FACTOR * -(-size.content // 2**20) + lists_mib + MEMORY_BASE_MIB
 
@@ -97,7 +97,7 @@ def _estimate_model_bytes(model: str, weight_factor: int = WEIGHT_FACTOR) -> int
 
 
 def _measure_inputs(cases: Sequence[InputCase]) -> int:
-    """Return the bytes of the case with the largest inputs."""
+    """Return the size in bytes of the largest case."""
     return max((sum(map(_file_size, case.inputs.values())) for case in cases), default=0)
 
 
@@ -111,7 +111,7 @@ def _file_size(path: str) -> int:
 def _measure_model(model: str) -> ModelSize:
     try:
         status = Path(model).stat()
-        with _measuring:  # threads that need the same model share one read
+        with _measuring:  # other threads that need the same model wait and reuse the result
             return _read_model_size(Path(model), status.st_mtime_ns, status.st_size)
     except OSError:
         return ModelSize(0)
@@ -135,7 +135,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
 
 
 def _names_data_files(path: Path) -> bool:
-    """Return whether a model may have external data, without parsing it: its entries have the key "location"."""
+    """Return whether a model may have external data, by a search for the key "location" without parsing the model."""
     with open_regular(path) as file:
         return b"location" in file.read()
 
@@ -148,7 +148,7 @@ _NESTED_MESSAGES: Mapping[str, Mapping[int, str]] = {
     "attribute": {6: "graph", 11: "graph"},
 }
 _LIST_FIELDS = frozenset({7, 8, 9})
-"""Floats, ints and strings of an attribute. Source: `onnx.proto`."""
+"""Field numbers of floats, ints and strings in an attribute. Source: `onnx.proto`."""
 
 
 def _measure_lists(path: Path) -> int:
@@ -169,7 +169,7 @@ def _iter_list_sizes(source: FileWindow, kind: str, start: int, end: int) -> Ite
 
 
 def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory available for new processes: the minimum over the machine and its control groups.
+    """Return the memory available for new processes: the minimum of the machine and of this process's control groups.
 
     Source: "memory" in the kernel's documentation of control groups, versions 1 and 2. Inactive cached files count as
     available.
@@ -182,9 +182,9 @@ def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/s
             ("memory.max", "memory.current", "inactive_file"),
             ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
         ):
-            with contextlib.suppress(OSError, ValueError):  # "max", or a group without the controller
+            with contextlib.suppress(OSError, ValueError):  # "max", or no memory controller
                 free = int((folder / limit).read_text()) - int((folder / usage).read_text())
-                with contextlib.suppress(OSError, ValueError, KeyError):  # some kernels have no such statistics
+                with contextlib.suppress(OSError, ValueError, KeyError):  # some kernels do not provide these statistics
                     free += int(_read_table(folder / "memory.stat")[inactive])
                 available.append(free)
     return max(min(available), 0)
@@ -206,5 +206,5 @@ def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
 
 
 def _read_table(path: Path) -> dict[str, str]:
-    """Return the second word of each line by the first."""
+    """Return a mapping from the first to the second word of each line."""
     return {words[0]: words[1] for line in path.read_text().splitlines() if len(words := line.split()) > 1}

@@ -33,18 +33,18 @@ from onnxgate.runtimes.worker_slots import Priority, WorkerSlots
 from onnxgate.runtimes.worker_spec import JobLimits, JobMeter, WorkerSpec
 
 MIN_PARALLEL_BUILDS = 4
-"""Minimum number of parallel builds, even on fewer cores: a build mostly waits for network and disk."""
+"""Minimum number of parallel builds, even on machines with fewer cores: a build mostly waits for network and disk."""
 UNSANDBOXED_NOTE = "could not start in the sandbox; running unsandboxed"
 PYTHON_FLAGS = ("-B", "-X", "utf8")
-ISOLATED_FLAG = "-I"  # engines must only see their environment
+ISOLATED_FLAG = "-I"  # engines must only import packages from their environment
 USER_FLAG = "-s"  # sources need the user's settings, such as PYTHONPATH
 PREPARE_ACTIVITY = "prepare"
 LOOK_UP_ACTIVITY = "look up"
-"""Activities that are not jobs: preparing an environment, and looking up its wheels."""
+"""Names of activities that are not jobs: preparing an environment, and looking up its wheels."""
 
 
 class Progress:
-    """Progress receiver that ignores all calls. Called from several threads; a worker has one activity at a time."""
+    """Progress receiver that ignores all calls. It must be thread-safe; a worker has one activity at a time."""
 
     def started(self, worker: str, activity: str) -> None:
         """Handle the start of an activity: `onnxruntime 1.18.1` starts `prepare`, or `run classifier.onnx`."""
@@ -59,9 +59,9 @@ class Progress:
 class WorkerPool:
     """Runs jobs in one long-lived worker process per spec.
 
-    A worker runs its jobs in the order of submission. At most `jobs` workers run at the same time, and their estimated
-    memory together does not exceed the available memory. After a large job and the following jobs with the same model,
-    the worker is restarted. Environments are created in parallel with jobs, several at once unless `jobs` is 1.
+    A worker runs its jobs in the order of submission. At most `jobs` workers run at the same time, and their total
+    estimated memory does not exceed the available memory. A worker is restarted after a large job and any following
+    jobs with the same model. Environments are created in parallel with jobs, several at once unless `jobs` is 1.
 
     Failures of a runtime are observations, not exceptions. All child processes end when the pool is closed or its
     process ends. Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
@@ -93,7 +93,7 @@ class WorkerPool:
 
     @property
     def environments(self) -> Environments:
-        """The environments of the engines."""
+        """Environments of the engines."""
         return self._state.environments
 
     @property
@@ -142,10 +142,10 @@ class PoolState:
     """State that all worker threads share."""
 
     environments: Environments
-    slots: WorkerSlots  # limits how many workers run at once, and their memory
-    builds: threading.Semaphore  # limits how many environments are created at once
+    slots: WorkerSlots  # limits the number of running workers and their memory
+    builds: threading.Semaphore  # limits the number of environments that are created in parallel
     progress: Progress
-    worker: Path  # the worker's folder
+    worker: Path  # folder of the worker's code
     limited: bool  # engines run in a sandbox
     closing: threading.Event = field(default_factory=threading.Event)
     readable: set[str] = field(default_factory=set)  # folders that every engine may read
@@ -160,7 +160,7 @@ class QueuedJob:
     job: Job
     limits: JobLimits
     future: Future[Observation]
-    add_seconds: Callable[[float], None]  # called with the seconds that the job took
+    add_seconds: Callable[[float], None]  # called with the run time in seconds
 
 
 class WorkerThread(threading.Thread):
@@ -175,7 +175,7 @@ class WorkerThread(threading.Thread):
         self._session_lock = threading.Lock()
         self._interpreter: Path | None = None
         self._unavailable: Unavailable | None = None
-        self._build_error: BaseException | None = None  # an internal error of the build
+        self._build_error: BaseException | None = None  # internal error while building the environment
         self._folder: WorkerFolder | None = None
         self._permissions = Permissions()  # those of the running worker
         self._limited = pool.limited and bool(spec.engine)
@@ -210,7 +210,7 @@ class WorkerThread(threading.Thread):
                 self._folder.close()
 
     def _process(self, queued: QueuedJob) -> None:
-        """Run a job in its turn. Exports come first, since runs depend on them; probes of toolchains come last."""
+        """Wait for a slot and run the job. Runs wait for exports, which come first; toolchain probes come last."""
         is_probe = isinstance(queued.job, Probe)  # does not run user code
         priority = Priority.AHEAD if is_probe else Priority.AWAITED
         needed_bytes, slots = estimate_job_bytes(queued.job), self._pool.slots
@@ -276,7 +276,7 @@ class WorkerThread(threading.Thread):
             return
         try:
             observation = self._observe(queued)
-            if self._pool.closing.is_set():  # the closing pool caused the observation
+            if self._pool.closing.is_set():  # the observation was caused by closing the pool
                 raise CancelledError
         except BaseException as error:  # noqa: BLE001 - raised by the future of the job
             queued.future.set_exception(error)
@@ -339,7 +339,7 @@ class WorkerThread(threading.Thread):
             return self._session
         if self._interpreter is None:
             raise CancelledError  # the pool was closed before the environment was created
-        with self._queue.mutex:  # one worker can run all the queued jobs
+        with self._queue.mutex:  # so that one worker can run all queued jobs
             waiting = [later.job for later in self._queue.queue if later is not None]
         for job in waiting:
             required |= self._required_permissions(job, None)
@@ -420,7 +420,7 @@ class WorkerThread(threading.Thread):
         return {**passed, **dict(spec.environment)}
 
     def _give_up(self, observation: Unavailable) -> Unavailable:
-        """Stop running jobs in this worker, and let the next run rebuild its environment."""
+        """Stop running jobs in this worker, and let the next onnxgate run rebuild its environment."""
         runtime = self._spec.runtime
         if runtime is not None and not runtime.environment and not self._pool.closing.is_set():
             self._pool.environments.discard(runtime, self._spec.packages)

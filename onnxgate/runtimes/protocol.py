@@ -23,13 +23,13 @@ START_PHASE = "start"
 EXTENSIONS_PHASE = "extensions"
 """Phase in which custom operator libraries are registered. Failures in this phase are not caused by the model."""
 MEMORY_EXCEEDED = "the job's memory limit was exceeded"
-"""Error text of a worker that exits because it exceeded its memory limit."""
+"""Error message of a worker that exits because it exceeded its memory limit."""
 LOG_LIMIT = 4_000
 Reply = jobs.Completed | jobs.Refused | jobs.Unavailable
 
 
 class Event(msgspec.Struct, frozen=True):
-    """One line of a worker: the start of a phase, or the reply."""
+    """One line from a worker: the start of a phase, or the reply."""
 
     id: int
     phase: str = ""
@@ -38,7 +38,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class ProtocolError(Exception):
-    """A line of the worker is invalid."""
+    """A line from the worker is invalid."""
 
 
 _event_decoder = msgspec.json.Decoder(Event)
@@ -48,7 +48,7 @@ def parse_event(line: bytes, request: int) -> Event:
     """Decode a line that the worker sent for a request.
 
     Raises:
-        ProtocolError: it is malformed or belongs to another request.
+        ProtocolError: the line is malformed or belongs to another request.
     """
     try:
         decoded = _event_decoder.decode(line)
@@ -63,7 +63,7 @@ def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
     """Return the reply if it is valid for the job.
 
     Raises:
-        ProtocolError: it is not.
+        ProtocolError: the reply is invalid.
     """
     if not isinstance(reply, jobs.Completed):
         return reply
@@ -113,7 +113,7 @@ class WorkerSession:
         self._engine = engine
         self._request = 0
         self.notes: tuple[str, ...] = ()  # restrictions that could not be applied to the worker
-        self.cannot_start = False  # worker or engine cannot be imported: all further jobs would fail
+        self.cannot_start = False  # the worker or engine cannot be imported, so all further jobs would fail
 
     @property
     def ended(self) -> bool:
@@ -179,7 +179,7 @@ class WorkerSession:
     def _accept(self, reply: Reply, during: str) -> jobs.Observation:
         self.cannot_start = during == START_PHASE and isinstance(reply, jobs.Unavailable)
         if isinstance(reply, jobs.Refused) and reply.failure.text == MEMORY_EXCEEDED:
-            self._child.end()  # it is exiting and must not get another job
+            self._child.end()  # the worker is exiting and must not get another job
         if isinstance(reply, jobs.Completed) and isinstance(reply.result, jobs.ExportResult) and not reply.result.log:
             return jobs.Completed(result=msgspec.structs.replace(reply.result, log=self._log()))
         return reply
@@ -202,7 +202,7 @@ class WorkerSession:
 
 
 def clean_log(log: str) -> str:
-    """Return the end of a log, without terminal escapes and control characters."""
+    """Return the end of a log without terminal escapes and control characters."""
     text = CONTROLS.sub("", ESCAPES.sub("", log.replace("\r\n", "\n"))).strip()
     return text if len(text) <= LOG_LIMIT else "…" + text[-LOG_LIMIT + 1 :]
 
@@ -217,7 +217,7 @@ def is_complete_npy_file(path: Path) -> bool:
 
 
 def is_complete_npy(file: IO[bytes], size_bytes: int) -> bool:
-    """Return whether the size matches the header, and the data contains no Python objects."""
+    """Return whether the file size matches the header and the data contains no Python objects."""
     from numpy.lib import format as npy
 
     try:

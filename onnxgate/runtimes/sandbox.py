@@ -1,4 +1,4 @@
-"""Permissions of workers: read the files of their jobs and write to one folder.
+"""Permissions of workers: to read the files of their jobs and to write to one folder.
 
 The worker drops all other permissions before it imports its engine (`worker/sandbox.py`). Workers of sources are not
 restricted, since they run the repository's own code; only the CI runner's environment variables are removed.
@@ -47,16 +47,16 @@ USER_ENVIRONMENT_VARIABLES = (
 HOME_VARIABLES = ("HOME", "USERPROFILE", "TMPDIR", "TMP", "TEMP")
 
 REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
-"""The first changes which opsets a runtime loads; the second belongs to another interpreter.
+"""The first variable changes which opsets a runtime loads; the second one belongs to another interpreter.
 
-Source: measured; with the first one, onnxruntime 1.28 to 1.31 load opset 27.
+Source: measured; with the first variable, onnxruntime 1.28 to 1.31 load opset 27.
 """
 CI_VARIABLES = (
     *("ACTIONS_*", "INPUT_*", "ONNXGATE_INPUT_*", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT", "GITHUB_STATE"),
     *("GITHUB_STEP_SUMMARY", "CI_JOB_TOKEN", "CI_JOB_JWT*", "CI_REGISTRY_PASSWORD", "CI_DEPLOY_PASSWORD"),
     *("CI_DEPENDENCY_PROXY_PASSWORD", "SYSTEM_ACCESSTOKEN"),
 )
-"""Credentials of a CI system, and its files that affect later steps."""
+"""Credentials of CI systems, and files that affect later CI steps."""
 
 PRIVATE_NAMES = frozenset(
     (".git", ".ssh", ".gnupg", ".aws", ".azure", ".config", ".docker", ".kube", ".netrc", ".npmrc", ".pypirc", ".env")
@@ -98,20 +98,20 @@ class Permissions:
 
 
 def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) -> Permissions:
-    """Return the permissions for a job. `own`: it runs in a user environment, whose files may be anywhere."""
-    # The folders of the files and of their link targets, which contain external data.
+    """Return the permissions for a job. `own`: the job runs in a user environment, whose files may be anywhere."""
+    # The folders of the files and of their link targets may contain external data.
     files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
     return Permissions(
         reads=frozenset(readable_paths(Path(file).absolute().parent for file in files)),
         all_reads=own,
-        processes=isinstance(job, jobs.Benchmark),  # it measures memory in fresh processes
+        processes=isinstance(job, jobs.Benchmark),  # memory is measured in new processes
         devices=own or any(provider != CPU_PROVIDER for provider in getattr(job, "providers", ())),
         file_mib=MIN_FILE_LIMIT_MIB << max(0, -(-(memory_mib or 0) // MIN_FILE_LIMIT_MIB) - 1).bit_length(),
     )
 
 
 def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
-    """Yield the folders; for a folder with credentials, such as a repository's root, its other entries instead."""
+    """Yield the folders; instead of a folder with credentials, such as a repository's root, yield its other entries."""
     for folder in dict.fromkeys(folders):
         if any(os.path.lexists(folder / name) for name in PRIVATE_NAMES):
             with contextlib.suppress(OSError):
@@ -162,7 +162,7 @@ class WorkerFolder:
     def __init__(self) -> None:
         self._root = create_process_folder()
         self.path = (self._root / "work").absolute()
-        """Home of the worker, and the only folder that it can write to."""
+        """Home folder of the worker, and the only folder that it can write to."""
         self.path.mkdir()
 
     def write_permissions(self, permissions: Permissions) -> Path:
@@ -234,7 +234,7 @@ def _move_file(file: Path, destination: Path) -> None:
     if not stat.S_ISREG(os.lstat(file).st_mode):
         raise InvalidOutputError
     with open_regular(file) as source, destination.open("wb") as copy:
-        size_bytes = os.fstat(source.fileno()).st_size  # later additions of the worker are not copied
+        size_bytes = os.fstat(source.fileno()).st_size  # data that the worker appends later is not copied
         while (left := size_bytes - copy.tell()) and (chunk := source.read(min(left, COPIED_BYTES))):
             if chunk.strip(b"\0"):
                 copy.write(chunk)

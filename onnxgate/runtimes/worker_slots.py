@@ -18,7 +18,7 @@ MEASURED_JOB_BYTES = 256 * 2**20
 
 
 class Priority(IntEnum):
-    """Order in which waiting jobs get a worker slot."""
+    """Priority of waiting jobs for worker slots."""
 
     AWAITED = 0  # other jobs depend on it
     USUAL = 1
@@ -43,7 +43,7 @@ class WorkerSlots:
 
     @contextlib.contextmanager
     def occupy(self, priority: Priority = Priority.USUAL, needed_bytes: int = 0) -> Iterator[None]:
-        """Wait for a slot and the needed memory, and occupy both during the block."""
+        """Wait until a slot and the needed memory are available, and occupy both during the block."""
         with self._changed:
             self._wait((priority, next(self._arrivals)), needed_bytes)
             self._running.append(needed_bytes)

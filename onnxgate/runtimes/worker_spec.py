@@ -24,7 +24,7 @@ class JobLimits(msgspec.Struct, frozen=True):
 
 
 class WorkerSpec(msgspec.Struct, frozen=True):
-    """Specification of one worker. Equal specifications share one process."""
+    """Specification of a worker. Jobs with equal specifications share one process."""
 
     name: str  # "onnxruntime 1.18.1"
     engine: str = ""  # engine whose adapter the worker uses; "" for none
@@ -32,7 +32,7 @@ class WorkerSpec(msgspec.Struct, frozen=True):
     packages: tuple[PinnedPackage, ...] = ()
     interpreter: Path | None = None  # for a user environment: its interpreter or folder
     environment: tuple[tuple[str, str], ...] = ()
-    turn: str = ""  # workers with the same value take turns; "" for no such limit
+    turn: str = ""  # workers with the same value run one at a time; "" for no such limit
 
     @classmethod
     def of_runtime(
@@ -56,7 +56,7 @@ def environment_path(folder: Path, environment: str) -> Path:
 
 
 class JobMeter:
-    """Run time per model and worker in seconds, without waiting. Safe for several threads."""
+    """Run time per model and worker in seconds, excluding waiting. Thread-safe."""
 
     def __init__(self) -> None:
         self._seconds: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -66,7 +66,7 @@ class JobMeter:
 
     @contextmanager
     def attribute_to(self, model: str) -> Iterator[None]:
-        """Count jobs that this thread submits within the block as jobs of `model`, even if they use another file."""
+        """Count jobs that this thread submits in the block as jobs of `model`, even if they use another file."""
         before = getattr(self._thread, "model", "")
         self._thread.model = model
         try:

@@ -1,1 +1,1 @@
-"""Stages of a check: each collects the evidence that its rules read."""
+"""Stages of a check. Each stage collects the evidence that its rules read."""

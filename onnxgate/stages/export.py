@@ -109,11 +109,11 @@ def _evaluate_observation(project: Project, plan: ExportPlan, observation: Obser
                 return _create_failed(project, plan, ExportFailure(failure=command_failure))
             assert plan.written is not None
             return _evaluate_export(project, plan, plan.written, ExportResult(model=None, log=result.log))
-    raise TypeError(f"unexpected observation of an export: {observation}")
+    raise TypeError(f"unexpected export result: {observation}")
 
 
 def collect_source_evidence(project: Project, plan: ExportPlan, observation: Observation) -> ExportOutcome:
-    """Return the outcome of a source that only computes eager outputs, because a command writes the file."""
+    """Return the outcome of a source that only computes eager outputs, since a command writes the file."""
     if isinstance(observation, Completed) and getattr(observation.result, "failure", None) is None:
         return ExportOutcome()
     return collect_evidence(project, ExportPlan(plan.model, plan.source, None), observation)
@@ -141,7 +141,7 @@ def _create_failed(
 
 
 def _find_machine_fault(plan: ExportPlan, failure: Failure | None, crashed: str | None) -> MachineFault | None:
-    """Return the fault of the machine that made an export fail: the source is not to blame."""
+    """Return the machine fault that made an export fail, or None if the machine did not cause the failure."""
     text = f"{failure.type}: {failure.text}" if failure else crashed or ""
     return find_fault_in_text(text, tempfile.gettempdir())
 
@@ -163,7 +163,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
     written = reading.facts.opsets
     requested = _requested_opsets(project, plan, written)
     nearest = find_nearest_opset(requested.get("ai.onnx"), result.details, plan.opset_limits.get("ai.onnx"))
-    # If the file is unusable, an opset other than the requested one may be the cause.
+    # If the file is unusable, an unexpected opset may be the cause.
     opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
     comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
     uses = [use for use in check_external_data(reading.view, fresh) if use.problem]
@@ -203,8 +203,8 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
     """Return the requested opsets by domain.
 
-    These are the pinned opsets of imported domains. If the file exceeds the limit of the targets, the exporter was
-    called again with that limit.
+    These are the pinned opsets of imported domains. If the file exceeds the highest opset that the targets support, the
+    exporter has already been called again with that opset.
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
@@ -245,7 +245,7 @@ def _compare_with_committed(
 
 
 def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
-    """Return whether the committed data files, or the contents of their Git LFS pointers, equal those of the export."""
+    """Return whether the committed data files, including those in Git LFS, are equal to those of the export."""
     for external in facts.external:
         file = inspect_data_file(committed, external.location)
         if file.problem and file.pointer is None:
@@ -256,13 +256,13 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 
 
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
-    """Report that the content is needed: a file with different bytes can still be the same model."""
+    """Report that the content must be fetched, because a file with different bytes can still be the same model."""
     reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
     return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, f"run `{lfs_pull_command(path)}`")
 
 
 def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPlan, again: Observation) -> ExportOutcome:
-    """Add the second export to the outcome of the first, unless the first has no file."""
+    """Add the second export to the outcome of the first, unless the first export wrote no file."""
     if outcome.subject is None or outcome.fresh is None:
         return outcome
     if isinstance(again, TimedOut | Unavailable):
@@ -292,7 +292,7 @@ def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPla
 
 
 def _read_second_failure(project: Project, plan: ExportPlan, again: Observation) -> Failure | None:
-    """Return why the second export wrote no file; None if it wrote one, or if the source is not the cause."""
+    """Return why the second export wrote no file; None if it wrote a file, or if the source is not the cause."""
     match again:
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
             return failure
@@ -314,7 +314,7 @@ def compare_toolchain(
 
 
 def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedInterface:
-    """Compare the names and axes of the file with those requested by the source."""
+    """Compare the names and axes in the file with those that the source requests."""
     names = InterfaceNames(
         inputs=details.inputs,
         outputs=details.outputs,
@@ -326,7 +326,7 @@ def compare_with_request(details: ExportDetails, facts: ModelFacts) -> ExportedI
 
 
 def _describe_source(details: ExportDetails) -> SourceBehaviour:
-    """Return the exporter's report on the source, which does not depend on the file."""
+    """Return what the exporter reports about the source, independent of the file."""
     return SourceBehaviour(
         exporter=details.exporter,
         returned=details.leaves,
@@ -352,9 +352,9 @@ def parse_source_place(source: str) -> Place | None:
 
 
 def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
-    """Return the supported opset nearest to the requested one, if it differs.
+    """Return the supported opset nearest to the requested opset, or None if that is supported.
 
-    Supported means that the exporter can write it and every target can load it.
+    An opset is supported if the exporter can write it and every target can load it.
     """
     if requested is None or details.opsets is None:
         return None
@@ -368,12 +368,12 @@ def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostA
     lost = [*_find_unmet_requests(details, facts), *_find_narrowed_axes(details, facts)]
     yield from lost
     if any(axis.lowest is not None and axis.lowest == axis.highest for axis in lost):
-        return  # other fixed axes are consequences of that one
+        return  # this axis caused the other axes to be fixed
     grown_inputs = [(_find_input(axis, facts), axis.axis) for axis in details.grew]
     if any(value is None or isinstance(_axis_size(value, axis), int) for value, axis in grown_inputs):
         return
     reported = {(axis.value, axis.axis) for axis in lost}
-    # Outputs are matched by position if their number is equal.
+    # Outputs are matched by position if both sides have the same number.
     if sum(leaf.kind == "tensor" for leaf in details.leaves) != len(facts.outputs):
         return
     for grown in details.grown:
@@ -450,13 +450,13 @@ def _training_nodes_in(scope: GraphProto | FunctionProto, weights: dict[str, Ten
                 if attribute.name == "value"
             }
             name = node.input[_TRAINING_INPUT]
-            tensor = constants.get(name, weights.get(name))  # a computed value counts as False
+            tensor = constants.get(name, weights.get(name))  # a computed value is treated as False
             if tensor is not None and numpy_helper.to_array(tensor).any():
                 yield node
 
 
 def find_definition(folder: Path, source: str) -> Place | None:
-    """Find the line that defines a source's callable; None if it is not found."""
+    """Find the line that defines the callable of a source; None if it is not found."""
     file, _, name = source.rpartition(":")
     try:
         tree: ast.AST = ast.parse((folder / file).read_bytes())

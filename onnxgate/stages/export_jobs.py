@@ -1,7 +1,7 @@
 """Jobs of the export stage, and the parsing of their errors.
 
-One job per model writes its file. If a command writes the file, the source only computes eager outputs. A second
-export with another seed and from another folder is one more job of the same kind.
+One job per model writes its file. If a command writes the file, the source only computes eager outputs. The second
+export is another job of the same kind, with another seed and in another folder.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from onnxgate.support.limits import Limits, get_limits
 EXPORTED_DOMAINS = ("ai.onnx", "ai.onnx.ml")
 """Domains whose opset can be passed to exporters."""
 _TOOLCHAIN_TURN = "toolchain"
-"""Sources never run concurrently, since they may write files into their own folder."""
+"""Jobs with this name never run concurrently, because sources may write files into their own folder."""
 _MAX_IR_VERSION = 64  # far above the current version
 MAX_ERROR_LENGTH = 600
 _TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*: \S.*")
 _ERROR_CLASS = re.compile(r"(?:^<class '(?:[\w.]+\.)?(\w+)'>|^(?:[a-z_]\w*\.)+([A-Z]\w*)): ")
 _SUMMARY_HEADING = "## Exception summary"
-"""Source: torch.onnx of torch 2.13; the cause follows it, a page of advice precedes it."""
+"""Heading before the cause of an error, after a page of advice. Source: torch.onnx in torch 2.13."""
 _CONTEXT_LINE = "During handling of the above exception, another exception occurred:"
 _CAUSE_LINE = "The above exception was the direct cause of the following exception:"
 _PYTHON_PATH = re.compile(
@@ -52,9 +52,7 @@ class ExportPlan:
     source: Export | None
     command: Command | None
     written: Path | None = None  # output path of the command
-    opset_limits: Mapping[str, int] = field(
-        default_factory=dict
-    )  # domain -> newest version that every runtime supports
+    opset_limits: Mapping[str, int] = field(default_factory=dict)  # domain -> newest opset that every runtime supports
     again: Export | Command | None = None  # the second export
     written_again: Path | None = None
 
@@ -74,11 +72,11 @@ class ExportPlan:
 
 @dataclass(frozen=True, slots=True)
 class ProjectToolchain:
-    """Interpreter that exports the models of a project."""
+    """Interpreter that exports the models in a project."""
 
     project: Project
     python: Path
-    seed: int = 0  # 0 or 1, of the first exports; second exports use the other one
+    seed: int = 0  # 0 or 1, for the first exports; second exports use the other seed
 
     @classmethod
     def of_project(cls, project: Project) -> ProjectToolchain:
@@ -93,17 +91,17 @@ class ProjectToolchain:
 
     @property
     def spec(self) -> WorkerSpec:
-        """Worker of the first exports."""
+        """Worker for the first exports."""
         return create_toolchain_spec(self.python, "toolchain", str(self.seed))
 
     @property
     def second_spec(self) -> WorkerSpec:
-        """Second worker of the same interpreter, with another hash seed."""
+        """Second worker with the same interpreter and another hash seed."""
         return create_toolchain_spec(self.python, "second export", str(1 - self.seed))
 
 
 def create_toolchain_spec(python: Path, name: str = "toolchain", seed: str = "0") -> WorkerSpec:
-    """Return the worker of an interpreter with a fixed hash seed, so that sets of strings have a fixed order."""
+    """Return a worker with this interpreter and a fixed hash seed, so that sets of strings have a fixed order."""
     return WorkerSpec(name, interpreter=python, environment=(("PYTHONHASHSEED", seed),), turn=_TOOLCHAIN_TURN)
 
 
@@ -116,13 +114,14 @@ def plan_export(
     external_data: bool = False,
 ) -> ExportPlan:
     """
-    Plan the jobs of a model with a source, a command or both. `scratch` is an empty folder.
+    Plan the export jobs of a model with a source, a command or both. `scratch` is an empty folder.
 
-    The file gets the pinned opsets. A domain without a pin gets the exporter's default, limited to the newest version
-    that every runtime of the model supports. `external_data`: the committed file has external data.
+    The export uses the pinned opsets. A domain without a pinned opset uses the exporter's default, but at most the
+    newest opset that every runtime of the model supports. `external_data` means that the committed file has external
+    data.
 
     Raises:
-        ConfigError: the command has an opset placeholder and the config pins no opset.
+        ConfigError: the command has an opset placeholder, but the config does not pin an opset.
     """
     project, model, pinned = toolchain.project, planned.model, toolchain.project.config.opset
     runtimes = [runtime.runtime for runtime in planned.runtimes]
@@ -164,7 +163,7 @@ def plan_source_run(
 
 
 def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: Path) -> ExportPlan:
-    """Add a second export of the file, from another folder and with another seed."""
+    """Add a second export of the file, in another folder and with another seed."""
     if plan.command is not None:
         command, written = _create_command(toolchain, plan.model, scratch)
         return replace(plan, again=command, written_again=written)
@@ -175,7 +174,7 @@ def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: P
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
-    """Return the job with the repository linked at another path, or unchanged if links are not supported."""
+    """Return the job for a link to the repository at another path; if links are not supported, return it unchanged."""
     source, root = model.settings.source or "", project.root.resolve()
     if not (project.folder / source).resolve().is_relative_to(root):
         return job
@@ -188,7 +187,7 @@ def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Pat
 
 
 def with_project_folder(plan: ExportPlan) -> ExportPlan:
-    """Plan the second export in the project's own folder, after it failed in another folder."""
+    """Plan the second export in the project folder, after it failed in another folder."""
     first, again = plan.source, plan.again
     assert isinstance(again, Export)
     assert first is not None
@@ -198,7 +197,7 @@ def with_project_folder(plan: ExportPlan) -> ExportPlan:
 
 
 def is_relocated(plan: ExportPlan) -> bool:
-    """Return whether the second export uses another path than the first."""
+    """Return whether the second export uses a different path from the first."""
     first, again = plan.source, plan.again
     return isinstance(again, Export) and first is not None and again.folder != first.folder
 
@@ -212,7 +211,7 @@ def _create_command(
     opset = toolchain.project.config.opset.get("ai.onnx")
     if opset is None and uses_opset_placeholder(model):
         raise ConfigError(
-            f"the command of `{model.path}` uses `{{opset}}`, but the config pins no opset",
+            f"the command of `{model.path}` uses `{{opset}}`, but the config does not pin an opset",
             hint='pin one: `opset = { "ai.onnx" = 18 }`',
         )
     written = _create_folder(scratch / "command") / Path(model.path).name
@@ -237,7 +236,7 @@ def uses_opset_placeholder(model: SelectedModel) -> bool:
 
 
 def common_ir_limit(runtimes: Iterable[LockedRuntime]) -> int | None:
-    """Return the highest IR version that all runtimes with support data load; None without support data."""
+    """Return the highest IR version that all runtimes with support data can load; None if there is no support data."""
     return min((limits.ir for limits in _list_limits(runtimes)), default=None)
 
 
@@ -255,7 +254,7 @@ def _list_limits(runtimes: Iterable[LockedRuntime]) -> Iterator[Limits]:
 
 
 def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | None:
-    """Return the highest IR version allowed by both `ir-version` in the config and the limit of the runtimes."""
+    """Return the highest IR version that both `ir-version` in the config and the runtimes allow."""
     allowed = range(1, _MAX_IR_VERSION)
     if isinstance(pinned, int):
         allowed = range(pinned, pinned + 1)
@@ -267,7 +266,7 @@ def highest_allowed_ir(pinned: str | int | None, limit: int | None) -> int | Non
 
 
 def read_command_failure(project: Project, plan: ExportPlan, result: CommandResult) -> Failure | None:
-    """Return the reason why a command wrote no file; None if it wrote one."""
+    """Return why a command wrote no file; None if it wrote a file."""
     if result.status != 0:
         assert plan.command is not None
         # replacements for machine-specific paths in messages
@@ -289,7 +288,8 @@ def read_command_failure(project: Project, plan: ExportPlan, result: CommandResu
 def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = None) -> str:
     """Return the line of a log that states the error; "" for an empty log.
 
-    The result does not depend on the machine: paths are relative to `folder`, other paths are replaced by `names`.
+    The result does not depend on the machine: paths are made relative to `folder`, or replaced by their name in
+    `names`.
     """
     lines = [
         line.strip() for line in log.partition(_SUMMARY_HEADING)[2].splitlines() or log.splitlines() if line.strip()
@@ -311,14 +311,14 @@ def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = Non
 
 
 def _path_spellings(path: Path) -> Iterator[str]:
-    """Yield the path unchanged and with links resolved, the longer one first, since one may end with the other."""
+    """Yield the path unchanged and with links resolved, the longer path first, since one may end with the other."""
     yield from sorted({str(path), os.path.realpath(path)}, key=len, reverse=True)
 
 
 def find_project_line(log: str, folder: Path) -> str:
-    """Return the innermost line of the project's code in the last traceback of a log, as `export.py:31`.
+    """Return the innermost line of project code in the last traceback of a log, such as `export.py:31`.
 
-    The path is relative to the folder. Installed packages do not count.
+    The path is relative to the folder. Lines in installed packages are ignored.
     """
     base = Path(os.path.realpath(folder))
     for cause in log.rpartition(_CONTEXT_LINE)[2].split(_CAUSE_LINE):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def add_known_state(model: SelectedModel, entry: LockedModel | None, file: ModelFile, root: Path) -> ModelFile:
-    """Add facts that are known without opening the file. `root` is the repository root."""
+    """Add facts that can be determined without opening the file. `root` is the repository root."""
     path = model.absolute
     if ".." in path.parts:
         path = path.parent.resolve() / path.name
@@ -44,14 +44,14 @@ def add_known_state(model: SelectedModel, entry: LockedModel | None, file: Model
 
 
 class InspectedFile(msgspec.Struct, frozen=True):
-    """Result of inspecting a file, with the checked model if the file is one."""
+    """Result of inspecting a file, with the checked model if the file is a model."""
 
     file: ModelFile
     content: CheckedModel | None = None
 
 
 def inspect_file(model: SelectedModel) -> InspectedFile:
-    """Inspect a file without lock or repository."""
+    """Inspect a file without using the lock or the repository."""
     file = ModelFile(model.path, Place(model.path))
     try:
         if pointer := read_pointer(model.absolute):
@@ -83,7 +83,7 @@ def read_checked_model(path: Path) -> CheckedModel | None:
         return None
     try:
         return check_model(view, path)
-    except (OSError, UnreadableModel) as reason:  # from reading omitted data in the file
+    except (OSError, UnreadableModel) as reason:  # raised when omitted data is read from the file
         return CheckedModel(view, ModelFault(str(reason)))
 
 
@@ -111,13 +111,13 @@ def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
 
 
 def find_passthroughs(proto: ModelProto) -> tuple[str, ...]:
-    """Return inputs that are also outputs, except strings. Source: onnxruntime 1.16.3–1.31.1 copies strings."""
+    """Return inputs that are also outputs, except string inputs. Source: onnxruntime 1.16.3–1.31.1 copies strings."""
     names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
     return tuple(value.name for value in proto.graph.output if value.name in names)
 
 
 def _config_folder(model: SelectedModel) -> Path:
-    """Return the folder that the model's path is relative to; the model's folder for an absolute path."""
+    """Return the folder that the model path is relative to; for an absolute path, the folder of the model."""
     path = Path(model.path)
     return model.absolute.parents[0 if path.is_absolute() else len(path.parts) - 1]
 

@@ -1,4 +1,4 @@
-"""Find the nodes that cause runtimes to refuse a model, by loading each kind of node in isolation."""
+"""Load each kind of node in isolation to find the nodes that cause a runtime to refuse a model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONSTANT = ("ai.onnx", "Constant")
 
 @dataclass(slots=True, eq=False)
 class NodeKind:
-    """Nodes with equal requirements, represented by the first one."""
+    """Nodes with equal requirements, represented by the first node."""
 
     first: TypedNode
     around: NodeSurroundings
@@ -45,7 +45,7 @@ class NodeKind:
 
 
 def collect_node_kinds(model: ModelView) -> tuple[NodeKind, ...]:
-    """Return each kind of node once, in graph order; nodes of subgraphs precede their parent.
+    """Return each kind of node once, in graph order; nodes in subgraphs come before their parent node.
 
     A call of a local function is replaced by the nodes of the function.
     """
@@ -63,11 +63,11 @@ def _opset_imports(holder: ModelProto | FunctionProto) -> dict[str, int]:
 class _NodeKindCollector:
     functions: Mapping[OperatorKey, FunctionProto]
     kinds: dict[tuple[Operation, bytes], NodeKind] = field(default_factory=dict)
-    entered: set[int] = field(default_factory=set)  # ids of visited function bodies, which equal calls share
+    entered: set[int] = field(default_factory=set)  # ids of visited function bodies; equal calls share one body
 
     def enter(self, nodes: Sequence[TypedNode], constants: Constants, imports: Mapping[str, int]) -> None:
-        """Collect all nodes of a graph or a body."""
-        # Values in branches may have the same names, and are ignored.
+        """Collect all nodes in a graph or function body."""
+        # Values in branches are ignored, because different branches may use the same names.
         counts = Counter(name for node in nodes for name in node.proto.output)
         makers = (node.proto for node in nodes if (node.operation.domain, node.operation.name) == CONSTANT)
         made = {node.output[0]: node for node in makers if len(node.output) == 1 and counts[node.output[0]] == 1}
@@ -88,7 +88,7 @@ class _NodeKindCollector:
         if key not in self.kinds:
             required = dict(imports)
             if not any(inner.calls for inner in node.all_nodes()):
-                # Function bodies use ai.onnx.
+                # Function bodies use operators of ai.onnx.
                 domains = {"ai.onnx", *(inner.operation.domain for inner in node.all_nodes())}
                 required = {domain: version for domain, version in imports.items() if domain in domains}
             self.kinds[key] = NodeKind(node, NodeSurroundings(required, node.type_of, constants, self.functions))
@@ -96,7 +96,7 @@ class _NodeKindCollector:
 
 
 FILE_FAMILIES = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
-"""Families of error texts about the file or the machine, not caused by a node."""
+"""Families of error texts about the file or the machine, which no node causes."""
 MODEL_FAMILIES = FILE_FAMILIES | {"ir", "opset", "structure", "ext_missing", "ext_range", "ext_policy"}
 """Families of error texts about the whole model."""
 CONTEXT_FAMILIES = frozenset({"shape_inference", "constructor", ""})
@@ -119,11 +119,11 @@ class LevelRefusal:
 
     level: Optimization
     failure: Failure
-    node: str  # the node named by the error text
+    node: str  # the node named in the error text
 
     @property
     def gist(self) -> tuple[str, ...]:
-        """Normalized error text, for comparison with others."""
+        """Normalized error text, for comparison with other error texts."""
         return classification.failure_key(self.failure.text)
 
     @property
@@ -142,11 +142,11 @@ class RefusingRuntime:
 
     refusals: tuple[LevelRefusal, ...]
     prediction: RefusedOperations | None
-    in_full: bool  # its kernels are known
+    in_full: bool  # the kernels of the runtime are known
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether isolated nodes would be refused for the same reason: the file, the machine or a shared opset."""
+        """Whether isolated nodes would be refused for the same reason: the file, the machine or their opset."""
         is_opset_refused = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
         is_opset_too_new = self.prediction is not None and "ai.onnx" in self.prediction.opsets_too_new
         return is_opset_refused or is_opset_too_new or all(refusal.is_about(FILE_FAMILIES) for refusal in self.refusals)
@@ -154,7 +154,7 @@ class RefusingRuntime:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedLoad:
-    """Outcome of an isolated node at all levels at which the model is refused."""
+    """Outcome of an isolated node at all optimization levels at which the model is refused."""
 
     outcome: IsolatedOutcome
     failure: Failure | None = None
@@ -176,9 +176,10 @@ def find_refusing_runtimes(
     predictions: Mapping[PlannedRuntime, RefusedOperations | None],
     harvested: Mapping[str, BuildSupport],
 ) -> dict[PlannedRuntime, RefusingRuntime]:
-    """Return the runtimes that refuse to load the model, with their error texts at each level.
+    """Return the runtimes that refuse to load the model, with their error texts at each optimization level.
 
-    Runtimes whose error text lists everything unsupported are left out: isolated nodes would add nothing.
+    Runtimes whose error text lists everything unsupported are left out, because isolated nodes would add no
+    information.
     """
     refusals: dict[str, tuple[LevelRefusal, ...]] = {}
     for run in runs:
@@ -200,7 +201,7 @@ def find_refusing_runtimes(
 
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
-    """Combine the outcomes of all levels: a refusal at one level is a refusal."""
+    """Combine the outcomes of all levels. A refusal at any level is a refusal."""
     for observation in observations:
         if isinstance(observation, Refused):
             failure = observation.failure
@@ -221,7 +222,7 @@ def select_predicted_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind])
 
 
 def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[NodeKind]:
-    """Select the remaining node kinds to load: all if the kernels or the cause of a refusal are unknown."""
+    """Select the node kinds still to load: all if the kernels or the cause of a refusal are unknown, otherwise none."""
     remaining = [kind for kind in kinds if kind not in loads]
     if not refusing.in_full:
         return remaining
@@ -235,7 +236,7 @@ def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind],
 def evaluate_isolated_nodes(
     refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind, model: ExecutedModel
 ) -> tuple[IsolatedNode, ...]:
-    """Return the evidence from isolated nodes about one runtime's refusal."""
+    """Return the evidence from isolated nodes about the refusal by one runtime."""
     claims = _match_claims(refusing, kinds, loads)
     claimed = {kind for result in claims for kind in result.kinds}
     rest = (_IsolatedResult((kind,), loads[kind]) for kind in kinds if kind in loads and kind not in claimed)
@@ -245,7 +246,7 @@ def evaluate_isolated_nodes(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _IsolatedResult:
-    """A prediction, or a node kind without one, with the outcome of loading it in isolation."""
+    """A prediction, or a node kind without a prediction, with the outcome of loading its nodes in isolation."""
 
     kinds: tuple[NodeKind, ...]
     loaded: IsolatedLoad
@@ -258,7 +259,7 @@ class _IsolatedResult:
         return [node for kind in self.kinds for node in kind.nodes]
 
     def is_refused(self, refusing: RefusingRuntime) -> bool:
-        """Return whether the node itself is refused, not its missing context or an inner node."""
+        """Return whether the node itself is refused, and not because of its missing context or an inner node."""
         gist, first = self.loaded.gist, self.kinds[0].first
         if not gist or (first.inner and first.operation.name not in gist):
             return False

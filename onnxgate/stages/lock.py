@@ -31,7 +31,7 @@ def collect_evidence(
     Compare models and config with the lock.
 
     A Git LFS pointer counts as a model if the lock has its digest. The complete lock is compared with the complete
-    project, also if only some files are selected.
+    project, even if only some files are selected.
     """
     lines = find_key_lines(lock_text)
     comparisons = [_compare_model(project, lock.models.get(file.path), lines, file) for file in files]
@@ -80,7 +80,7 @@ def _entry_place(project: Project, lines: Mapping[Keys, int], path: str) -> Plac
 
 
 def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFile:
-    """Return the data file that the pointer describes, or the locked one if it is missing."""
+    """Return the data file that the pointer describes or, if it is missing, the data file in the lock."""
     data = inspect_data_file(project.folder / file.path, locked.location)
     if data.pointer is not None:
         return ExternalFile(locked.location, data.pointer.size_bytes, data.pointer.sha256)

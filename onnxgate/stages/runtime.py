@@ -1,4 +1,4 @@
-"""Runtime stage: plan the runs of a model and convert the observations into evidence per runtime."""
+"""Runtime stage: plan the runs of a model, and convert the observations on each runtime into evidence."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
-"""Prefix of the phase in which a worker runs a case."""
+"""Prefix of the name of the phase in which a worker runs a case."""
 PROVIDER_NOT_USED = "ProviderNotUsedError"
-"""Error type of a worker whose session fell back to other providers without an error."""
+"""Error type that a worker reports if its session silently fell back to other providers."""
 UNKNOWN_AXIS_NAMES = frozenset({"?", "None", "-1", "unk", "unknown"})
-"""Names that converters write for an unknown axis. Source: onnxmltools, tf2onnx."""
+"""Names that converters use for an unknown axis. Source: onnxmltools, tf2onnx."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutedModel:
-    """A model that was run, and the folders that places are relative to."""
+    """A model that was run, and the folders that its places are relative to."""
 
     path: str
     place: Place
     view: ModelView
-    root: Path  # of the repository
-    folder: Path  # of the config; places are relative to it
+    root: Path  # repository root
+    folder: Path  # config folder; places are relative to it
     memory_limit_mib: int = 0
     facts: ModelFacts | None = None  # None disables the check of output shapes
 
@@ -76,7 +76,7 @@ class ObservedRun:
 def prepare_runs(
     model: Path, cases: Sequence[jobs.InputCase], planned: PlannedRuntime, folder: Path
 ) -> tuple[jobs.Run, ...]:
-    """Return one job per optimization level of a runtime, each with its own output folder below `folder`."""
+    """Return one job for each optimization level of a runtime, with separate output folders below `folder`."""
     runs = tuple(plan_run(model, cases, planned, level, folder / level) for level in planned.levels)
     for run in runs:
         Path(run.output).mkdir(parents=True)
@@ -107,8 +107,8 @@ def collect_evidence(
 ) -> tuple[tuple[ModelRuns, ...], tuple[IncompleteCheck, ...]]:
     """Return the runs of one model on each runtime, and the runtimes that could not run it.
 
-    `eager` are the outputs of the source, by case; `predicted` are the rules that predict a refusal by a runtime,
-    `alone` its results for isolated nodes. `optional` are the runtimes that need not be able to run the model.
+    `eager` has the outputs of the source by case. `predicted` has the rules that predict a refusal by a runtime, and
+    `alone` has its results for isolated nodes. `optional` has the runtimes that are allowed not to run the model.
     """
     undone = {
         run.runtime: IncompleteCheck(
@@ -211,7 +211,7 @@ def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], mod
         case jobs.TimedOut(limit_s=limit_s, during=during):
             return [_create_interrupted(run.job, "timed-out", Interruption(limit_s=limit_s, during=during))]
         case other:
-            raise TypeError(f"unexpected observation of a run: {type(other).__name__}")
+            raise TypeError(f"unexpected result of a run: {type(other).__name__}")
 
 
 def _has_other_outputs(result: jobs.RunResult, runtime: str, model: ExecutedModel) -> bool:
@@ -248,16 +248,16 @@ def _create_attempt(job: jobs.Run, case: jobs.InputCase | None) -> Attempt:
 
 
 def _create_interrupted(job: jobs.Run, outcome: Literal["crashed", "timed-out"], end: Interruption) -> Attempt:
-    """Create the attempt of a worker that crashed or timed out, with the case that was running, if any."""
+    """Create the attempt for a worker that crashed or timed out, with the case that it was running, if any."""
     case = next((case for case in job.cases if end.during == CASE_PHASE + case.name), None)
     return msgspec.structs.replace(_create_attempt(job, case), outcome=outcome, end=end)
 
 
 def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, model: ExecutedModel) -> Attempt:
-    """Add the refusal and its node.
+    """Add the refusal and the node that caused it.
 
     A node that is not in the model was created by fusion, and is dropped. If the error text names only an operator, the
-    node is the only one with that operator.
+    node is determined if it is the only node with that operator.
     """
     text = failure.text
     node = classification.find_node_name(text) or ""
@@ -317,12 +317,12 @@ def _with_outputs(
 
 
 def _output_names(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of the outputs without duplicates: an output that is not a tensor has two arrays."""
+    """Return the output names without duplicates, because an output that is not a tensor has two arrays."""
     return tuple(dict.fromkeys(name.removesuffix(" (layout)") for name in names))
 
 
 def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> Literal["", "own", "both"]:
-    """Return "both" if every element that is not finite is not finite in the source either, otherwise "own"."""
+    """Return "both" if all elements that are not finite are also not finite in the source, otherwise "own"."""
     if not _has_not_finite(array):
         return ""
     if reference is None:
@@ -338,9 +338,9 @@ def _has_not_finite(array: NDArray[Any]) -> bool:
 
 
 def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:
-    """Add missing node names to failures from the same failure on another release.
+    """Add missing node names to failures; copy them from the same failure on another release.
 
-    Otherwise one fault would be two findings: with the node's source line and without.
+    Otherwise one fault would become two findings, one with and one without the source line of the node.
     """
 
     def failure_key(attempt: Attempt) -> tuple[str, str, str]:
@@ -378,17 +378,17 @@ def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutputs:
-    """Declared shapes of outputs in one case, by name, with the axis sizes of the inputs.
+    """Declared output shapes in one case, by name, with the axis sizes of the inputs.
 
-    An output axis with a fixed size, with the name of an input axis or with a formula over such names must have that
-    size. The size of an axis whose name only outputs use depends on the data, and is not checked.
+    An output axis is checked if its size is fixed, if an input axis has the same name, or if its name is a formula over
+    names of input axes. The size of any other axis depends on the data and is not checked.
     """
 
     outputs: Mapping[str, ValueInfo]
     sizes: Mapping[str, int]
 
     def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
-        """Return the difference between an output's shape and its declaration; None if they agree."""
+        """Return the difference between the actual and the declared shape of an output; None if they agree."""
         value = self.outputs.get(output)
         if value is None or value.shape is None or not value.type.startswith("tensor("):
             return None
@@ -400,9 +400,10 @@ class DeclaredOutputs:
         return WrongShape(output=output, declared=_format_shape(value.shape), shape=_format_shape(array.shape))
 
     def _declared_size(self, dim: Dim) -> int | None:
-        """Return the declared size; None if unknown, which old converters write as 0.
+        """Return the declared size; None if it is unknown. Old converters write 0 for an unknown size.
 
-        Names that stand for a sum only by convention are not evaluated, nor are divisions by anything but a number.
+        Names that stand for a sum only by convention are not evaluated. Divisions are evaluated only if the divisor is
+        a number.
         """
         if isinstance(dim, int):
             return dim or None
@@ -419,7 +420,7 @@ class DeclaredOutputs:
 
 
 def read_declared_outputs(facts: ModelFacts, case: jobs.InputCase) -> DeclaredOutputs:
-    """Return the declared outputs of a case. Its input files are read for their shapes."""
+    """Return the declared outputs of a case. Its input files are read to get their shapes."""
     sizes: dict[str, set[int]] = {}
     for value in facts.inputs:
         path = case.inputs.get(value.name)

@@ -1,4 +1,4 @@
-"""Support stage: match the operations of models with the support data of each required runtime, without a run."""
+"""Support stage: match the operations of models with the support data of each required runtime. Nothing is run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 GPU_ENGINE = "onnxruntime-gpu"
-"""Build with the limits and schemas of the CPU release of the same version, but other kernels."""
+"""Build with the same limits and schemas as the CPU release of that version, but different kernels."""
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
 RUN_HINT = "run the runtime stage to load the model on this runtime"
@@ -68,7 +68,7 @@ HARVEST_HINT = "run the runtime stage once to cache the support data of this bui
 EXTENSION_DOUBT = "an extension may register it; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
 MISSING_PREDICTIONS = {"schemas": "kernels are not predicted", "versions": "operators are not predicted"}
-"""Depth of predictions -> missing predictions."""
+"""Available support data -> predictions that it does not allow."""
 NodeKey = tuple[str, str, tuple[str, ...]]
 
 
@@ -78,8 +78,8 @@ class RuntimeSupportData(msgspec.Struct, frozen=True):
     planned: PlannedRuntime
     limits: Limits
     implementation: Implementation | None = None
-    depth: Literal["all", "schemas", "versions"] = "all"  # predictions that the data allow
-    reason: str = ""  # why predictions are missing, as a verb phrase
+    depth: Literal["all", "schemas", "versions"] = "all"  # predictions that the data allows
+    reason: str = ""  # why predictions are missing, as a phrase that continues the runtime name
 
     @property
     def name(self) -> str:
@@ -88,12 +88,12 @@ class RuntimeSupportData(msgspec.Struct, frozen=True):
 
     @property
     def full_implementation(self) -> Implementation | None:
-        """Implementation, if its kernels are known."""
+        """Implementation if its kernels are known."""
         return self.implementation if self.depth == "all" else None
 
 
 def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSupport]) -> RuntimeSupportData | None:
-    """Return the support data of one runtime, or None. `harvested` maps names of runtimes to data."""
+    """Return the support data of one runtime, or None. `harvested` has collected data by runtime name."""
     runtime = planned.runtime
     own = harvested.get(planned.name)
     if own is not None and own.implementation is not None:
@@ -139,16 +139,16 @@ def collect_prediction_gaps(
 
 
 class LocatedModel(msgspec.Struct, frozen=True):
-    """A model and the folders that its places are relative to."""
+    """A model, and the folders that its places are relative to."""
 
     selected: SelectedModel
     place: Place
-    root: Path  # of the repository
-    folder: Path  # of the config; places are relative to it
+    root: Path  # repository root
+    folder: Path  # config folder; places are relative to it
 
     @property
     def path(self) -> str:
-        """Path of the model, relative to the folder of the config."""
+        """Path of the model, relative to the config folder."""
         return self.selected.path
 
 
@@ -174,7 +174,7 @@ def collect_model_evidence(
     if not supports:
         return ModelPrediction()
     if content is None:
-        # The facts come from the lock, which can only prove a refusal.
+        # The facts come from the lock, and can only prove that a runtime refuses the model.
         typed = TypedModel(facts.ir_version, facts.needed_opsets, ())
         predictions = {data.name: predict(typed, None, data.limits) for data in supports}
         what = "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)"
@@ -230,7 +230,7 @@ def _compare_limits(
 def _find_refused_external_data(
     model: LocatedModel, view: ModelView, supports: Sequence[RuntimeSupportData]
 ) -> Iterator[ExternalDataOnRuntime]:
-    """Yield each external data file with each runtime that refuses its path."""
+    """Yield each external data file together with each runtime that refuses its path."""
     for location, tensor_count in Counter(iter_data_locations(view)).items():
         layout = classify_layout(model.selected.absolute, location) if location else "inside"
         if layout == "inside":
@@ -245,12 +245,12 @@ def _find_refused_external_data(
 
 @functools.lru_cache(maxsize=64)
 def _remember_implemented(builds: tuple[tuple[Implementation, tuple[str, ...]], ...]) -> set[Operation]:
-    """Return a mutable set of operations, shared by all models, that each of these builds implements."""
+    """Return the mutable set of operations that all these builds implement; all models share this set."""
     return set()
 
 
 class OperatorPredictions(msgspec.Struct, dict=True):
-    """Matching of the model's operators with each runtime."""
+    """Matches of the operators in a model with each runtime."""
 
     model: LocatedModel
     typed: TypedModel
@@ -276,7 +276,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
 
     @functools.cached_property
     def questionable_kinds(self) -> tuple[TypedNode, ...]:
-        """Kinds of nodes that a release may reject or marks as experimental."""
+        """Kinds of nodes that a release may reject, or that it marks as experimental."""
         builds = tuple((it.implementation, it.planned.providers) for it in self.supports if it.implementation)
         implemented = _remember_implemented(builds)
         questionable = []
@@ -288,7 +288,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                 for implementation, providers in builds
             ):
                 questionable.append(node)
-            elif node.operation.version and not node.calls:  # the result depends on the operation only
+            elif node.operation.version and not node.calls:  # the result depends only on the operation
                 implemented.add(node.operation)
         return tuple(questionable)
 
@@ -341,7 +341,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         return self._ways[key]
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
-        """Yield a gap that names the first node without a prediction and the number of others."""
+        """Yield a gap that names the first node without a prediction, and counts the others."""
         problems = [problem for problem in prediction.found if problem.miss is None]
         if not problems:
             return
@@ -395,7 +395,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
                     )
 
     def _place(self, node: TypedNode) -> Place:
-        """Return the source line that created a node, or the model's place."""
+        """Return the source line that created a node, or the place of the model."""
         return find_source_line(node.proto, self.model.root, self.model.folder) or self.model.place
 
     def _describe_nodes(self, nodes: Iterable[TypedNode]) -> NodeGroup:
@@ -431,7 +431,7 @@ def _find_schema(operation: Operation, implementation: Implementation) -> Schema
 
 
 def _name_experimental(node: TypedNode, implementation: Implementation | None) -> str:
-    """Return the operator with its version if the release marks its schema as experimental, otherwise ""."""
+    """Return the operator and its version if the release marks its schema as experimental, otherwise ""."""
     if node.calls or implementation is None:
         return ""
     schema = _find_schema(node.operation, implementation)
@@ -439,7 +439,7 @@ def _name_experimental(node: TypedNode, implementation: Implementation | None) -
 
 
 def restrict_to_known(prediction: Prediction, data: RuntimeSupportData) -> Prediction:
-    """Drop predictions that extensions or kernels without data may contradict."""
+    """Drop predictions that may be wrong because of extensions or because of kernels without support data."""
     implementation = data.implementation
     if implementation is None:
         return prediction

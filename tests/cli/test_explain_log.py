@@ -41,7 +41,7 @@ def test_an_error_with_numbers_filled_in() -> None:
         "1. ir-version-too-new (line 2)\n"
         f"   text:     {IR}\n"
         "   meaning:  the model uses IR version 13; this release supports up to 9\n"
-        "   cause:    a newer `onnx` package saved the model\n"
+        "   cause:    the model was saved with a newer `onnx` package\n"
         "   fix:      upgrade to onnxruntime 1.24.1 or newer, or lower the IR version to 9 with `onnxgate fix`\n"
         "   affected: onnxruntime before 1.24.1\n"
         "   see also: `onnxgate explain ir-version-too-new`\n"

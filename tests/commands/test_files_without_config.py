@@ -10,7 +10,7 @@ import pytest
 
 from onnxgate.commands.files_without_config import FileCheck, check_files, make_request
 from onnxgate.core.matrix import Entry, MatrixModel, Observed
-from tests.harness.models import write
+from tests.harness.models import make_external, parse, write
 from tests.harness.version_models import RELEASES, stamped_file
 
 TWINS = "g (float[N] x) => (float[N] y) <float[N] z> { [twin] z = Abs(x) [twin] y = Abs(z) }"
@@ -40,6 +40,43 @@ def test_a_contradicted_prediction_is_dropped(tmp_path: Path, target: str | None
     matrix = verified(tmp_path, target).matrix
 
     assert (matrix.verdict, matrix.findings, matrix.undecided) == ("pass", (), ())
+
+
+def missing_data(path: Path, location: str = "w.bin") -> None:
+    """Write a model whose external data does not exist."""
+    model = parse("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }")
+    make_external(model, location)
+    write(path, model)
+
+
+@pytest.mark.parametrize(
+    ("observed", "rules"), [({}, []), ({"v1_18_1": "refused"}, ["external-data-missing"])], ids=["all", "not all"]
+)
+def test_file_error_is_dropped_if_all_releases_load(
+    tmp_path: Path, observed: dict[str, Observed], rules: list[str]
+) -> None:
+    """An error of the file predicts a failure on every release; one release that loads does not contradict it."""
+    missing_data(tmp_path / "m.onnx")
+    matrix = verified(tmp_path, "onnxruntime>=1.17,<1.20", **observed).matrix
+
+    assert [finding.rule for finding in matrix.findings] == rules
+
+
+def test_contradicted_releases_are_not_listed(tmp_path: Path) -> None:
+    """A finding keeps only the releases that were not observed to load the model."""
+    stamped_file(tmp_path / "m.onnx", 14, 18)
+    (finding,) = verified(tmp_path, "onnxruntime>=1.17,<1.19", v1_18_0="refused").matrix.findings
+
+    assert finding.runtimes == ("onnxruntime 1.18.0",)
+
+
+def test_data_outside_the_folder_is_not_loaded(tmp_path: Path) -> None:
+    """The sandbox does not let runtimes read data outside of the model's folder, which an unrestricted one may do."""
+    missing_data(tmp_path / "m.onnx", "../w.bin")
+    matrix = verified(tmp_path, "onnxruntime>=1.17,<1.20").matrix
+
+    assert {finding.rule for finding in matrix.findings} == {"external-data-escapes"}
+    assert {entry.observed for entry in matrix.models[0].runtimes} == {""}
 
 
 @pytest.mark.parametrize(("target", "verdict"), [(None, "pass"), ("onnxruntime>=1.18,<1.20", "fail")])

@@ -38,11 +38,11 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         ),
         (
             PermissionError(errno.EACCES, "", "/a/b"),
-            ("`/a/b`: permission denied", "give the user that runs onnxgate read and write access to it"),
+            ("`/a/b`: permission denied", "give the user who runs onnxgate read and write access to it"),
         ),
         (
             MemoryError(),
-            ("there is not enough memory", "free memory, or run fewer processes at a time with `--jobs 1`"),
+            ("there is not enough memory", "free memory, or run fewer processes in parallel with `--jobs 1`"),
         ),
     ],
 )

@@ -207,11 +207,11 @@ def test_lists_of_operators(text: str, expected: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("release", "expected"),
     [
-        ("1.99", "request an existing release; the newest known one is onnxruntime "),
+        ("1.99", "request an existing release; the newest known release is onnxruntime "),
         ("1.18.7", "request an existing release; known releases of onnxruntime 1.18: 1.18.0, 1.18.1"),
-        ("1.18.1", "use Python 3.8–3.12, which onnxruntime 1.18 has wheels for"),
-        ("1.18", "use Python 3.8–3.12, which onnxruntime 1.18 has wheels for"),
-        ("1.5.0", "use Python 3.7–3.8, which onnxruntime 1.5 has wheels for"),
+        ("1.18.1", "use Python 3.8–3.12, for which onnxruntime 1.18 has wheels"),
+        ("1.18", "use Python 3.8–3.12, for which onnxruntime 1.18 has wheels"),
+        ("1.5.0", "use Python 3.7–3.8, for which onnxruntime 1.5 has wheels"),
     ],
 )
 def test_fix_for_a_release_without_wheel(release: str, expected: str) -> None:

@@ -180,7 +180,7 @@ def test_fix_names_the_releases_that_the_index_offers() -> None:
     none, some = classify(message.format("none")), classify(message.format("2.2.0, 2.13.0"))
     assert none is not None
     assert some is not None
-    assert "the index has no release for this Python and platform" in none.fix
+    assert "the index has no release for this Python version and platform" in none.fix
     assert "(2.2.0–2.13.0)" in some.fix
 
 

@@ -14,12 +14,12 @@ ATTENTION = frozenset({"MatMul", "Softmax", "QuantizeLinear", "DequantizeLinear"
 @pytest.mark.parametrize(
     ("runtime", "comparability", "operators", "expected"),
     [
-        ("tract 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: `Softmax`"),
-        ("tract@.venv 0.23.9", QUANTIZED, ATTENTION, "a known limit of tract: `Softmax`"),
+        ("tract 0.23.9", QUANTIZED, ATTENTION, "a known limitation of tract: `Softmax`"),
+        ("tract@.venv 0.23.9", QUANTIZED, ATTENTION, "a known limitation of tract: `Softmax`"),
         ("tract 0.24.0", QUANTIZED, ATTENTION, ""),
         ("tract 0.23.9", QUANTIZED, ATTENTION - {"Softmax"}, ""),
         ("tract 0.23.9", NumericTraits(), ATTENTION, ""),
-        ("openvino 2026.4.1", QUANTIZED, ATTENTION - {"Softmax"}, "a known limit of openvino: int8 values"),
+        ("openvino 2026.4.1", QUANTIZED, ATTENTION - {"Softmax"}, "a known limitation of openvino: int8 values"),
         ("onnxruntime 1.31.1", QUANTIZED, ATTENTION, ""),
     ],
 )
@@ -37,24 +37,24 @@ def test_values(runtime: str, comparability: NumericTraits, operators: frozenset
             "tract 0.23.9",
             'Translating node #3 "dense" Gemm ToTypedTranslator\n\nCaused by:\n    Output mismatch after rewiring '
             "expansion for output #0: expected N,2,F16 got N,2,F32",
-            "a known limit of tract: `Gemm` is not supported in float16",
+            "a known limitation of tract: `Gemm` is not supported in float16",
         ),
         ("tract 0.23.9", 'Translating node #1 "first" Unimplemented(OpA) ToTypedTranslator', ""),
         (
             "onnx 1.23.2",
             "No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25, None.",
-            "a known limit of onnx: the reference evaluator implements some operators only for newer opsets "
+            "a known limitation of onnx: the reference evaluator implements some operators only for newer opsets "
             "(`DequantizeLinear` since 19)",
         ),
         (
             "tract 0.23.9",
             'Evaluating #12 "node_Equal_7" Eq\n\nCaused by:\n    Bool is not a number',
-            "a known limit of tract: `Equal` is not supported for booleans",
+            "a known limitation of tract: `Equal` is not supported for booleans",
         ),
         (
             "onnx 1.22.0",
             "Unsupported value 2 for num_directions and operator 'GRU'.",
-            "a known limit of onnx: the reference evaluator supports recurrent layers in one direction only",
+            "a known limitation of onnx: the reference evaluator supports recurrent layers in one direction only",
         ),
         ("onnx 1.23.2", "Unsupported value 2 for num_directions and operator 'GRU'.", ""),
         ("onnxruntime 1.31.1", "GatherND of booleans", ""),

@@ -127,7 +127,7 @@ def test_undecided_result_has_a_working_hint(command: Repository, origin: Origin
     git(folder, *shlex.split(undecided["hint"])[1:])
 
     assert undecided["reason"].startswith(
-        "does not load on onnxruntime 1.17.0–1.17.3; it is unknown whether the version at `HEAD^1` did: "
+        "does not load on onnxruntime 1.17.0–1.17.3; it is unknown whether the version at `HEAD^1` loads: "
         f"`{NET}` at `HEAD^1` is a Git LFS pointer (content not fetched)"
     )
     assert replay(repository, expected(index), "--offline")["undecided"] == []

@@ -114,7 +114,7 @@ def test_known_limit(repository: Repository) -> None:
 
     assert states == {**dict.fromkeys(ENGINES, "pass"), "tract 0.23.9": "fail"}
     assert (found["rule"], found["runtimes"]) == ("engine-mismatch", ["tract 0.23.9"])
-    assert "(a known limit of tract: `Softmax` between `DequantizeLinear` and `Quant" in found["message"]
+    assert "(a known limitation of tract: `Softmax` between `DequantizeLinear` and `Quant" in found["message"]
 
 
 def test_unsupported_operators(repository: Repository) -> None:

@@ -217,7 +217,7 @@ def test_intended_break_is_accepted_once(small: Repository) -> None:
     relock(small)
     report = small.report("--static", "--against", base, status=1)
     (done,) = [finding["message"] for finding in report["findings"] if finding["rule"] == "ignore-unused"]
-    assert done.endswith("applies to content that no model has")
+    assert done.endswith("applies to a `sha256` that no model has")
     assert any(level == "error" for level, _, _ in counted(report))
     small.run("check", "--static", "--against", merged, "--write-ignores")
     assert entry["sha256"] not in {each.get("sha256") for each in entries(small)}

@@ -67,7 +67,9 @@ def test_a_false_prediction_is_dropped_though_the_model_is_refused(small: Reposi
         ("prediction-contradicted", "fine", BOTH, False),
     ] == summarize(report)
     (message,) = [finding["message"] for finding in report["findings"] if finding["rule"] == "prediction-contradicted"]
-    assert message.startswith("`Abs` loads alone, although `missing-kernel` predicted that it would not: node `fine`")
+    assert message.startswith(
+        "`Abs` loads in a single-node model, although `missing-kernel` predicted that it would not: node `fine`"
+    )
 
 
 def test_a_model_that_loads_contradicts_all(small: Repository, tmp_path: Path) -> None:

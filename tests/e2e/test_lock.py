@@ -165,7 +165,7 @@ def move(repository: Repository) -> None:
     ("done", "message"),
     [
         (widen, "`runtime` of target `server` changed since the lock was written"),
-        (change, "`models/small.onnx` changed since it was locked"),
+        (change, "`models/small.onnx` has changed since it was locked"),
         (add, "`models/new.onnx` is not locked"),
         (move, "`models/small.onnx` is locked but no longer in the project"),
     ],

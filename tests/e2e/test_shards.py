@@ -132,7 +132,7 @@ def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
 
     assert "not to `0123456789ab` (`--key`)" in other.out
     assert "the lock in this folder is not the one" in stale.out
-    assert "`--plan` is of another check" in refused.err
+    assert "`--plan` belongs to another check" in refused.err
 
 
 def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
         (("check", "--shard", "x"), "expected `I/N`"),
         (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "is not a plan"),
         (("check", "--plan", "plan.json"), "requires `--shard`"),
-        (("check", "--shard", "1/2", "--case", "sample"), "exclude each other"),
+        (("check", "--shard", "1/2", "--case", "sample"), "cannot be combined with"),
         (("check", "--shard", "1/2", "--target", "onnxruntime"), "requires a config"),
         (("merge", "out", "--no-ignores"), "No such option"),
         (("merge", "out", "--key", "x"), "invalid `--key`: `x`"),

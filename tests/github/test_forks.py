@@ -92,7 +92,7 @@ def test_comment_names_the_report_and_conclusion(second: Second, server: Server)
 
     [comment] = server.comments
     assert comment["body"].startswith("<!-- onnxgate:onnxgate comment:comment -->\n")
-    assert "of the pull request's own code (conclusion: `failure`)" in comment["body"]
+    assert "that executed the pull request's own code (conclusion: `failure`)" in comment["body"]
     assert "[a run](https://github.com/team/models/actions/runs/5)" in comment["body"]
     assert "does not match" not in comment["body"]
 

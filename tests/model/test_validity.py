@@ -138,7 +138,11 @@ def test_faults(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("field", "message"),
-    [("graph", "it has no graph"), ("ir_version", "it has no IR version"), ("opset_import", "it imports no opset")],
+    [
+        ("graph", "it has no graph"),
+        ("ir_version", "it has no IR version"),
+        ("opset_import", "it does not import any opset"),
+    ],
 )
 def test_missing_parts(tmp_path: Path, field: str, message: str) -> None:
     """A protobuf message without required fields of a model is invalid."""

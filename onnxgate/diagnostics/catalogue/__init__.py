@@ -14,20 +14,23 @@ from string import Formatter
 import msgspec
 
 CapturedGroups = Mapping[str, str]
-"""Named groups of a pattern -> text, without empty ones."""
+"""Named groups of a pattern -> captured text; empty groups are omitted."""
 Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
-"""A template (`{op}`); several templates, of which the first with all its names captured is used; or a function."""
+"""A template that may contain names of captured groups (`{op}`), several alternative templates, or a function.
+
+Of several templates, the first one whose groups were all captured is used.
+"""
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One known error and its texts.
+    """One known error: patterns that match it, and its explanation.
 
-    A blank in a pattern also matches a line break, because logs wrap lines; `.` does not.
+    A space in a pattern also matches a line break, because logs wrap lines; `.` does not match line breaks.
     """
 
     name: str  # kebab-case, never reused
-    patterns: str | tuple[str, ...]  # any of them matches
+    patterns: str | tuple[str, ...]  # the entry matches if any pattern matches
     means: Template  # one clause without a period
     why: Template = ""
     fix: Template
@@ -35,14 +38,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     affected: Template = ""  # affected releases
     rules: tuple[str, ...] = ()  # rules of onnxgate that report the problem in advance
     family: str = ""  # groups failures in the runtime stage; "" if not about loading or running a model
-    example: str = ""  # a text, if the corpus does not contain one
-    source: str = ""  # origin of the text if the corpus does not contain it
+    example: str = ""  # an error text, if the corpus does not contain one
+    source: str = ""  # origin of the error text, if the corpus does not contain it
     general: bool = False  # matched after all specific entries
-    self_explanatory: bool = False  # the text states the meaning, so that the reference page omits it
+    self_explanatory: bool = False  # the error text states its meaning, so that the reference page omits `means`
 
 
 def render_template(words: Template, captured: CapturedGroups) -> str:
-    """Fill a template with the captured names; a missing name becomes `…`."""
+    """Fill a template with the captured groups; a missing group becomes `…`."""
     if callable(words):
         return words(captured)
     values = collections.defaultdict(lambda: "…", {name: text.replace("`", "'") for name, text in captured.items()})
@@ -55,7 +58,7 @@ def render_template(words: Template, captured: CapturedGroups) -> str:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern; blanks outside character classes also match a line break."""
+    """Compile a pattern; spaces outside character classes also match a line break."""
     characters, inside = [], False
     for place, character in enumerate(pattern):
         escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
@@ -67,7 +70,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @functools.cache
 def longest_literal(pattern: str) -> str:
-    """Return the longest literal that every match of the pattern contains."""
+    """Return the longest literal text that is part of every match of the pattern."""
     pieces, piece, depth, place = [], "", 0, 0
     while place < len(pattern):
         character, escape = pattern[place], pattern[place] == "\\"

@@ -1,4 +1,4 @@
-"""Error texts and limits of OpenVINO, tract, OpenCV DNN, the reference evaluator of ONNX and ONNX Runtime Web."""
+"""Error texts and limitations of OpenVINO, tract, OpenCV DNN, the ONNX reference evaluator and ONNX Runtime Web."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ OPENVINO = (
             r"OpenVINO does not support the following ONNX operations: (?P<op>[^\n]{1,300})",
         ),
         means="OpenVINO does not support: {op}",
-        why="operators of `com.microsoft` come from an ONNX Runtime optimizer",
-        fix="convert the original model, export without these operators, or try a newer OpenVINO",
+        why="operators in `com.microsoft` are usually added by an ONNX Runtime optimizer",
+        fix="use the model before optimization, export without these operators, or try a newer OpenVINO release",
         rules=("load-failed",),
         self_explanatory=True,
     ),
@@ -58,7 +58,7 @@ OPENVINO = (
         r" \(shape=(?P<expected>[^)\n]{1,100})\)"
         r" and the tensor \(shape=(?P<actual>\([^)\n]{0,100}\))\) are incompatible",
         means="an input has shape {actual}; the model requires {expected}",
-        fix="pass that shape, re-export with a dynamic axis, or call `model.reshape` in OpenVINO",
+        fix="pass an input of that shape, re-export with a dynamic axis, or call `model.reshape` in OpenVINO",
         rules=("input-shape-narrowed",),
     ),
     Entry(
@@ -85,7 +85,7 @@ OPENVINO = (
         name="openvino-attribute",
         patterns=r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",
         means="node `{node}` lacks the attribute `{name}`, which OpenVINO requires",
-        why="OpenVINO has an operator with this name and other attributes",
+        why="OpenVINO has an operator with the same name but different attributes",
         fix="set the attribute, or export without the custom operator",
         rules=("invalid-model", "load-failed"),
     ),
@@ -106,7 +106,7 @@ OPENVINO = (
             "the inputs of {op} must have the same type",
             "the inputs of a node must have the same type",
         ),
-        why="often the model was partly converted to float16",
+        why="often, only parts of the model were converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "load-failed"),
     ),
@@ -117,7 +117,7 @@ OPENVINO = (
             r"Conversion is failed for: (?P<op>[^\n]{1,200})",
         ),
         means="OpenVINO cannot convert node {op}: its shapes, types or attributes are inconsistent",
-        fix="run `onnx.checker.check_model(path, full_check=True)` to find invalid nodes, and re-export",
+        fix="run `onnx.checker.check_model(path, full_check=True)` to find invalid nodes, and re-export the model",
         rules=("invalid-model", "load-failed"),
         general=True,
     ),
@@ -160,7 +160,7 @@ TRACT = (
         name="tract-input",
         patterns=r"Clashing resolution for expression\. (?P<expected>\S{1,60}) != (?P<actual>\d{1,20})",
         means="an input has size {actual}, which the model does not accept",
-        fix="pass the size that the model requires, or re-export with a dynamic axis",
+        fix="pass an input of the size that the model requires, or re-export with a dynamic axis",
         rules=("input-shape-narrowed",),
     ),
 )
@@ -187,7 +187,7 @@ OPENCV = (
             r"Node \[(?P<op>[\w.]{1,100})@(?P<domain>[\w.]{1,100})\]:\(onnx_node!(?P<node>[^)\n]{0,300})\) parse error",
         ),
         means="OpenCV cannot read part of the graph",
-        why="it needs a shape for each output, and supports few quantized and dynamic models",
+        why="OpenCV requires declared output shapes, and supports few quantized models and few dynamic shapes",
         fix="add shapes with `onnx.shape_inference.infer_shapes`, or remove the model from this target",
         rules=("load-failed",),
         general=True,
@@ -242,20 +242,20 @@ ONNXRUNTIME_WEB = (
 
 
 class EngineLimit(msgspec.Struct, frozen=True):
-    """A known limit of some releases of an engine, and its symptom."""
+    """A known limitation of some releases of an engine, and its symptoms."""
 
     engine: str
     releases: str  # a version specifier
-    words: str  # follow "a known limit of <engine>: "
+    words: str  # text after "a known limitation of <engine>: "
     quantized: bool = False  # outputs of quantized models differ
-    operators: frozenset[str] = frozenset()  # only in models with all of these
-    pattern: str = ""  # of the engine's error text
+    operators: frozenset[str] = frozenset()  # applies only to models with all of these operators
+    pattern: str = ""  # matches the engine's error text
 
 
-# Source, unless an entry names another one: a CNN, BERT, GPT-2 and ViT of two layers in float, float16, int8.
+# Source of entries without their own: a CNN, BERT, GPT-2 and ViT with two layers each, in float, float16 and int8.
 ENGINE_LIMITS = (
     EngineLimit(
-        # Source: the three nodes alone differ by 0.76; with nine other operators instead of Softmax, results are right.
+        # Source: a model of these three nodes differs by 0.76; with any of nine other operators, results are correct.
         "tract",
         "<=0.23.9",
         "`Softmax` between `DequantizeLinear` and `QuantizeLinear` gives wrong results without an error",
@@ -269,7 +269,7 @@ ENGINE_LIMITS = (
         pattern=r"(?i)gemm[\s\S]*\bf16|\bf16\b[\s\S]*gemm",
     ),
     EngineLimit(
-        # Source: an Equal of two booleans, which exporters write for a floor division.
+        # Source: an Equal node with two boolean inputs, which exporters write for a floor division.
         "tract",
         "<=0.23.9",
         "`Equal` is not supported for booleans",
@@ -278,17 +278,17 @@ ENGINE_LIMITS = (
     EngineLimit(
         "openvino",
         "<=2026.4.1",
-        "int8 values may be rounded to the neighboring step, and the difference can grow",
+        "int8 values may be rounded to the neighboring step, and this difference can grow in later layers",
         quantized=True,
     ),
     EngineLimit(
         "onnx",
         "<=1.23.2",
-        "the reference evaluator does not support every `GatherElements`",
+        "the reference evaluator does not support some cases of `GatherElements`",
         pattern=r"cannot reshape array of size \d+ into shape",
     ),
     EngineLimit(
-        # Source: a bidirectional GRU on 1.13.1 to 1.22.0; 1.23.2 runs it.
+        # Source: a bidirectional GRU fails on 1.13.1–1.22.0 and runs on 1.23.2.
         "onnx",
         "<1.23",
         "the reference evaluator supports recurrent layers in one direction only",
@@ -311,14 +311,14 @@ ENGINE_LIMITS = (
 
 
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
-    """Return the known limit that may change an engine's outputs for these operators; "" if there is none."""
+    """Describe the known limitation that may change an engine's outputs for these operators; "" if there is none."""
     if not comparability.quantized:
         return ""
     return _describe_limit(runtime, lambda limit: limit.quantized and limit.operators.issubset(operators))
 
 
 def find_text_limit(runtime: str, text: str) -> str:
-    """Return the known limit that explains an error text; "" if there is none."""
+    """Describe the known limitation that explains an error text; "" if there is none."""
     return _describe_limit(runtime, lambda limit: limit.pattern != "" and re.search(limit.pattern, text) is not None)
 
 
@@ -330,5 +330,5 @@ def _describe_limit(runtime: str, applies: Callable[[EngineLimit], bool]) -> str
             and SpecifierSet(limit.releases).contains(release, prereleases=True)
             and applies(limit)
         ):
-            return f"a known limit of {engine}: {limit.words}"
+            return f"a known limitation of {engine}: {limit.words}"
     return ""

@@ -1,6 +1,6 @@
 """Error texts of PyTorch's two exporters (`dynamo=True` and TorchScript) and of other exporters.
 
-The export stage uses `find_cause`, which matches class and text of an error.
+The export stage uses `find_cause`, which matches the class and the text of an error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TORCH_ONNX = (
         patterns=r"Could not (?:guard on|extract specialized integer from) data-dependent"
         r" (?:expression|symbolic)? ?(?P<detail>[^\n]{0,200})",
         means="the model's code depends on the value of a tensor: {detail}",
-        fix="use `torch.cond` or `torch.where` at the line that the traceback names",
+        fix="use `torch.cond` or `torch.where` in the line shown in the traceback",
         example="Could not guard on data-dependent expression Eq(u0, 1)",
         source="torch.export, GuardOnDataDependentSymNode",
         rules=("source-not-exportable", "export-failed"),
@@ -30,11 +30,11 @@ TORCH_ONNX = (
             r"was (?:marked dynamic|specialized) [^\n]{0,80}(?:inferred to be a )?constant",
         ),
         means=(
-            "axis `{axes}` is requested as dynamic, but the model's code fixes or limits it",
-            "an axis is requested as dynamic, but the model's code fixes or limits it",
+            "axis `{axes}` is requested as dynamic, but the model's code fixes or limits its size",
+            "an axis is requested as dynamic, but the model's code fixes or limits its size",
         ),
-        why="an example batch of 1, a fixed `view` or a comparison makes it constant",
-        fix="use examples of size 2 or more and `x.shape[0]` or -1, or follow the suggestion in the message",
+        why="typical causes are an example batch size of 1, a `view` with fixed sizes, and a comparison of sizes",
+        fix="use example inputs of size 2 or more and `x.shape[0]` or -1, or follow the suggestion in the message",
         rules=("dynamic-axis-lost", "export-failed"),
     ),
     Entry(
@@ -61,7 +61,7 @@ TORCH_ONNX = (
             r"only supports dynamic shapes through parameter dynamic_axes",
             r"Detected mismatch between the structure of `inputs` and `dynamic_shapes`",
         ),
-        means="`dynamic_shapes` does not match the inputs or the exporter",
+        means="`dynamic_shapes` does not match the inputs, or the exporter does not support it",
         fix="use the argument names of `forward`; with `dynamo=False`, pass `dynamic_axes`",
         rules=("export-failed",),
     ),
@@ -79,7 +79,7 @@ TORCH_ONNX = (
             "exporting `{op}` requires opset {since}",
             "the exporter has no translation for `{op}`",
         ),
-        why="ONNX has no counterpart at this opset, or it is a custom operator",
+        why="ONNX has no equivalent operator at this opset, or the operator is a custom operator",
         fix=(
             "export at opset {since} or newer",
             "use a newer opset or PyTorch release, or pass `custom_translation_table`",
@@ -90,7 +90,7 @@ TORCH_ONNX = (
         name="torch-opset-unsupported",
         patterns=r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<opset>\d{1,9})",
         means="the exporter cannot write opset {opset}",
-        why="the TorchScript exporter gets no new opsets",
+        why="the TorchScript exporter does not support newer opsets",
         fix="request an older opset, or export with `dynamo=True`",
         affected="torch 2.13 with `dynamo=False`: opset 24 and newer",
         rules=("export-failed",),
@@ -106,7 +106,7 @@ TORCH_ONNX = (
             "the model was not converted to opset {opset}",
             "the model was not converted to the requested opset",
         ),
-        why="the exporter writes opset 18 or newer, and ignores a failed conversion",
+        why="the exporter writes opset 18 or newer, and does not report that converting to an older opset failed",
         fix="request opset 18 or newer, or export with `dynamo=False`",
         rules=("export-opset-ignored",),
         self_explanatory=True,
@@ -118,13 +118,13 @@ TORCH_ONNX = (
             r"TracerWarning: (?P<detail>[^\n]{1,120})",
         ),
         means="a value of the example inputs became a constant; with other inputs, results may be wrong",
-        fix="use `torch.where`, or export with `dynamo=True`, which fails instead",
+        fix="use `torch.where`, or export with `dynamo=True`, which reports an error instead",
         rules=("source-mismatch",),
     ),
     Entry(
         name="torch-argument-removed",
         patterns=r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",
-        means="`torch.onnx.export` of this release has no argument `{name}`",
+        means="`torch.onnx.export` in this PyTorch release has no argument `{name}`",
         fix="remove the argument, or pin a PyTorch release that has it",
         rules=("export-failed", "toolchain-drift"),
         self_explanatory=True,
@@ -135,7 +135,7 @@ TORCH_ONNX = (
             r"module 'torch\.onnx' has no attribute '(?P<name>\w{1,60})'",
             r"cannot import name '(?P<name>\w{1,60})' from 'torch\.onnx[\w.]{0,60}'",
         ),
-        means="`torch.onnx` of this release has no `{name}`",
+        means="`torch.onnx` in this PyTorch release has no `{name}`",
         fix="use `torch.onnx.export`, or pin a PyTorch release that has `{name}`",
         rules=("export-failed", "toolchain-drift"),
         self_explanatory=True,
@@ -144,7 +144,7 @@ TORCH_ONNX = (
         name="torch-onnxscript-missing",
         patterns=(r"No module named 'onnxscript'", r"module 'onnx_ir' has no attribute '(?P<name>\w{1,60})'"),
         means="the `dynamo=True` exporter needs `onnxscript`, which is missing or too old",
-        why="PyTorch does not install it, but uses it by default since 2.9",
+        why="PyTorch 2.9 and newer use `onnxscript` by default but do not install it",
         fix="run `pip install 'onnxscript>=0.6'`, or export with `dynamo=False`",
         rules=("export-failed", "toolchain-drift"),
     ),
@@ -160,7 +160,7 @@ TORCH_ONNX = (
         name="torch-legacy-exporter",
         patterns=r"You are using the legacy TorchScript-based ONNX export",
         means="the model is exported with the TorchScript exporter, which is no longer developed",
-        fix="try `dynamo=True`, or pin PyTorch in the lock",
+        fix="try `dynamo=True`, or keep the current PyTorch version",
         affected="torch 2.9 and newer",
         rules=("toolchain-drift",),
         general=True,
@@ -191,10 +191,10 @@ OTHER_EXPORTERS = (
             r"MissingShapeCalculator: (?P<op>[^\n]{1,200})",
         ),
         means="skl2onnx has no converter for `{op}`",
-        why="the class is from another package, or newer than skl2onnx",
+        why="the class belongs to another package, or is newer than the installed skl2onnx",
         example="Unable to find a shape calculator for type '<class 'lightgbm.sklearn.LGBMClassifier'>'",
         source="skl2onnx 1.9 to 1.20: MissingShapeCalculator, MissingConverter",
-        fix="register a converter with `skl2onnx.update_registered_converter` (onnxmltools has some)",
+        fix="register a converter with `skl2onnx.update_registered_converter`, for example one from onnxmltools",
         rules=("source-not-exportable", "export-failed"),
     ),
     Entry(
@@ -218,7 +218,7 @@ OTHER_EXPORTERS = (
             r"Unsupported ops: Counter\((?P<op>[^\n]{1,300})\)",
         ),
         means="tf2onnx has no conversion for `{op}`",
-        fix="export at a newer opset (`--opset`), or pass `--custom-ops` if the target has the operator",
+        fix="export at a newer opset (`--opset`), or pass `--custom-ops` if the target runtime supports the operator",
         rules=("source-not-exportable", "export-failed"),
         example="Tensorflow op [model/gather: RaggedGather] is not supported",
         source="tf2onnx 1.8 to 1.17: tfonnx.py, log lines",
@@ -244,7 +244,7 @@ OTHER_EXPORTERS = (
             r"No ONNX handler registered for JAX primitive: '?(?P<op>[\w-]{1,100})",
         ),
         means="jax2onnx has no conversion for the primitive `{op}`",
-        fix="rewrite that part with other operations, or upgrade jax2onnx",
+        fix="rewrite this part of the function with other operations, or upgrade jax2onnx",
         rules=("source-not-exportable", "export-failed"),
         example="No plugins registered for primitive 'rev'",
         source="jax2onnx 0.4 to 0.17, enpasos/jax2onnx#36",
@@ -254,9 +254,9 @@ OTHER_EXPORTERS = (
 
 
 class ExportErrorCause(msgspec.Struct, frozen=True):
-    """One known cause and its fix.
+    """One known cause of an export error, and its fix.
 
-    `exportable` is False if the source contains something that the exporter cannot translate.
+    `exportable` is False if the source contains code that the exporter cannot translate.
     """
 
     pattern: str  # matched against "Class: text"; compiled on the first failure
@@ -266,28 +266,26 @@ class ExportErrorCause(msgspec.Struct, frozen=True):
 
 
 _BRANCH_ADVICE = "use `torch.where` or `torch.cond`, or a condition that does not depend on tensor values"
-_OPERATOR_ADVICE = (
-    "rewrite `{0}` with operations that ONNX has, or export with a `command` that has its own translation"
-)
-_CAUSES = (  # Source: both exporters of torch 2.13, by `tests/runtimes/exporters/test_torch_failure_causes.py`.
+_OPERATOR_ADVICE = "rewrite `{0}` with operations that ONNX supports, or export with a `command` that translates it"
+_CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporters/test_torch_failure_causes.py`.
     ExportErrorCause(r"^GuardOnDataDependentSymNode: ", _BRANCH_ADVICE, False),
     ExportErrorCause(r"^DispatchError: No ONNX function found for <OpOverload\(op='([^']+)'", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UnsupportedOperatorError: Exporting the operator '([^']+)' to ONNX opset version \d+ is not supported",
-        "pin a newer opset, export `{0}` with `dynamo: True`, or rewrite it with operations that ONNX has",
+        "pin a newer opset, export `{0}` with `dynamo: True`, or rewrite it with operations that ONNX supports",
         False,
     ),
     ExportErrorCause(r"unrecognized namespace (\S+)", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UserError: Constraints violated \(([^)]+)\)",
-        "the source fixes `{0}`: keep it symbolic there, remove it from `dynamic_shapes`, or use `Dim.AUTO`; use an "
-        "example of size 2 or more on each dynamic axis",
+        "the source fixes the size of `{0}`: keep the size symbolic in the source, remove it from `dynamic_shapes`, or "
+        "use `Dim.AUTO`; use example inputs of size 2 or more on each dynamic axis",
         False,
     ),
     ExportErrorCause(
         r"conflicts between user-specified ranges and inferred ranges.*static shape of \d+ for dimension "
         r"inputs\['([^']+)'\]\.shape\[(\d+)\]",
-        "the source fixes `{0}.shape[{1}]`: keep it symbolic there, or remove it from `dynamic_shapes`",
+        "the source fixes `{0}.shape[{1}]`: keep the size symbolic in the source, or remove it from `dynamic_shapes`",
         False,
     ),
     ExportErrorCause(r"^UserError: .*[Dd]ynamic.control flow|^UserError: .*data-dependent", _BRANCH_ADVICE, False),
@@ -304,35 +302,35 @@ _CAUSES = (  # Source: both exporters of torch 2.13, by `tests/runtimes/exporter
     ),
     ExportErrorCause(
         r"^UserError: When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names",
-        "list each parameter of `forward` in `dynamic_shapes` by its exact name; use None for one without dynamic axes",
+        "list each parameter of `forward` in `dynamic_shapes` by its exact name, with None if it has no dynamic axes",
     ),
     ExportErrorCause(r"^UserError: .*`dynamic_shapes`", "give `dynamic_shapes` the same structure as the arguments"),
     ExportErrorCause(
         r"got multiple values for argument '([^']+)'|takes \d+ positional arguments? but \d+ (?:was|were) given",
-        "export with `dynamo: True`, or wrap the module in one whose `forward` takes tensors by position, as the "
-        "TorchScript exporter passes them",
+        "export with `dynamo: True`, or wrap the module so that `forward` takes its tensors as positional arguments; "
+        "the TorchScript exporter passes only positional arguments",
         exporter="TorchScript",
     ),
     ExportErrorCause(
         r"number of (input|output) names provided \((\d+)\) exceeded number of \w+ \((\d+)\)",
-        "name as many {0}s as the graph has: {2}; the exporter omits unused and None {0}s",
+        "reduce the length of `{0}_names` to {2}, because the exporter omits {0}s that are unused or None",
     ),
     ExportErrorCause(
         r"[Uu]nsupported.?onnx_opset_version: (\d+)", "request another opset: this exporter cannot write opset {0}"
     ),
     ExportErrorCause(
         r"^OnnxExporterError: Module onnx is not installed|^ModuleNotFoundError: No module named '([^']+)'",
-        "install it in the toolchain, or set `toolchain.python` to an environment that has it",
+        "install the package in the toolchain's environment, or set `toolchain.python` to an environment that has it",
     ),
     ExportErrorCause(
         r"^AttributeError: module 'onnx_ir' has no attribute",
-        "install onnxscript 0.6 or newer in the toolchain; the installed one does not match its onnx-ir",
+        "install onnxscript 0.6 or newer in the toolchain's environment; the installed version does not match onnx-ir",
     ),
 )
 
 
 def find_cause(kind: str, text: str, exporter: str) -> ExportErrorCause | None:
-    """Return the known cause of an error by its class and text, with advice; None for an unknown error."""
+    """Return the known cause that matches the class and text of an error; None if there is none."""
     for cause in _CAUSES:
         match = re.search(cause.pattern, f"{kind}: {text}")
         if match and cause.exporter in ("", exporter):

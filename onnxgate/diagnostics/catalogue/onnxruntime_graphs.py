@@ -11,12 +11,12 @@ def _suggest_locale(captured: CapturedGroups) -> str:
     locale = captured["locale"]
     name, _, charset = locale.partition(".")
     if not charset:
-        return f"install the locale `{locale}` of the operating system"
+        return f"install the locale `{locale}` on the operating system"
     return f"on Debian or Ubuntu, run `apt-get install locales && localedef -i {name} -f {charset} {locale}`"
 
 
 def _suggest_cast(captured: CapturedGroups) -> str:
-    """Suggest the conversion of an array to `tensor(…)`."""
+    """Suggest how to convert an array to the type `tensor(…)`."""
     name = captured.get("expected", "").removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32", "double": "float64", "string": "object"}.get(name, name)
     return f"convert the input: `array.astype(numpy.{dtype or '…'})`"
@@ -82,7 +82,7 @@ LOADING = (
             "`{parameter}` of `{op}` must have the type of the other inputs, not {type}",
             "the inputs of `{op}` must have the same type, not {types}",
         ),
-        why="often the model was partly converted to float16",
+        why="often, only parts of the model were converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "invalid-model"),
         family="type",
@@ -111,8 +111,8 @@ LOADING = (
             "`{op}` does not accept {type} at this opset",
             "{type} is not supported",
         ),
-        why="bfloat16 and small integers need newer opsets",
-        fix="insert a `Cast` before it, or export at a newer opset",
+        why="bfloat16 and small integer types require newer opsets",
+        fix="insert a `Cast` before the node, or export at a newer opset",
         rules=("type-mismatch", "invalid-model"),
         family="type",
     ),
@@ -120,7 +120,7 @@ LOADING = (
         name="type-wrong",
         patterns=r"Type Error: (?P<detail>[^\n]{1,300})",
         means="the types of a node do not match its operator",
-        fix="print the types with `onnxgate diff --textconv FILE`, and insert a `Cast`",
+        fix="run `onnxgate diff --textconv FILE` to print the types, and insert a `Cast`",
         rules=("type-mismatch", "invalid-model"),
         family="type",
         example="Type Error: Data in initializer 'w' has element type tensor(float16) but usage of"
@@ -183,7 +183,7 @@ LOADING = (
         patterns=r"has (?P<side>input|output) size (?P<actual>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
         r" max=(?P<most>\d{1,20})\]",
         means=_describe_arity,
-        why="the node was written for another opset, or edited by hand",
+        why="the node was written for another opset, or edited manually",
         fix="re-export the model",
         rules=("attribute-unsupported", "invalid-model"),
         family="arity",
@@ -195,8 +195,8 @@ LOADING = (
             r"Duplicate definition-site for \((?P<name>.{0,300}?)\)",
         ),
         means="two nodes produce the value `{name}`",
-        why="graphs were merged without renaming",
-        fix="rename one, for example with `onnx.compose.add_prefix`",
+        why="graphs were merged without renaming their values",
+        fix="rename one of the values, for example with `onnx.compose.add_prefix`",
         rules=("invalid-model",),
         family="structure",
     ),
@@ -225,7 +225,7 @@ LOADING = (
             r"This is an invalid model\. Error: Node (?P<node>.{0,300}?) input (?P<name>.{0,300}?) does not exist",
         ),
         means="a node reads `{name}`, which is not defined",
-        why="a node or weight that is still used was removed",
+        why="a node or weight was removed although it is still used",
         fix="re-export, or add the value as an input or initializer",
         rules=("invalid-model",),
         family="structure",
@@ -251,7 +251,7 @@ LOADING = (
             r" (?P<expected>\d{1,20}), got (?P<size>\d{1,20})",
         ),
         means=(
-            "an initializer has {size} bytes, but its shape and type need {expected}",
+            "an initializer has {size} bytes, but its shape and type require {expected}",
             "the data of an initializer does not match its shape and type",
         ),
         why="the file was truncated or edited",
@@ -293,7 +293,7 @@ LOADING = (
 )
 
 _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
-"""A position in the code of ONNX Runtime; it changes with each release."""
+"""A position in the source code of ONNX Runtime, which changes with each release."""
 RUNNING = (
     Entry(
         name="input-dimension-wrong",
@@ -303,7 +303,7 @@ RUNNING = (
             "input `{name}` has size {actual} on axis {axis}; the model requires {expected}",
             "a size of input `{name}` does not match the model",
         ),
-        fix="pass that size, or re-export with a dynamic axis (`dynamic_shapes`, `dynamic_axes`)",
+        fix="pass an input of that size, or re-export with a dynamic axis (`dynamic_shapes`, `dynamic_axes`)",
         rules=("input-shape-narrowed", "dynamic-axis-lost"),
         family="run_shape",
     ),
@@ -322,7 +322,7 @@ RUNNING = (
         patterns=r"Unexpected input data type\. Actual: \((?P<actual>\S{1,100}?)\) ?, expected:"
         r" \((?P<expected>\S{1,100}?)\)(?!\))",
         means="an input has type {actual}; the model requires {expected}",
-        why="NumPy creates float64 by default",
+        why="NumPy creates float64 arrays by default",
         fix=_suggest_cast,
         rules=("input-type-changed",),
         family="run_dtype",
@@ -345,7 +345,7 @@ RUNNING = (
         name="input-name-unknown",
         patterns=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
-        why="the input was renamed, or removed as unused",
+        why="the input was renamed, or was removed because it is unused",
         fix="pass the names in `session.get_inputs()`, or set `input_names` at export",
         rules=("input-removed", "input-renamed"),
         family="run_feed",
@@ -355,7 +355,7 @@ RUNNING = (
         name="output-name-unknown",
         patterns=r"Invalid (?:Output Name|output name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no output `{name}`",
-        fix="request the names in `session.get_outputs()`",
+        fix="request only outputs that `session.get_outputs()` lists",
         rules=("output-removed", "output-renamed"),
         family="run_feed",
         self_explanatory=True,
@@ -365,7 +365,7 @@ RUNNING = (
         patterns=r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
         r" (?P<actual>\{[^}\n]{0,200}\}) for output (?P<name>\S{1,300})",
         means="output `{name}` is declared as {expected} but has shape {actual}",
-        fix="re-export with dynamic axes on the outputs too",
+        fix="re-export the model, and also declare the axes of outputs as dynamic",
         rules=("output-shape-wrong", "dynamic-axis-lost"),
         example="Expected shape from model of {1,3} does not match actual shape of {2,3} for output y",
         source="onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
@@ -376,11 +376,11 @@ RUNNING = (
         patterns=r"The input tensor cannot be reshaped to the requested shape"
         r"(?:\. Input shape: ?(?P<actual>\{[^}\n]{0,200}\}), requested shape: ?(?P<expected>\{[^}\n]{0,200}\}))?",
         means=(
-            "a `Reshape` to {expected} received shape {actual}",
+            "a `Reshape` to {expected} received an input of shape {actual}",
             "a `Reshape` received a different number of elements than its target shape has",
         ),
-        why="a size of the example inputs, usually batch 1, became a constant",
-        fix="reshape with -1 or a computed size, and re-export with an example batch of 2 or more",
+        why="a size of the example inputs, usually a batch size of 1, became a constant",
+        fix="reshape with -1 or a computed size, and re-export with an example batch size of 2 or more",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -396,7 +396,7 @@ RUNNING = (
             "two inputs of an operator have incompatible sizes",
         ),
         why="a constant has the size of the example inputs",
-        fix="re-export with that axis dynamic, or pass inputs of equal size",
+        fix="re-export with a dynamic axis, or pass inputs of equal size",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -408,7 +408,7 @@ RUNNING = (
         ),
         means="the operands of a matrix product have incompatible sizes",
         why="the number of features depends on the input size",
-        fix="pass the size that the model was trained for, or pool before the layer",
+        fix="pass inputs of the size used for training, or insert a pooling layer before the matrix product",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -417,7 +417,7 @@ RUNNING = (
         patterns=r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
         r" (?P<actual>\d{1,20}) and (?P<expected>\d{1,20})",
         means="the inputs of a `Concat` differ on axis {axis}: {actual} and {expected}",
-        fix="pass sizes divisible by the model's strides, or re-export with that axis dynamic",
+        fix="pass inputs whose sizes are divisible by the model's strides, or re-export with a dynamic axis",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
         self_explanatory=True,
@@ -427,8 +427,8 @@ RUNNING = (
         patterns=r"Cannot split using values in 'split' attribute\. Axis=-?\d{1,9}"
         r" Input shape=(?P<shape>\{[^}\n]{0,200}\})"
         r"[\s\S]{1,160}?Sum of sizes in 'split' \(must equal size of selected axis\) was (?P<sum>\d{1,20})",
-        means="a `Split` with sizes that sum to {sum} received shape {shape}",
-        fix="re-export with that axis dynamic (`num_outputs` or computed sizes), or pass size {sum}",
+        means="a `Split` with sizes that sum to {sum} received an input of shape {shape}",
+        fix="re-export with a dynamic axis (`num_outputs` or computed sizes), or pass an input of size {sum}",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -455,7 +455,7 @@ RUNNING = (
             "an index is out of bounds",
         ),
         why="a token is not in the vocabulary, or a position exceeds the maximum length",
-        fix="use real inputs (`inputs` in `onnxgate.toml`) and the model's own tokenizer",
+        fix="use real inputs (`inputs` in `onnxgate.toml`) and the tokenizer that belongs to the model",
         rules=("inputs-unusable", "run-failed"),
         family="run_node",
         self_explanatory=True,
@@ -481,7 +481,7 @@ RUNNING = (
         patterns=r"Non-zero status code returned while running (?P<op>\w{1,100}) node\. Name:'(?P<node>.{0,300}?)'"
         r" Status Message: " + _SOURCE_LOCATION + r"(?P<detail>[^\n]{1,300})",
         means="node `{node}` ({op}) failed: {detail}",
-        fix="inspect the node's inputs, or run `onnxgate check FILE`, which tests several sizes",
+        fix="inspect the inputs of the node, or run `onnxgate check FILE`, which tests several input sizes",
         rules=("run-failed",),
         family="run_node",
         general=True,

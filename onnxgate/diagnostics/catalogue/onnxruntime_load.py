@@ -21,12 +21,12 @@ def _newest_release() -> str:
 
 
 def _describe_before(release: str) -> str:
-    """Return the releases before one, or all if there is none."""
+    """Describe the releases before `release`, or all known releases if it is empty."""
     return f"onnxruntime before {release}" if release else f"all onnxruntime releases up to {_newest_release()}"
 
 
 def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
-    """Suggest an upgrade to the first release that supports a feature of the model, or the alternative."""
+    """Suggest an upgrade to `release`, the first one that supports a feature of the model, or the alternative."""
     if release:
         return f"upgrade to onnxruntime {release} or newer, or {alternative}"
     return f"{alternative}; no release up to onnxruntime {_newest_release()} supports {feature}"
@@ -57,7 +57,7 @@ def _load_implementations() -> dict[str, Implementation]:
 
 @functools.lru_cache(maxsize=256)
 def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
-    """Return the releases with a kernel of this version, oldest first, and its types."""
+    """Return the types supported by the kernel for this operator version: release -> types, oldest release first."""
     kernels = {}
     for release, implementation in _load_implementations().items():
         operator = implementation.operator("ai.onnx", name)
@@ -69,7 +69,7 @@ def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
 
 
 def _describe_kernel(name: str, since: int) -> str:
-    """Describe the releases with a kernel of the operator at that version, and its types."""
+    """Describe which releases have a kernel for this operator version, and which types it supports."""
     kernels, newest = _find_kernels(name, since), _newest_release()
     operator = f"`{name}` version {since}"
     if not kernels:
@@ -84,7 +84,7 @@ def _describe_kernel(name: str, since: int) -> str:
 
 
 def _suggest_kernel_fix(name: str, since: int) -> str:
-    """Suggest another type, or an opset with kernels of the operator."""
+    """Suggest another type, or an opset at which the operator has a kernel."""
     operator = _load_implementations()[_newest_release()].operator("ai.onnx", name)
     if operator is None or _find_kernels(name, since):
         return "cast to a supported type, or export at another opset"
@@ -92,7 +92,7 @@ def _suggest_kernel_fix(name: str, since: int) -> str:
     if newer := [version for version in versions if version > since]:
         return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or re-export"
     if versions:
-        return f"export at opset {since - 1} or older, which uses version {max(versions)}"
+        return f"export at opset {since - 1} or older, which uses version {max(versions)} of the operator"
     return "export with other operators"
 
 
@@ -102,17 +102,17 @@ def _fix_kernel(captured: CapturedGroups) -> str:
 
 
 def _describe_missing_kernel(captured: CapturedGroups) -> str:
-    """Return the releases without a kernel of the operator at that version."""
+    """Describe the releases without a kernel for this operator version."""
     releases = list(_find_kernels(captured["op"], int(captured["since"])))
     if len(releases) == len(_load_implementations()):
-        return "every release, for types without a kernel"
+        return "all releases, for types without a kernel"
     if releases and releases[-1] == _newest_release():
         return f"{_describe_before(releases[0])}; newer releases for types without a kernel"
     return _describe_before("")
 
 
 def _describe_operator(domain: str, name: str) -> str:
-    """Return the domain of an operator, its first opset and its first release; "" for an unknown one."""
+    """Describe the domain, first opset and first release of an operator; "" if the operator is unknown."""
     implementations = _load_implementations()
     operators = {
         release: operator
@@ -144,7 +144,7 @@ def _fix_unregistered(captured: CapturedGroups) -> str:
     domain = captured.get("domain")
     if domain in ("com.microsoft", None):
         if operator := _describe_operator("com.microsoft", captured["op"]):
-            return f"use a release with this operator; {operator}"
+            return f"use a release that has this operator; {operator}"
         if domain:
             missing = f"no release up to onnxruntime {_newest_release()} has it"
             return f"correct the operator's name, or export with other operators; {missing}"
@@ -161,7 +161,7 @@ ENTRIES = (
         name="ir-version-too-new",
         patterns=r"Unsupported model IR version: (?P<version>\d{1,9}), max supported IR version: (?P<limit>\d{1,9})",
         means="the model uses IR version {version}; this release supports up to {limit}",
-        why="a newer `onnx` package saved the model",
+        why="the model was saved with a newer `onnx` package",
         fix=_fix_ir,
         anywhere="lower the IR version with `onnxgate fix`, or raise the target's version",
         affected=lambda captured: _describe_before(_first_release_with_ir(captured)),
@@ -238,7 +238,7 @@ ENTRIES = (
         ),
         means="`{op}` version {since} has no kernel for these types",
         fix=_fix_kernel,
-        anywhere="cast to a type that every target has a kernel for, or raise the target's version",
+        anywhere="cast to a type for which every target has a kernel, or raise the target's version",
         affected=_describe_missing_kernel,
         rules=("missing-kernel",),
         family="no_kernel",
@@ -264,7 +264,7 @@ ENTRIES = (
             "operator `{op}` of domain `{domain}` is not registered",
             "operator `{op}` is not registered",
         ),
-        why="its custom operator library is not loaded, or this release does not have it",
+        why="its custom operator library is not loaded, or this release does not have the operator",
         fix=_fix_unregistered,
         anywhere="add the library to `extensions` of the target, or export with operators that every runtime supports",
         rules=("unknown-operator", "unknown-domain"),

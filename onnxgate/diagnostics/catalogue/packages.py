@@ -7,31 +7,34 @@ from onnxgate.support.limits import load_limit_table
 
 
 def _suggest_release(captured: CapturedGroups) -> str:
-    """Suggest a release or a Python with a wheel, from the index's list or the known wheels of ONNX Runtime."""
+    """Suggest a release or Python version with a wheel, based on the error text or the known ONNX Runtime wheels."""
     requirement = captured.get("requirement", "")
     if "conflicting" in captured:
         return "relax one of the two requirements, or use separate environments"
     offered = captured.get("offered", "").split(", ")
     if offered == ["none"]:
-        return "check the name and its wheels; the index has no release for this Python and platform"
+        return "check the package name and its wheels; the index has no release for this Python version and platform"
     if offered != [""] and not requirement.startswith("onnxruntime==1."):
         releases = offered[0] if len(offered) == 1 else f"{offered[0]}–{offered[-1]}"
-        return f"install an available release ({releases}), or use a Python with a wheel for the requested one"
+        return (
+            f"install an available release ({releases}), "
+            "or use a Python version for which the requested release has a wheel"
+        )
     if not requirement.startswith("onnxruntime==1."):
-        return "check the wheels of the release on the index, and use a Python or a release with a matching wheel"
+        return "check which wheels the index has, and use a Python version or a release with a matching wheel"
     minor = requirement.removeprefix("onnxruntime==1.").partition(".")[0]
     if not minor.isdigit() or len(minor) > 3:
         return "request an existing release"
     known = list(load_limit_table().releases)
     if int(minor) > int(known[-1].split(".")[1]):
-        return f"request an existing release; the newest known one is onnxruntime {known[-1]}"
+        return f"request an existing release; the newest known release is onnxruntime {known[-1]}"
     patches = [release for release in known if release.startswith(f"1.{minor}.")]
     if patches and requirement.count(".") == 2 and requirement.removeprefix("onnxruntime==") not in patches:
         return f"request an existing release; known releases of onnxruntime 1.{minor}: {', '.join(patches)}"
     pythons = [python for python, (first, last) in _WHEEL_MINORS.items() if first <= int(minor) <= last]
     return (
-        f"use Python {pythons[0]}–{pythons[-1]}, which onnxruntime 1.{minor} has wheels for,"
-        " or a release with a wheel for this Python"
+        f"use Python {pythons[0]}–{pythons[-1]}, for which onnxruntime 1.{minor} has wheels,"
+        " or a release with a wheel for this Python version"
     )
 
 
@@ -46,7 +49,7 @@ _WHEEL_MINORS = {
     "3.13": (20, 99),
     "3.14": (24, 99),
 }
-"""Python -> first and last minor release of ONNX Runtime with a wheel; the Pythons of a release are adjacent."""
+"""Python version -> first and last minor release of ONNX Runtime with a wheel for this Python version."""
 
 
 PIP = (
@@ -58,7 +61,7 @@ PIP = (
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
         ),
         means="the package index does not respond",
-        fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, install with `--no-index --find-links FOLDER`",
+        fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, use `--no-index --find-links FOLDER`",
     ),
     Entry(
         name="pip-no-distribution",
@@ -69,7 +72,7 @@ PIP = (
             r"No matching distribution found for (?P<requirement>[^\s(]{1,200})",
         ),
         means="no installable release matches `{requirement}`",
-        why="it has no wheel for this Python or platform, or its name or release is wrong",
+        why="the package has no wheel for this Python version or platform, or its name or version is wrong",
         fix=_suggest_release,
         rules=("lock-stale",),
     ),
@@ -83,7 +86,7 @@ PIP = (
             r" incompatible",
         ),
         means="packages require conflicting releases of another package",
-        fix="relax the pin that the message names, or use separate environments",
+        fix="relax the requirement shown in the message, or use separate environments",
         rules=("toolchain-drift",),
     ),
     Entry(
@@ -93,7 +96,7 @@ PIP = (
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
         means="a downloaded file does not match its recorded hash",
-        why="the hash is of a file for another platform, or the file was altered",
+        why="the hash belongs to a file for another platform, or the file was modified",
         fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
         self_explanatory=True,
@@ -107,8 +110,8 @@ PIP = (
     Entry(
         name="pip-wheel-unsupported",
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
-        means="the wheel `{name}` is for another Python or platform",
-        fix="download the wheel for this Python and platform, or install by name and release",
+        means="the wheel `{name}` is for another Python version or platform",
+        fix="download the wheel for this Python version and platform, or install the package by name and version",
         self_explanatory=True,
     ),
     Entry(
@@ -122,7 +125,7 @@ PIP = (
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
         means="pip found no wheel, and the build from source failed",
-        why="often the release is older than this Python",
+        why="often, the release is older than this Python version",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
@@ -135,7 +138,7 @@ PIP = (
     Entry(
         name="pip-externally-managed",
         patterns=r"externally-managed-environment",
-        means="this Python belongs to the operating system, and pip may not change it",
+        means="this Python installation belongs to the operating system, and pip must not change it",
         fix="create an environment: `python -m venv .venv` or `uv venv`",
         example="error: externally-managed-environment",
         source="PEP 668; Debian 12, Ubuntu 23.04, pip 23.0 and newer",
@@ -191,7 +194,7 @@ UV = (
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
         means="the wheel `{name}` cannot be read, or is for another platform",
-        fix="download it again for this Python and platform",
+        fix="download the wheel for this Python version and platform",
     ),
     Entry(
         name="uv-build-failed",
@@ -235,8 +238,8 @@ NUMPY = (
     Entry(
         name="numpy-pickle-newer",
         patterns=r"No module named 'numpy\._core(?:\.\w{1,40})?'",
-        means="a pickle written with NumPy 2 is read with NumPy 1",
-        fix="read it with NumPy 2 (or 1.26), or save the data as `.npy`",
+        means="a pickle file written with NumPy 2 is read with NumPy 1",
+        fix="read the file with NumPy 2 or 1.26, or save the data as `.npy`",
     ),
 )
 
@@ -265,7 +268,7 @@ _PACKAGE_OF_MODULE = {
     "onnx_ir": "onnx-ir",
     "onnxruntime_extensions": "onnxruntime-extensions",
 }
-"""Module -> its package on PyPI, if the names differ."""
+"""Module name -> name of its package on PyPI, if the names differ."""
 
 
 def _install_command(captured: CapturedGroups) -> str:
@@ -302,7 +305,7 @@ SYSTEM = (
         name="disk-full",
         patterns=(r"No space left on device", r"OSError: \[Errno 28\]"),
         means="the disk is full",
-        fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU builds",
+        fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU-only builds of the packages",
         example="OSError: [Errno 28] No space left on device",
         source="ENOSPC of any program",
         self_explanatory=True,
@@ -313,7 +316,7 @@ SYSTEM = (
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the module `{name}` is not installed in this environment",
-        why="the command runs in another environment, or the package is optional",
+        why="the command runs in another environment, or the package is an optional dependency",
         fix=_install_command,
         anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
         rules=("export-failed",),

@@ -1,1 +1,1 @@
-"""Dynamic stages: jobs in runtimes and in the toolchain, and the evidence from them."""
+"""Dynamic stages: run jobs on runtimes and in the toolchain, and collect evidence from their results."""

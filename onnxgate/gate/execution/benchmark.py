@@ -1,4 +1,4 @@
-"""Relative budgets: a model and its baseline are measured together, after all other jobs."""
+"""Relative budgets: measure each model together with its baseline after all other jobs have completed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MIN_ROUNDS = 8
 TIME_S = 20.0
 MEMORY_RUNS = 3
 NOISE_MIB = 4.0
-"""Memory difference between two equal processes that counts as noise."""
+"""Memory difference in MiB between two identical processes that is treated as noise."""
 
 NO_BASELINE = "the relative budget was not checked: no baseline is selected"
 NO_BASELINE_HINT = "select a revision with `--against REF`, or set `quantized-from` if there is a float model"
@@ -50,7 +50,7 @@ Measure = Literal["time", "memory"]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRatio:
-    """A ratio with its bounds."""
+    """A measured ratio with its lower and upper bounds."""
 
     ratio: float
     low: float
@@ -60,9 +60,9 @@ class MeasuredRatio:
 
 @dataclass(slots=True)
 class Benchmarks:
-    """Measurement of models. `submit` runs a job on a runtime; `place` returns an unused path."""
+    """Measurements of models and their baselines. `submit` runs a job on a runtime; `place` returns an unused path."""
 
-    base: Path  # folder of the config
+    base: Path  # config folder
     against: Revision | None
     submit: Callable[[PlannedRuntime, Benchmark], Future[Observation]]
     place: Callable[[], Path]
@@ -70,7 +70,8 @@ class Benchmarks:
     def measure(self, model: RunnableModel, cases: tuple[InputCase, ...]) -> StepResult:
         """Compare the time and memory of a model with those of its baseline, if it has a relative budget.
 
-        Equal content is not measured. The check is skipped for new models and if no baseline is selected.
+        Models with unchanged content are not measured. The check is skipped for new models, and if no baseline is
+        selected.
         """
         settings, path = model.planned.model.settings, model.path
         budget = settings.budget
@@ -93,7 +94,7 @@ class Benchmarks:
         )
 
     def _find_baseline(self, model: SelectedModel, facts: ModelFacts) -> tuple[str, Path | None]:
-        """Return the name and the file of the baseline; no file if its content equals that of the model."""
+        """Return the name and file of the baseline; the file is None if its content equals that of the model."""
         if model.settings.quantized_from is not None:
             return f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from
         assert self.against is not None
@@ -158,14 +159,14 @@ def _require_result(observation: Observation) -> BenchmarkResult:
         case TimedOut(limit_s=limit_s):
             raise MissingAtRevisionError(f"the measurement timed out after {limit_s:g} s")
         case _:
-            raise TypeError(f"unexpected observation of a benchmark: {type(observation).__name__}")
+            raise TypeError(f"unexpected benchmark result: {type(observation).__name__}")
 
 
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
     """Return the median ratio of the rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
         rounds = pluralize(len(result.model_s), "round")
-        raise MissingAtRevisionError(f"a run takes too long to measure: {rounds} in {TIME_S:g} s")
+        raise MissingAtRevisionError(f"a run takes too long to measure: only {rounds} in {TIME_S:g} s")
     ratios = [model / baseline for model, baseline in zip(result.model_s, result.baseline_s, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return MeasuredRatio(ratio, low, high)
@@ -187,7 +188,7 @@ def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRat
 
 def _report_noise(raced: Raced) -> IncompleteCheck:
     what = "time" if raced.measure == "time" else "memory"
-    reason = f"measurements vary too much to compare with {raced.budget:g} times the {what} of {raced.baseline}"
+    reason = f"measurements vary too much to check the limit of {raced.budget:g} times the {what} of {raced.baseline}"
     return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, "re-run the check on an idle machine")
 
 

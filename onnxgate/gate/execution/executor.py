@@ -68,7 +68,7 @@ def execute(
     cache: ResultCache | None = None,
     stable: StableExports | None = None,
 ) -> Iterator[ExecutionResult]:
-    """Run the models for all stages. The files of their cases exist until the context ends."""
+    """Run the models for all stages. The files of the input cases exist until the context exits."""
     with temporary_folder() as scratch:
         host.show(Path(scratch), *(model.planned.model.absolute.parent for model in models))
         yield _Executor(models, settings, host, cache, stable or StableExports(None), Path(scratch)).run()
@@ -90,7 +90,7 @@ class _Executor:
         self._cache = cache
         self._scratch = scratch
         self._reused: list[tuple[str, str]] = []
-        self._answers: defaultdict[Path, list[Future[Observation]]] = defaultdict(list)  # by file of the model
+        self._answers: defaultdict[Path, list[Future[Observation]]] = defaultdict(list)  # by model file
         self._folders = itertools.count()
         self._node_loader = NodeLoader(self._load_node, scratch / "nodes")
         self._exporter = Exporter(settings, host, self._folder, stable)
@@ -120,7 +120,7 @@ class _Executor:
         return msgspec.structs.replace(result, collected=collected, reused=(*self._reused, *exports))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run one step for a model; jobs submitted by it are attributed to that model."""
+        """Run one step for a model, and attribute the jobs that it submits to that model."""
         with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 
@@ -132,7 +132,7 @@ class _Executor:
             self._host.submit(self._spec(runtime), Probe())
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
-        """Return whether the cache probably has all results of a runtime, so that its environment is not needed."""
+        """Return whether all results of a runtime are probably cached, so that its environment is not needed."""
         if self._cache is None:
             return False
         jobs = [runtime_stage.plan_run(model, (), planned, level, Path(level)) for level in planned.levels]
@@ -180,7 +180,7 @@ class _Executor:
         return future
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
-        """Prepare all models; the first ones are exported while cases of others are created."""
+        """Prepare all models. Exports start before the input cases of all models exist."""
         inputs: Iterable[tuple[ModelFacts, InputCases]]
         inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
         if self._settings.inputs.cases:
@@ -207,12 +207,12 @@ class _Executor:
     # Running
 
     def _awaited(self, prepared: PreparedModel) -> Future[Observation] | None:
-        """Return the job that must end before a model can run: its source, which adds an example case."""
+        """Return the job that must end before a model can run: the run of its source, which adds an example case."""
         exporting = prepared.exporting if Stage.PARITY in self._settings.stages else None
         return exporting.source if exporting is not None else None
 
     def _begin(self, prepared: PreparedModel) -> Future[StartedModel]:
-        """Run a model when all its cases exist."""
+        """Start running a model once all its input cases exist."""
         begun: Future[StartedModel] = Future()
 
         def start() -> StartedModel:
@@ -237,7 +237,7 @@ class _Executor:
     def _levels(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
     ) -> Future[tuple[ObservedRun, ...]]:
-        """Run the model on one runtime, one level after the other; a crash or timeout skips the remaining levels."""
+        """Run the model on one runtime at each optimization level in turn; skip the rest after a crash or timeout."""
         model = prepared.planned.model.absolute
         jobs = list(runtime_stage.prepare_runs(model, cases, planned, self._folder()))
         ended: Future[tuple[ObservedRun, ...]] = Future()
@@ -259,10 +259,10 @@ class _Executor:
         begin(jobs.pop(0))
         return ended
 
-    # Other sizes if generated inputs fail
+    # Retry with other sizes if generated inputs fail
 
     def _follow(self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]) -> StartedModel:
-        """Add the outputs of the source; run the model at other sizes if the guessed sizes are invalid."""
+        """Add the outputs of the source; re-run the model with other sizes if the guessed sizes are invalid."""
         prepared, cases = started.prepared, started.prepared.fed.cases
         sourced = started.sourced
         if Stage.PARITY not in self._settings.stages:
@@ -292,7 +292,7 @@ class _Executor:
     def _collect(self, started: StartedModel) -> CollectedModel:
         with track_source_lookups() as was_consulted:
             collected, answers = self._collect_evidence(started)
-            has_only_own_places = not was_consulted()  # other places depend on source files
+            has_only_own_places = not was_consulted()  # other locations depend on source files
         is_lasting = has_only_own_places and all(map(is_lasting_answer, answers)) and is_lasting_step(collected.step)
         return msgspec.structs.replace(collected, is_lasting=is_lasting)
 
@@ -304,14 +304,14 @@ class _Executor:
         except (OSError, UnreadableModel):
             if _has_content(prepared):
                 raise
-        reason = "its files changed during the check"
-        hint = "run the check again when no other program writes to them"
+        reason = "the model files changed during the check"
+        hint = "re-run the check while no other program writes to these files"
         stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY})
         undone = (IncompleteCheck(stage, prepared.path, "", reason, hint, transient=True) for stage in stages)
         return CollectedModel(started.cases, (), StepResult(undone=(*started.sourced.undone, *undone))), []
 
     def _judge(self, started: StartedModel, ran: list[ObservedRun]) -> tuple[CollectedModel, list[Future[Observation]]]:
-        """Collect the evidence for a model, which is read again: keeping all models in memory needs too much."""
+        """Collect the evidence for a model. It is read again, because keeping all models needs too much memory."""
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         reading = ParsedModel(started.prepared.facts, read_light_view(started.prepared.planned.model.absolute))
@@ -331,7 +331,7 @@ class _Executor:
     def _judge_runs(
         self, started: StartedModel, reading: ParsedModel, ran: Sequence[ObservedRun]
     ) -> tuple[tuple[ModelRuns, ...], StepResult, list[Future[Observation]]]:
-        """Return the runs, the evidence and the observations of isolated nodes that it depends on."""
+        """Return the runs, the evidence, and the observations of isolated nodes that the evidence depends on."""
         prepared, settings = started.prepared, self._settings
         model = ExecutedModel(
             path=prepared.path,
@@ -377,7 +377,7 @@ class _Executor:
         return self._submit(planned, job, allowed)
 
     def _measure_budgets(self, collected: Mapping[str, CollectedModel]) -> Iterator[StepResult]:
-        """Compare models with their baselines while no other job runs."""
+        """Measure the models and their baselines while no other job is running."""
         settings = self._settings
         benchmarks = Benchmarks(settings.project.folder, settings.revision, self._submit, self._folder)
         for model in self._models:

@@ -1,4 +1,4 @@
-"""Handling of failed runs: other input sizes and isolated nodes."""
+"""Handle failed runs: try other input sizes, and load nodes in isolation."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ MAX_WAIT_S = 60.0
 NODE_TIME_S = 30.0
 """Time limit for one node."""
 MAX_FATAL_LOADS = 3
-"""Maximum number of crashes and timeouts, since each needs a new process."""
+"""Maximum number of crashes and timeouts. After each of them, a new process must be started."""
 NODE_IR_VERSION = 7
-"""IR version of isolated nodes if that of the model is refused. Source: supported by ONNX Runtime since 1.3."""
+"""IR version of isolated nodes if a runtime rejects that of the model. Source: works since ONNX Runtime 1.3."""
 
 PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
 
@@ -65,7 +65,7 @@ class NodeLoader:
     _submitted: dict[tuple[str, str, str], Future[Observation]] = field(default_factory=dict)
 
     def examine(self, model: ExecutedModel, refusing: Mapping[PlannedRuntime, RefusingRuntime]) -> NodeLoads:
-        """Load isolated nodes of a model on each runtime that refuses it: predicted refusals first, then the others."""
+        """Load isolated nodes on each runtime that refuses the model; start with nodes predicted to be refused."""
         examined = NodeLoads()
         worth = {planned: refusal for planned, refusal in refusing.items() if not refusal.is_hopeless}
         if not worth:
@@ -151,12 +151,12 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a runtime refuses a generated case; the source then shows whether its inputs are valid."""
+    """Return whether a runtime rejects a generated case. The source then shows whether the inputs are valid."""
     return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 
 def _needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
-    """Return whether no runtime and not the source accepts the first generated case, whose sizes are guessed."""
+    """Return whether the source and all runtimes reject the first generated case, whose sizes are guessed."""
     results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
     if not results:
         return False
@@ -173,9 +173,9 @@ def find_sizes(
     eager: Mapping[str, CaseResult] | None,
     attempt: Callable[[str, dict[str, int]], Sequence[ObservedRun]],
 ) -> tuple[dict[str, int], ...]:
-    """Find size settings that run, if the guessed ones do not; empty if none is needed or found.
+    """Find input sizes that run if the guessed sizes do not; empty if none are needed or none are found.
 
-    `attempt` runs one setting on the newest runtime that ran cases. A crash or timeout ends the search.
+    `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
     """
     if not _needs_sizes(ran, eager):
         return ()
@@ -198,7 +198,7 @@ def find_sizes(
 
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
-    """Return reason and hint if no case ran because of invalid inputs; otherwise ("", "")."""
+    """Return the reason and hint if no case ran because of invalid inputs; otherwise ("", "")."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
     unusable = [attempt for attempt, model in attempts if is_unusable(attempt, model)]
     if not unusable or any(attempt.outcome == "completed" and attempt.case.name for attempt, _ in attempts):

@@ -43,25 +43,25 @@ if TYPE_CHECKING:
 
 
 MAX_SEARCHES = 4
-"""Maximum number of searches per model; similar mismatches share one."""
+"""Maximum number of searches per model; similar mismatches share one search."""
 SEARCH_TIME_S = 120.0
-"""Time limit per model after which no search is started."""
+"""Time limit per model; no further search is started afterwards."""
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
-"""Mismatches of the same outputs that differ in size by less than this factor count as one fault."""
+"""Mismatches in the same outputs whose sizes differ by less than this factor are treated as one fault."""
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
 
 
 @dataclass(frozen=True, slots=True)
 class SearchedModel:
-    """A model with mismatches to search."""
+    """A model with mismatches, and the data needed to find their origins."""
 
     path: str
     absolute: Path
     proto: ModelProto
-    root: Path  # of the repository
-    folder: Path  # of the config
+    root: Path  # repository root
+    folder: Path  # config folder
     cases: Mapping[str, InputCase]
     runtimes: Mapping[str, PlannedRuntime]
     eager: Mapping[str, CaseResult] | None
@@ -72,7 +72,7 @@ class SearchedModel:
 def create_searched_model(
     settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
 ) -> SearchedModel:
-    """Create the input of a search from a model that was run. The model is read with its weights."""
+    """Create the search input from a model that was run. The model is read with its weights."""
     prepared, exporting = started.prepared, started.prepared.exporting
     exported = exporting.source.result() if exporting and exporting.source else None
     result = exported.result if isinstance(exported, Completed) else None
@@ -110,7 +110,7 @@ class MismatchSearch:
             if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
                 origin, is_transient = self._try(model, comparisons[group[0]])
             else:
-                origin = "the search limit was used up by other mismatches of the model"
+                origin = "other mismatches of the model used up the search limit"
                 is_transient = searches < MAX_SEARCHES
             if isinstance(origin, dict):
                 for index in group:
@@ -124,7 +124,7 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
-        """Return the origin as fields of the comparison, or the reason why it is unknown; and if that is transient."""
+        """Return the origin as comparison fields, or why it is unknown; also whether that reason is transient."""
         try:
             return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:
@@ -153,13 +153,13 @@ class MismatchSearch:
             reference = self._side(model, comparison.reference, level, mismatch.case)
             begun = search_origin(side, reference.values, None, [output], exact=False)
         if begun is None:
-            raise SearchError("every single node differs only by rounding, which accumulates")
+            raise SearchError("each node differs only by rounding, but the differences accumulate")
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
 
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
-        """Compare with a fresh export on the same runtime if it is correct, otherwise with values of the source."""
+        """Compare with a fresh export on the same runtime if that is correct, otherwise with values of the source."""
         if model.source is None:
             raise SearchError("intermediate values of the source are not available")
         path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())
@@ -204,7 +204,7 @@ def _select_mismatch(comparison: Comparison) -> Difference:
     """Select the mismatch to search: the worst one, preferably without optimization."""
     mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
-        raise SearchError("every node of a quantized model rounds")
+        raise SearchError("rounding makes every node of a quantized model differ")
     if not mismatches:
         raise SearchError("the difference is in type, shape or number of outputs")
     return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)

@@ -1,4 +1,4 @@
-"""Compare outputs with the source, across levels and runtimes, and with the float model."""
+"""Compare outputs with the source, across optimization levels and runtimes, and with the float model."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
 
 ENGINE = "onnxruntime"
 MAX_EXPOSED_BYTES = 256 * 1024 * 1024
-"""Maximum size of the values that are exposed at the same time, as far as shapes are known."""
+"""Maximum total size in bytes of the intermediate values exposed in one run; unknown sizes are assumed."""
 
 
 class IncomparableError(Exception):
@@ -155,7 +155,7 @@ class QuantizedModel:
 
 @dataclass(frozen=True, slots=True)
 class FloatRun:
-    """The float model with its outputs at full optimization on its newest ONNX Runtime."""
+    """The float model with its outputs at full optimization on the newest available ONNX Runtime release."""
 
     path: Path
     reading: ParsedModel
@@ -165,7 +165,7 @@ class FloatRun:
 
 @dataclass(frozen=True, slots=True)
 class FloatComparison:
-    """Comparison of quantized models with float models, also by layer; `place` returns an unused path."""
+    """Comparison of quantized models with float models, in total and by layer; `place` returns an unused path."""
 
     project: Project
     submit: Callable[[PlannedRuntime, Run], Future[Observation]]
@@ -220,7 +220,7 @@ class FloatComparison:
     def _with_layers(
         self, quantized: QuantizedModel, real: FloatRun, comparisons: Sequence[Comparison]
     ) -> Iterator[Comparison]:
-        """Yield the comparisons, with the worst layers for a mismatch on the newest affected runtime."""
+        """Yield the comparisons; add the worst layers to a mismatch on the newest affected runtime."""
         drifting = [comparison for comparison in comparisons if find_mismatches(comparison)]
         if not drifting:
             yield from comparisons
@@ -276,9 +276,10 @@ class FloatComparison:
 
 @dataclass(slots=True, eq=False)
 class ModelValues(Mapping[str, "NDArray[Any]"]):
-    """Values of a model by name, read at each lookup.
+    """Values of a model by name, read on each lookup.
 
-    A large weight is copied to a file at an unused path from `place`, which is removed when the next one is written.
+    A large weight is copied to a temporary file at an unused path from `place`. The file is removed when the next large
+    weight is written.
     """
 
     files: Mapping[str, Path]  # inputs and computed values
@@ -336,14 +337,14 @@ def _require_same_interface(quantized: ModelFacts, real: ModelFacts, name: str) 
     sizes = len(real.outputs), len(quantized.outputs)
     if sizes[0] != sizes[1]:
         outputs = pluralize(sizes[0], "output")
-        raise IncomparableError(f"the float model `{name}` has {outputs}, the quantized model {sizes[1]}")
+        raise IncomparableError(f"the float model `{name}` has {outputs}, but the quantized model has {sizes[1]}")
 
 
 def require_run_result(answer: Observation, name: str) -> RunResult:
     """Return the result of a run.
 
     Raises:
-        IncomparableError: there is no result; `name` is the name of the model in the message.
+        IncomparableError: there is no result. `name` is the model name in the message.
     """
     match answer:
         case Completed(result=RunResult() as result):
@@ -354,7 +355,7 @@ def require_run_result(answer: Observation, name: str) -> RunResult:
         case Refused(failure=failure):
             raise IncomparableError(f"{name} does not load: {failure.type}: {first_line(failure.text)}")
         case Crashed(signal=signal):
-            raise IncomparableError(f"{name} crashed its runtime ({signal})")
+            raise IncomparableError(f"{name} crashed the runtime ({signal})")
         case TimedOut(limit_s=limit_s):
             raise IncomparableError(f"{name} timed out after {limit_s:g} s")
         case Unavailable(reason=reason):

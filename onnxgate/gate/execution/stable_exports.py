@@ -1,9 +1,10 @@
-"""Exports that need no second export, because an earlier check exported the same bytes with the other seed.
+"""Cache of stable exports: models that do not have to be exported twice in a check.
 
-If exports of an earlier check are known, the first exports use the other seed, and the bytes must be equal. This is
-no proof if the code has changed, because seed-dependent code may write the known bytes by chance (a set of two names
-has only two orders). A stable export is therefore valid for one state of the repository, the installed packages and
-onnxgate. Environment variables and files elsewhere are not part of this state.
+A check exports each model twice with different seeds and compares the bytes. If an export is cached, the check exports
+once with the other seed and compares the bytes with the cached digests. If the code has changed, equal bytes do not
+prove that the export is stable, because seed-dependent code can produce the same bytes by chance: a set of two names
+has only two orders. A cached export is therefore valid only for one state of the repository, the installed packages and
+onnxgate. This state does not include environment variables or files outside the repository.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from onnxgate.gate.result_cache import prune
 from onnxgate.project.config.project import SelectedModel
 
 LAYOUT = 2
-"""Version of the format of entries."""
+"""Version of the entry format."""
 MAX_REPOSITORY_FILES = 20_000
-"""Maximum number of files in the repository; reading more takes longer than most exports."""
+"""Maximum number of files in the repository; reading more files takes longer than most exports."""
 MAX_HASHED_BYTES = 64 * 2**20
-"""Maximum total size of hashed files; large files and those beyond the limit are identified by their status."""
+"""Maximum total size of hashed files in bytes; all other files are identified by their status."""
 _DERIVED_FOLDERS = frozenset({".git", "__pycache__"})
 _DERIVED_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark a folder as a cache or a virtual environment."""
@@ -35,7 +36,7 @@ _PACKAGE_SUFFIXES = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
 class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An export that equals a second one with another seed and from another folder."""
+    """An export that was equal to a second export with another seed in another folder."""
 
     key: str
     seed: int  # 0 or 1
@@ -43,9 +44,9 @@ class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StableExports:
-    """Cache of stable exports of the repository at `root`.
+    """Cache of stable exports for the repository at `root`.
 
-    Without a folder, nothing is stored. `fresh` disables reuse.
+    If there is no folder, nothing is stored. `fresh` disables reuse.
     """
 
     def __init__(self, folder: Path | None, root: Path | None = None, *, fresh: bool = False) -> None:
@@ -55,7 +56,7 @@ class StableExports:
         self._states: dict[Path, str] = {}  # by interpreter, before the first export of this check
 
     def find(self, model: SelectedModel, python: Path) -> StableExport | None:
-        """Return the cached export of a model by an interpreter for the current state of the repository, or None."""
+        """Return the cached export of a model with an interpreter for the current repository state, or None."""
         if self._folder is None or not (key := self._digest_key(model, python)) or self._fresh:
             return None
         entry = read_entry(self._folder / key, StableExport)

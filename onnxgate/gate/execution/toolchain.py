@@ -54,11 +54,11 @@ _OVERWRITTEN = Unavailable(
     hint="write a new file at `{output}` instead of a link to a shared file",
 )
 _SOURCE_FOLDERS = frozenset({"sample", "eager", "eager64"})
-"""Folders of an `Export` job for inputs and outputs of the source, which second exports do not share."""
+"""Folders of an `Export` job for inputs and outputs of the source; second exports do not use these folders."""
 
 
 def settle(future: Future[T], compute: Callable[[], T]) -> None:
-    """Set the result or the exception of a computation on a future."""
+    """Run a computation, and set its result or exception on a future."""
     try:
         future.set_result(compute())
     except BaseException as error:  # noqa: BLE001 - raised where the future is awaited
@@ -66,7 +66,7 @@ def settle(future: Future[T], compute: Callable[[], T]) -> None:
 
 
 class Exporter:
-    """Submission of jobs to the toolchain. `folder` returns an unused path for their files."""
+    """Exports and source runs in the toolchain. `folder` returns an unused path for their files."""
 
     def __init__(
         self, settings: ExecutionSettings, host: WorkerPool, folder: Callable[[], Path], stable: StableExports
@@ -75,8 +75,8 @@ class Exporter:
         self._host = host
         self._folder = folder
         self._stable = stable
-        self._known: dict[str, StableExport] = {}  # by model, with the other seed than the first exports
-        self._written: dict[str, dict[str, str]] = {}  # by model, digests of its completed first export
+        self._known: dict[str, StableExport] = {}  # by model; only exports with a seed other than the current one
+        self._written: dict[str, dict[str, str]] = {}  # digests of the completed first export, by model
         self._toolchain: ProjectToolchain | None = None
         self._is_second_worker_started = False
         self.reused: list[Path] = []  # models whose second export was skipped
@@ -109,7 +109,7 @@ class Exporter:
         return self._toolchain, StepResult((state,) if is_judged else ())
 
     def _choose_seed(self, toolchain: ProjectToolchain, exported: Sequence[PlannedModel]) -> ProjectToolchain:
-        """Choose the seed of the first exports so that most known stable exports used the other one."""
+        """Choose the seed of the first exports: the one that fewer cached stable exports used."""
         if Stage.EXPORT not in self._settings.stages:
             return toolchain
         found = ((planned.path, self._stable.find(planned.model, toolchain.python)) for planned in exported)
@@ -141,7 +141,7 @@ class Exporter:
         writes.add_done_callback(lambda done: self._digest_first(plan, done))
         known = self._known.get(planned.path)
         if known is None and isinstance(plan.again, Export) and not self._is_second_worker_started:
-            self._is_second_worker_started = True  # during the first exports
+            self._is_second_worker_started = True  # starts during the first exports
             frameworks = imported_frameworks(self._settings.project.config, self._settings.project.folder)
             self._host.submit(toolchain.second_spec, Probe(exporters=frameworks))
         return ModelExport(plan, writes, source, self._await_second(toolchain, plan, writes, known))
@@ -154,9 +154,9 @@ class Exporter:
     def _await_second(
         self, toolchain: ProjectToolchain, plan: jobs.ExportPlan, first: Future[Observation], known: StableExport | None
     ) -> Future[Observation | None]:
-        """Return the observation of a second export.
+        """Return the observation of the second export.
 
-        If the first export did not complete, its observation is returned. If it equals `known`, the result is None.
+        If the first export did not complete, return its observation. If it equals `known`, return None.
         """
         again: Future[Observation | None] = Future()
 
@@ -177,7 +177,7 @@ class Exporter:
         return again
 
     def export_again(self) -> None:
-        """Start the second exports after all first ones, because runtimes wait for the first ones only."""
+        """Start the second exports after all first exports, because runtimes wait only for the first ones."""
 
         def begin_all(_: Future[Observation]) -> None:
             for _first, begin in self._second_exports:
@@ -204,7 +204,7 @@ class Exporter:
         return SourceOutputs({**eager, sample.name: result.eager[-1]}, sample)
 
     def _own_toolchain(self) -> ProjectToolchain:
-        """Return the toolchain with the seed of this check; raise `UnavailableError` without one."""
+        """Return the toolchain with the seed of this check; raise `UnavailableError` if there is no toolchain."""
         return self._toolchain or ProjectToolchain.of_project(self._settings.project)
 
     def run_source(self, prepared: PreparedModel, cases: tuple[InputCase, ...]) -> Mapping[str, CaseResult] | None:
@@ -246,7 +246,7 @@ class Exporter:
     def _compare_exports(
         self, exporting: ModelExport, first: Observation
     ) -> tuple[ExportOutcome, tuple[IncompleteCheck, ...]]:
-        """Compare both exports. If the second one fails in another folder, it is repeated in the project folder."""
+        """Compare both exports. If the second one fails in another folder, repeat it in the project folder."""
         project, planned = self._settings.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
         outcome = export_stage.collect_evidence(project, planned, first, again)
@@ -268,7 +268,7 @@ class Exporter:
         return outcome, ()
 
     def _is_overwritten(self, plan: jobs.ExportPlan, first: Observation) -> bool:
-        """Return whether the files of a first export have changed, or may have because they are links."""
+        """Return whether the files of a first export have changed, or may have changed because they are links."""
         if digests := self._written.get(plan.model.path):
             return digests != _digest_answer(plan, first)
         model = _find_written(plan, first)
@@ -284,7 +284,7 @@ class Exporter:
 
 
 def _digest_answer(plan: jobs.ExportPlan, first: Observation) -> dict[str, str]:
-    """Return the digests of the files of an export; empty without a model."""
+    """Return the digests of the exported files; empty if no model was written."""
     model = _find_written(plan, first)
     others = _SOURCE_FOLDERS if isinstance(plan.job, Export) else frozenset()
     return digest_written(model, others) if model is not None else {}
@@ -330,7 +330,7 @@ class PreparedModel:
 
 @dataclass(frozen=True, slots=True)
 class SourceOutputs:
-    """Outputs of the source by case; None without a source or outputs."""
+    """Outputs of the source by case; None if there is no source or no output."""
 
     eager: Mapping[str, CaseResult] | None
     sample: InputCase | None  # example inputs of the source
@@ -347,12 +347,12 @@ class StartedModel:
 
     @property
     def cases(self) -> tuple[InputCase, ...]:
-        """Cases of the model and the example of its source."""
+        """Input cases of the model, including the example inputs of its source."""
         return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
 
 
 def explain_missing_reference(model: str, observation: Observation, stages: Collection[Stage]) -> IncompleteCheck:
-    """Return the reason for missing outputs of the source. The export stage, if selected, reports failed exports."""
+    """Return why outputs of the source are missing. If the export stage is selected, it reports failed exports."""
     failed = ""
     match observation:
         case Unavailable(reason=reason, hint=hint):

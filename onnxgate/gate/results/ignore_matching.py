@@ -1,4 +1,4 @@
-"""Match the `[[ignore]]` entries of a config with findings, and determine their use."""
+"""Match the `[[ignore]]` entries in the config with findings, and determine which entries are used."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ class Ignores(msgspec.Struct):
                 self._by_key.setdefault((entry.rule, fingerprint), []).append(index)
 
     def accepts(self, judged: RuleHit) -> bool:
-        """Return whether a valid entry matches a hit with a fingerprint."""
+        """Return whether an unexpired entry matches a hit."""
         matching = self.matching(judged.rule, judged.hit.model, judged.fingerprint)
         return any(not self.expired(index) for index in matching)
 
     def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
         """Add the reason of the first valid entry to each finding; also return the matched fingerprints of each entry.
 
-        Expired entries match findings without accepting them, as do entries with fingerprints if another entry has
-        already accepted the finding.
+        Expired entries match findings but do not accept them. The same applies to entries with fingerprints if another
+        entry has already accepted the finding.
         """
         met: list[set[str]] = [set() for _ in self.entries]
         applied = []
@@ -72,7 +72,7 @@ class Ignores(msgspec.Struct):
 DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
 STAGES_AFTER_RUNS = frozenset({Stage.PARITY, Stage.BUDGET})
 ALL_MODELS = ""
-"""Stands for all models."""
+"""Placeholder for all models."""
 
 
 class CheckScope(msgspec.Struct):
@@ -109,7 +109,7 @@ def is_about_change(rule_id: str) -> bool:
 def find_ignore_uses(
     ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
 ) -> list[IgnoreUse]:
-    """Return the use of each entry. `present` has the fingerprints of all hits, including redundant ones."""
+    """Return how each entry is used. `present` has the fingerprints of all hits, including redundant ones."""
     uses = []
     for index, (entry, met_by_entry) in enumerate(zip(ignores.entries, met, strict=True)):
         models = {model.path for model in scope.project.models() if globs.matches(entry.model, model.path)}
@@ -133,7 +133,7 @@ def find_ignore_uses(
 
 
 def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collection[str]) -> dict[int, frozenset[str]]:
-    """Return, by index of the entry, the fingerprints that match no finding of a complete check."""
+    """Return, by entry index, the fingerprints that match no finding of a complete check."""
     stale, nothing = {}, [()] * len(ignores.entries)
     for index, (use, entry) in enumerate(
         zip(find_ignore_uses(ignores, scope, nothing, present), ignores.entries, strict=True)

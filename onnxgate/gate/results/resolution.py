@@ -41,9 +41,9 @@ LEVELS = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
 def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Mapping[str, str]) -> Iterator[RuleHit]:
-    """Apply each rule to each subject of its type. `levels` is the config's `[rules]`.
+    """Apply each rule to each subject of its type. `levels` is the `[rules]` table in the config.
 
-    Disabled rules keep only hits that confirm or contradict a prediction, as silent hits.
+    For disabled rules, keep only hits that confirm or contradict a prediction, and mark them as silent.
 
     Raises:
         TypeError: no rule reads evidence of a subject's type.
@@ -81,9 +81,9 @@ class ResolvedHit(msgspec.Struct, frozen=True):
 class RelationEffect(msgspec.Struct, frozen=True):
     """Effect of a relation of one kind if its target exists.
 
-    Observations refer to hits on the same runtime, and apply even if their rule is off. Other relations also refer to
-    hits on the whole model or, if the source is about the whole model, on any runtime. Their target must be at least as
-    severe as the source.
+    Observations refer to hits on the same runtime, and apply even if their rule is off. All other relations can also
+    refer to hits on the whole model or, if the source is about the whole model, to hits on any runtime. Their target
+    must be at least as severe as the source.
     """
 
     is_observation: bool = False
@@ -215,7 +215,7 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
 
 
 def _join_message(message: str, states: Sequence[OnRuntime], availability: Sequence[str], locked: Sequence[str]) -> str:
-    """Append what each runtime adds, or the names of the runtimes, and the releases on which the model works."""
+    """Append the state on each runtime or the runtime names, and the releases on which the model works."""
     if any(on.detail for on in states):
         message = f"{message}; {_describe_runtimes(states, locked)}"
         remarks = [*availability]
@@ -225,7 +225,7 @@ def _join_message(message: str, states: Sequence[OnRuntime], availability: Seque
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
-    """Describe each runtime's part: "onnxruntime 1.16.3 supports up to 19; 1.17.3 up to 20"."""
+    """Describe the state of each runtime, such as "onnxruntime 1.16.3 supports up to 19; 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
     for on in states:
         runtimes = groups.setdefault(on.detail, [])
@@ -311,7 +311,7 @@ def list_model_names(facts: Mapping[str, ModelFacts]) -> dict[str, ModelNames]:
 
 
 def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
-    """Return the ignores of the config with the current content of each model."""
+    """Return the ignores in the config, with the current content of each model."""
     entries = request.project.config.ignore if request.ignores.honoured else ()
     contents = {}
     if any(entry.sha256 is not None for entry in entries):

@@ -44,7 +44,7 @@ def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn
 
 
 def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
-    """Build the report of one check. `drawn` adds drawings, for which the models are read again."""
+    """Build the report of one check. `drawn` adds graph drawings; the models are read again for them."""
     gathered, revision, project = outcome.gathered, request.baseline.revision, request.project
     verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
     folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
@@ -240,7 +240,7 @@ def _minimize_cases(
 
 
 def _restrict_to_cases(subject: ModelRuns | Comparison, names: Sequence[str]) -> ModelRuns | Comparison:
-    """Return the evidence of these cases only."""
+    """Return only the evidence from these cases."""
     if isinstance(subject, ModelRuns):
         return msgspec.structs.replace(
             subject,
@@ -263,7 +263,7 @@ def _store_inputs(cases: Iterable[InputCase], model: str, folder: Path | None) -
 
 
 def build_command(model: str, cases: Iterable[str], seed: int, config: str, directory: str = "") -> str:
-    """Build the command. `directory` is the folder of the config relative to the current one; "" if equal."""
+    """Build the command to reproduce a finding. `directory` is the config folder, relative to the current folder."""
     path = f"./{model}" if model.startswith("-") else model
     words = ["onnxgate", "check", path, "--stage", ",".join(stage.value for stage in REPLAYED_STAGES)]
     words += [word for case in cases for word in ("--case", case)]
@@ -274,7 +274,7 @@ def build_command(model: str, cases: Iterable[str], seed: int, config: str, dire
 
 
 def _quote_word(word: str) -> str:
-    """Quote a word for all common shells if possible, otherwise for POSIX shells."""
+    """Quote a word so that it works in all common shells; if that is impossible, quote it for POSIX shells."""
     if " " not in word or not _PORTABLE_WORD.fullmatch(word):
         return shlex.quote(word)
     return f'"{word}"'

@@ -1,1 +1,1 @@
-"""Checks that are divided among jobs: plan, shard reports and merge."""
+"""Sharded checks: the plan, shard reports and their merge."""

@@ -1,4 +1,4 @@
-"""Merge shard reports into the report of the undivided check; missing or invalid reports make it undecided."""
+"""Merge shard reports into one report. Missing or invalid shard reports make the check undecided."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ PartType = TypeVar("PartType", Cell, Change, Measured, Replay)
 
 def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: FailOn) -> Report:
     """
-    Merge reports of different shards of one check; `gaps` are missing or rejected parts.
+    Merge the reports of different shards; `gaps` are missing or rejected reports.
 
-    If all shards are present without gaps, the result equals the report of the undivided check.
+    Without gaps, the result equals the report of a check that ran without `--shard`.
     """
     if reports:
         return _merge_shards(sorted(reports, key=lambda report: require_shard(report).index), gaps, fail_on)
@@ -102,7 +102,7 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
         counts={name: counts[name] for name in first.counts},
         replays=_by_model(part for report in reports for part in report.replays),
         against=first.against,
-        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),  # removed: in each
+        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),  # removals are in each
         drawings=node_context.select_most_severe(findings, [it for report in reports for it in report.drawings]),
         remarks=tuple(sorted({remark for report in reports for remark in report.remarks})),
     )
@@ -141,7 +141,7 @@ def _count(
 
 
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
-    """Find names in the config that no model of any shard has, which a single shard cannot determine."""
+    """Find names in the config that no model in any shard has. A single shard cannot determine this."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = replace(
             entries[0],
@@ -153,7 +153,7 @@ def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
 
 
 TODAY, ENDED = datetime.date(2000, 1, 2), datetime.date(2000, 1, 1)
-"""Placeholders: each shard has already determined which ignores expired."""
+"""Placeholder dates, because each shard has already determined which ignores have expired."""
 
 
 def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone]) -> tuple[Finding, ...]:

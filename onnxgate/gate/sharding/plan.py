@@ -30,7 +30,7 @@ PLAN_KEY_CHARACTERS = 12
 
 @dataclass(frozen=True, slots=True)
 class CheckState:
-    """The divided check: digests of config and lock, and the models."""
+    """The check to divide: its models, and the digests of config and lock."""
 
     onnxgate: str
     config: str
@@ -54,7 +54,7 @@ class Division:
 
     @property
     def key(self) -> str:
-        """First characters of the plan's digest, for users."""
+        """First characters of the plan digest, as shown to users."""
         return self.plan[:PLAN_KEY_CHARACTERS]
 
     def of_shard(self, index: int) -> tuple[str, ...]:
@@ -93,16 +93,16 @@ def digest_values(values: object) -> str:
 
 
 def digest_text_file(path: Path) -> str:
-    """Digest a text file, independent of its line endings."""
+    """Digest a text file independently of its line endings."""
     return hashlib.sha256(path.read_bytes().replace(b"\r\n", b"\n")).hexdigest()
 
 
 def parse_shard(text: str) -> tuple[int, int]:
     """
-    Parse the value of `--shard`: the number of the shard, and the number of shards.
+    Parse the value of `--shard` into the shard index and the number of shards.
 
     Raises:
-        UsageError: it is not `I/N`.
+        UsageError: the value is not of the form `I/N`.
     """
     match = re.fullmatch(r"(\d{1,3})/(\d{1,3})", text, re.ASCII)
     if match is None:
@@ -136,7 +136,7 @@ class PlanEntry(msgspec.Struct, frozen=True):
 
 
 class PlanFile(msgspec.Struct, frozen=True):
-    """A plan as JSON, which is also the matrix of a job."""
+    """A plan as JSON, which is also a job matrix."""
 
     include: tuple[PlanEntry, ...]
 
@@ -160,7 +160,7 @@ class ShardPlan:
 def plan_shards(
     project: Project, lock: Lock, models: Sequence[SelectedModel], of: int, *, measured: bool = False
 ) -> ShardPlan:
-    """Divide a check by estimates, which are equal on every machine; or by the costs that this machine measured."""
+    """Divide a check by estimated costs, which are equal on every machine, or by costs measured on this machine."""
     planned = plan_models(project, lock, models)
     if measured:
         weights, measured_count = combine_costs_ms(planned, lock, costs_dir())
@@ -173,14 +173,13 @@ def select_share(
     shard: str, plan: Path | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: CaseSelection
 ) -> Share:
     """
-    Select the models of a shard by the plan file, or by the division of `onnxgate plan` without `--measured`.
+    Select the models of a shard from the plan file, or as `onnxgate plan` without `--measured` assigns them.
 
     Raises:
-        UsageError: `shard` is invalid, the plan is of another check, or input cases are selected: a shard may have none
-            of them.
+        UsageError: `shard` is invalid, the plan belongs to another check, or input cases are selected.
     """
     if inputs.cases:
-        raise UsageError("`--case` and `--shard` exclude each other")
+        raise UsageError("`--case` cannot be combined with `--shard`")
     index, of = parse_shard(shard)
     if plan is not None:
         return Share(index, load_division(plan, _describe_check(project, models), of))
@@ -192,10 +191,10 @@ _PLAN_HINT = "use the JSON output of `onnxgate plan`"
 
 def load_division(file: Path, state: CheckState, of: int) -> Division:
     """
-    Load the division of a check into `of` shards from the file that `onnxgate plan` wrote.
+    Load the division of a check into `of` shards from a file written by `onnxgate plan`.
 
     Raises:
-        UsageError: it cannot be read, or is a plan of another check.
+        UsageError: the file cannot be read, or its plan belongs to another check.
     """
     try:
         content = file.read_bytes()
@@ -210,7 +209,7 @@ def load_division(file: Path, state: CheckState, of: int) -> Division:
     division = Division(state, of, tuple(shards.get(path, 0) for path in state.models))
     if 0 in division.shards or any(entry.key != division.key for entry in entries):
         raise UsageError(
-            "`--plan` is of another check: config, lock, models, number of shards or version of onnxgate differ",
+            "`--plan` belongs to another check: the config, lock, models, shard count or onnxgate version is different",
             hint="use the same commit, PATHS and onnxgate version for `plan` and `check`",
         )
     return division
@@ -222,22 +221,22 @@ def _describe_check(project: Project, models: Sequence[SelectedModel]) -> CheckS
 
 
 MAX_COST_S = 1e6
-"""Highest plausible cost; a higher one is ignored."""
+"""Highest plausible cost in seconds; higher values are ignored."""
 MAX_COST_FILE_BYTES = 2**16
 """Maximum size of a cost file; larger files are ignored."""
 TOOLCHAIN = "toolchain"
-"""Key of the cost of exporting and running a source."""
+"""Key for the cost of exporting and running sources."""
 STATIC_MS = 40
 LEVEL_MS = 60
 CASE_MS = 10
 EXPORT_MS = 8_000
 BYTES_PER_MS = 200_000
-"""Speed of reading, hashing, loading or running. Source: order of magnitude, measured on two cores."""
+"""Assumed speed of reading, hashing, loading or running a model. Source: order of magnitude measured on two cores."""
 DEFAULT_CASE_COUNT = 3
 
 
 def load_costs(folder: Path, sha256: str) -> dict[str, float]:
-    """Load the costs of a model's content in its last full check; empty if unknown."""
+    """Load the costs that the last full check measured for a model's content; empty if unknown."""
     file = folder / sha256
     try:
         if not _is_digest(sha256) or not is_cost_file(file):
@@ -310,7 +309,7 @@ def _static_ms(planned: PlannedModel, lock: Lock) -> int:
 
 
 def _dynamic_ms(planned: PlannedModel, lock: Lock) -> dict[str, int]:
-    """Estimate the cost by runtime, and of the toolchain if it exports the model."""
+    """Estimate the cost on each runtime, and in the toolchain if it exports the model."""
     size_ms = _size_bytes(planned, lock) // BYTES_PER_MS
     cases = max((len(values) for values in planned.model.settings.sizes.values()), default=DEFAULT_CASE_COUNT)
     level_ms = LEVEL_MS + size_ms + cases * (CASE_MS + size_ms)
@@ -332,10 +331,10 @@ def save_measured_costs(
     seconds: Mapping[str, Mapping[str, float]],
     reused: Collection[tuple[str, str]] = (),
 ) -> None:
-    """Store the cost of each model; `seconds` are by its absolute path and by worker.
+    """Store the cost of each model; `seconds` has the durations by absolute model path and worker.
 
-    For results from the cache (`reused`, by path and runtime), earlier measurements are kept, since the runs cost that
-    much without the cache. Runtimes without a complete measurement are left out.
+    For cached results (`reused`, by path and runtime), earlier measurements are kept, since they show the cost without
+    the cache. Runtimes without a complete measurement are left out.
     """
     runtimes = {cell.runtime for cell in report.cells}
     for model in report.models:
@@ -353,7 +352,7 @@ def save_measured_costs(
 
 
 def import_shard_costs(reports: Iterable[Path], merged: Report) -> None:
-    """Store the costs that the jobs of shards have written next to their reports."""
+    """Store the costs that shard jobs have written next to their reports."""
     contents = {model.sha256 for model in merged.models}
     for folder in reports:
         if folder.is_dir():

@@ -1,4 +1,4 @@
-"""Shard reports: written with the data that the merge needs, read and validated."""
+"""Write shard reports with the data that the merge needs, and read and validate them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
 
 
 def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
-    """Yield the matches of each ignore in this shard, and whether the shard checked everything that it covers."""
+    """Yield the matches of each ignore in this shard, and whether the shard checked all that the ignore covers."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.all_models)
@@ -131,7 +131,7 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
 
 
 def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tuple[SharedNames, ...]:
-    """Collect configured names of axes and outputs, with the names that the models of this shard have."""
+    """Collect the axis and output names in the config, and the names in the models of this shard."""
     if not {Stage.RUNTIME, Stage.PARITY} & request.stages:
         return ()
     model_names = resolution.list_model_names(outcome.gathered.facts)
@@ -141,7 +141,7 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
 
 
 MAX_REPORT_BYTES = 256 * 2**20
-RERUN_HINT = "run the job of this shard again, or see its log"
+RERUN_HINT = "re-run the job of this shard, or see its log"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
 """Levels of a rule in the config."""
@@ -198,33 +198,33 @@ def decode_report_file(name: str, content: bytes) -> ReportFile:
         if head is None:
             problem = "it is empty, because its job did not complete"
         elif head.version != VERSION:
-            problem = f"it has report version {head.version}; this onnxgate supports {VERSION}"
+            problem = f"it has report version {head.version}; this onnxgate version supports {VERSION}"
             hint = SAME_VERSION_HINT
         elif head.onnxgate != __version__:
             problem, hint = f"it was written by onnxgate {head.onnxgate}; this is {__version__}", SAME_VERSION_HINT
         else:
             report = msgspec.json.decode(content, type=Report)
     except msgspec.ValidationError as error:
-        problem = f"it is not a report of onnxgate: {error}"
+        problem = f"it is not an onnxgate report: {error}"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         problem = f"it is truncated or not JSON: {error}"
     if report is not None and report.shard is None:
-        problem, hint = "it is the report of an undivided check", SHARD_REPORTS_HINT
+        problem, hint = "it is the report of a check that ran without `--shard`", SHARD_REPORTS_HINT
     elif report is not None and report.shard is not None:
         problem = _describe_damage(report, report.shard)
     return ReportFile(name, None if problem else report, problem, hint)
 
 
-SAME_VERSION_HINT = "use one version of onnxgate for `plan`, `check` and `merge`"
+SAME_VERSION_HINT = "use the same onnxgate version for `plan`, `check` and `merge`"
 SHARD_REPORTS_HINT = "pass only reports of `onnxgate check --shard I/N --output json=FILE` to `onnxgate merge`"
 
 
 def _describe_damage(report: Report, shard: Shard) -> str:
-    """Return the first inconsistency of a report; "" if there is none."""
+    """Return the first inconsistency in a report; "" if there is none."""
     if not is_intact(report):
-        return "it was changed after it was written (its digest does not match)"
+        return "it was modified after it was written (its digest does not match)"
     if not 1 <= shard.of <= MAX_SHARDS or not 1 <= shard.index <= shard.of or len(shard.division) != len(shard.models):
-        return f"its division is invalid (shard {shard.index} of {shard.of})"
+        return f"its shard assignment is invalid (shard {shard.index} of {shard.of})"
     own = tuple(path for path, index in zip(shard.models, shard.division, strict=True) if index == shard.index)
     if own != tuple(model.path for model in report.models):
         return "it does not contain the models of its shard"
@@ -246,7 +246,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
 
 
 def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> tuple[list[Report], list[NotDone]]:
-    """Return one report for each shard of a check, and the gaps: missing shards and rejected files."""
+    """Return one report for each shard of a check, and the gaps (missing shards and rejected files)."""
     unread = [file for file in files if file.report is None]
     gaps = [_gap(f"`{file.name}` was not merged: {file.problem}", file.hint) for file in unread]
     valid = [(file.name, file.report) for file in files if file.report is not None]
@@ -268,7 +268,7 @@ def collect_reports(files: Sequence[ReportFile], expected: ExpectedCheck) -> tup
     return reports, gaps
 
 
-SAME_CHECK_HINT = "merge reports of one plan, commit, PATHS and options"
+SAME_CHECK_HINT = "merge only reports with the same plan, commit, PATHS and options"
 
 
 def _gap(reason: str, hint: str, model: str = "") -> NotDone:
@@ -276,7 +276,7 @@ def _gap(reason: str, hint: str, model: str = "") -> NotDone:
 
 
 def _check_identity(report: Report) -> object:
-    """Return the values that are equal in all shards of one check."""
+    """Return the values that must be equal in all shards of one check."""
     shard = require_shard(report)
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
     policy = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
@@ -285,14 +285,14 @@ def _check_identity(report: Report) -> object:
 
 
 def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
-    """Select one report for each shard; if two differ, the failing one."""
+    """Select one report for each shard; if two reports differ, select the failing one."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
     for name, report in valid:
         by_shard.setdefault(require_shard(report).index, []).append((name, report))
     for index, pairs in by_shard.items():
         if any(report != pairs[0][1] for _, report in pairs):
             names = join_phrases([f"`{name}`" for name, _ in pairs])
-            gaps.append(_gap(f"shard {index} has reports that differ: {names}", "merge only one of them"))
+            gaps.append(_gap(f"the reports of shard {index} differ: {names}", "merge only one of them"))
     return [min(pairs, key=lambda pair: pair[1].exit != 1)[1] for _, pairs in sorted(by_shard.items())]
 
 
@@ -302,12 +302,12 @@ def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator
         yield _gap(f"the reports belong to plan `{plan}`, not to `{expected.plan}` (`--key`)", SAME_CHECK_HINT)
     for name, judged, current in (("config", lead.config, expected.config), ("lock", lead.lock, expected.lock)):
         if current and current != judged:
-            yield _gap(f"the {name} in this folder is not the one that the shards were checked with", SAME_CHECK_HINT)
+            yield _gap(f"the {name} in this folder is not the one used to check the shards", SAME_CHECK_HINT)
 
 
 def _missing_shards(lead: Shard, judged: Collection[int]) -> Iterator[NotDone]:
-    """Yield a gap for each model of a shard without a report."""
+    """Yield a gap for each model in a shard that has no report."""
     for path, index in zip(lead.models, lead.division, strict=True):
         if index not in judged:
-            hint = f"pass its report to `onnxgate merge`, or run shard {index}/{lead.of} again"
+            hint = f"pass its report to `onnxgate merge`, or re-run shard {index}/{lead.of}"
             yield _gap(f"the report of shard {index}/{lead.of} is missing", hint, path)

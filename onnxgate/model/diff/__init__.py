@@ -1,1 +1,1 @@
-"""Differences between two models, and the text representation for git diffs."""
+"""Differences between two models, and the text representation of a model for git diffs."""

@@ -41,7 +41,7 @@ COMMUTATIVE_OPERATORS = {
 
 
 def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[EndChange]]:
-    """Collect the changes of all graphs, in the order of the file."""
+    """Collect the changes in all graphs, in file order."""
     nodes: list[NodeChange] = []
     ends: list[EndChange] = []
     for scope in models.scopes:
@@ -116,7 +116,7 @@ class NodeChangeCollector:
                 )
 
     def _outputs(self) -> Iterator[tuple[int, int]]:
-        """Pair outputs of the main graph by name; renamed outputs and those of other graphs by position."""
+        """Pair outputs of the main graph by name; pair renamed outputs and outputs of other graphs by position."""
         old, new = self._old.output_names, self._new.output_names
         named = set(old) & set(new) if self._old.parent is None else set()
         yield from ((old.index(name), new.index(name)) for name in new if name in named)
@@ -125,7 +125,7 @@ class NodeChangeCollector:
             yield from zip(*rest, strict=True)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
-        """Pair removed nodes with added ones of a different operator that have the same input and a common reader."""
+        """Pair each removed node with an added node of another operator that has the same input and a common reader."""
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
         by_reads: dict[object, list[int]] = {}
         for index in sorted(free):
@@ -140,7 +140,7 @@ class NodeChangeCollector:
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
-        """Return the origin of the node's first input that is not a weight."""
+        """Return the origin of the first node input that is not a weight."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
                 return self._it.origins(source, is_old=wiring is self._old)
@@ -152,7 +152,7 @@ class NodeChangeCollector:
         return bool(first & set(self._new.consumers[new])) or (old, new) in ends
 
     def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether a value has a different origin that no added or removed node explains."""
+        """Return whether the origin of a value changed without an added or removed node that explains the change."""
         if self._it.same(old, new):
             return False
         before, after = self._old.weight(old), self._new.weight(new)
@@ -198,7 +198,7 @@ class NodeChangeCollector:
             yield f"{words} (input {slot}, {before})" if before else words
 
     def _before(self, wiring: Graph, reader: int, slot: int) -> str:
-        """Describe the previous source of a matched reader's input, unless the new source derives from it."""
+        """Describe the previous source of an input of a matched reader, unless the new source is computed from it."""
         if wiring is not self._new or reader not in self._it.back or slot < 0:
             return ""
         sources = self._old.nodes[self._it.back[reader]].sources
@@ -209,7 +209,7 @@ class NodeChangeCollector:
         return "was not provided" if old is NO_VALUE else f"was {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
-        """Return whether the node's readers use its first input directly in the other graph."""
+        """Return whether the readers of the node use its first input directly in the other graph."""
         first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
@@ -277,7 +277,7 @@ class NodeChangeCollector:
 
 _BOOL_TYPE = 9
 MAX_SHOWN_ELEMENTS = 8
-"""Maximum number of elements of a weight whose values are shown."""
+"""Weights with at most this many elements are shown with their values."""
 
 
 def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
@@ -307,7 +307,7 @@ def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[obje
 
 
 def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> dict[str, object]:
-    """Return the fields of a weight change that depend on the content of both weights."""
+    """Return the fields of a weight change that are computed from the content of both weights."""
     problem = next((it.problem for it in (old, new) if not it.digest), None)
     try:
         distance = measure_distance(old, new) if problem is None else None
@@ -319,7 +319,7 @@ def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[objec
     remarks = []
     elsewhere = names_by_content.get(new.content, "")
     if elsewhere and count_elements(new.dims) > 1:
-        remarks.append(f"has the former content of `{elsewhere}`")
+        remarks.append(f"has the previous content of `{elsewhere}`")
     if distance is not None:
         fields |= {"elements": distance.elements, "total": distance.total, "largest": distance.largest}
         fields["relative"] = distance.relative
@@ -330,7 +330,7 @@ def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[objec
 
 
 def format_elements(weight: Weight) -> str:
-    """Format the elements of a small weight, `[1, -1]` or `0.5`; "" for others."""
+    """Format the elements of a small weight, such as `[1, -1]` or `0.5`; "" for larger weights."""
     total = count_elements(weight.dims)
     if not 0 < total <= MAX_SHOWN_ELEMENTS or len(weight.tensors) != 1 or not weight.digest:
         return ""

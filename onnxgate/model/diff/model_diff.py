@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model file and its name in the output."""
+    """A model file, and its name in the output."""
 
     name: str
     path: Path
-    view: ModelView | None = None  # if the file has already been read
+    view: ModelView | None = None  # set if the file has already been read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,11 @@ class _LoadedModel:
 
 
 def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
-    """Compare two models. `version` is that of onnxgate.
+    """Compare two models. `version` is the onnxgate version.
 
     Raises:
         UnreadableModel: one of the files is not a model.
-        OSError: one of them cannot be opened.
+        OSError: one of the files cannot be opened.
     """
     before, after = _load_model(old), _load_model(new)
     models = match_models(before.wired, after.wired)
@@ -193,7 +193,7 @@ def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[Operato
 
 
 def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
-    """Compare local functions, except for their nodes."""
+    """Compare local functions, but not their nodes."""
     matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
         was = models.functions.get(name)
@@ -255,7 +255,7 @@ def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching
 
 
 def _collect_remarks(view: ModelView) -> dict[str, object]:
-    """Return the parts of a model that do not affect its results, by description."""
+    """Return the parts of a model that do not affect its results, each with a description."""
     model, nodes, graphs = view.proto, [node.proto for node in view.nodes()], [graph.proto for graph in view.graphs]
     values = (value for graph in graphs for value in (*graph.input, *graph.output))
     described = (model, *graphs, *nodes, *model.functions, *(it for _, it in view.tensors), *values)

@@ -1,7 +1,7 @@
 """Difference between two models, the output of `onnxgate diff --output json`.
 
-Lists are in the order of the new model. The output does not depend on time or machine. Everything except `beside` is a
-change that may affect the results of the model.
+Lists are in the order of the new model. The output does not depend on the time or the machine. Every change except
+those in `beside` may affect the results of the model.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from onnxgate.model.facts import ValueInfo
 SCHEMA_VERSION = 1
 
 Verdict = Literal["identical", "same", "different", "undecided"]
-"""Equal files; equal models except for `beside`; different models; no difference found, but not all could be read."""
+"""identical: the same bytes; same: only differences in `beside`; undecided: no difference, but not all was read."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two models."""
 
-    name: str  # as on the command line
+    name: str  # as given on the command line
     sha256: str
     size_bytes: int
     nodes: int  # including subgraphs and local functions
@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file; null if absent."""
+    """One version field, metadata key or data file. Its value is null if it is absent."""
 
     what: str
     before: str | None = None
@@ -42,14 +42,14 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
     name: str
-    was: str = ""  # former name, if it differs
+    was: str = ""  # previous name, if it was different
     before: ValueInfo | None = None
     after: ValueInfo | None = None
-    text: str = ""  # the change; continues the name
+    text: str = ""  # the change, as a phrase that continues the name
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of nodes of one operator."""
+    """Number of nodes with one operator."""
 
     operator: str
     before: int
@@ -60,11 +60,11 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a node."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
-    text: str  # "attribute `strides` is [2, 2], was [1, 1]"
+    text: str  # such as "attribute `strides` is [2, 2], was [1, 1]"
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `name` and `operator` are those of the new model, unless the node was removed."""
+    """One node. `name` and `operator` come from the new model, unless the node was removed."""
 
     change: Literal["added", "removed", "replaced", "changed"]
     scope: tuple[str, ...] = ()  # enclosing functions and nodes, outermost first
@@ -72,9 +72,9 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     was: str = ""  # operator of the replaced node
     was_name: str = ""
-    position: int  # in its graph
+    position: int  # position in its graph
     inserted: bool = False  # whether it was inserted into an edge
-    reads: tuple[str, ...] = ()  # inputs without weights: "`Conv` `c1`", "input `x`"
+    reads: tuple[str, ...] = ()  # inputs except weights, such as "`Conv` `c1`" or "input `x`"
     feeds: tuple[str, ...] = ()  # nodes and outputs that use its outputs
     details: tuple[Detail, ...] = ()
 
@@ -84,7 +84,7 @@ class EndChange(msgspec.Struct, frozen=True, kw_only=True):
 
     scope: tuple[str, ...] = ()
     output: str
-    before: str  # producer: "`Relu` `r1`"
+    before: str  # producer, such as "`Relu` `r1`"
     after: str
 
 
@@ -102,7 +102,7 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
 
     change: Literal["added", "removed", "changed", "copied", "unreadable"]
     name: str
-    was: str = ""  # former name, or original of a copy
+    was: str = ""  # previous name, or name of the original if the weight is a copy
     type: str = ""
     shape: tuple[int, ...] = ()
     sha256: str = ""
@@ -123,7 +123,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = SCHEMA_VERSION
     onnxgate: str
-    verdict: Verdict  # identical: the same bytes; same: only differences of `beside`
+    verdict: Verdict  # identical: the same bytes; same: only differences in `beside`
     old: Side
     new: Side
     beside: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
@@ -139,11 +139,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """Summary of the differences between the weights of two models, matched by graph structure."""
+    """Summary of the differences between the weights of two models. Weights are matched by graph structure."""
 
     changed: int  # tensors with different values, type or shape
     of: int  # all tensors of the new model
     added: int = 0
     removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None if it is not known
+    largest: float | None = None  # the largest absolute change of one element; None if it is unknown
     name: str = ""  # tensor with the largest change

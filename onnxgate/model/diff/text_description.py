@@ -1,7 +1,7 @@
-"""Text representation of a model for git diffs. Equal models have equal texts, independent of the file's location.
+"""Text representation of a model for git diffs. Equal models have equal texts, wherever the file is located.
 
-Each node has one line, in topological order, with names that do not depend on other changes: names chosen by a person
-are kept; generated names are replaced by the operator and a digest of the smallest neighborhood that identifies the
+Each node has one line, in topological order. Node names do not depend on other changes: names chosen by a person are
+kept, and generated names are replaced with the operator and a digest of the smallest neighborhood that identifies the
 node.
 """
 
@@ -38,17 +38,17 @@ if TYPE_CHECKING:
 
 
 FORMAT_VERSION = 1
-"""Incremented when the text of unchanged models changes, because git caches texts and compares them with new ones."""
+"""Version of the text format. Increase it if texts of unchanged models change, because git caches the texts."""
 _MAX_LISTED = 64
-"""Maximum length of attribute lists that are shown completely."""
+"""Maximum number of elements in attribute lists that are shown completely."""
 _SHOWN_DIGEST_CHARACTERS = 12
 _SELF_EVIDENT_TYPES = (1, 7, 9)
-"""Types that are obvious from their values: 1.0, 1, true."""
+"""Types that are obvious from the value, such as 1.0, 1 or true."""
 _DIGIT_RUN = re.compile(r"(\d+)")
 
 
 def describe_model(path: Path) -> Iterator[str]:
-    """Yield the lines of the text, without escaping strings; for files that are not models, the file type.
+    """Yield the lines of the text, without escaping strings. For files that are not models, yield the file type.
 
     Raises:
         OSError: the file cannot be opened.
@@ -179,7 +179,7 @@ def _format_reference(weight: Weight) -> str:
 
 
 def _describe_weights(graph: Graph) -> list[str]:
-    """Describe the weights that are not shown at their nodes: large weights and those with user-given names."""
+    """Describe the weights that are not shown next to their nodes: large weights and weights with user-given names."""
     lines = []
     for weight in graph.weights.values():
         name, small = find_user_given_name(weight.name), _format_small_weight(weight)
@@ -197,13 +197,13 @@ def _format_weight_type(weight: Weight) -> str:
 
 
 def _format_small_weight(weight: Weight) -> str:
-    """Format a small weight's elements, with the type unless it is obvious."""
+    """Format the elements of a small weight, with the type unless it is obvious."""
     shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
     return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
 
 
 def _describe_content(weight: Weight) -> str:
-    """Return a digest of the data, or the location of external data, which git does not provide."""
+    """Return a digest of the data or, for external data, its location, because git does not provide its content."""
     if is_external(weight.tensors[0]):
         entries = read_external_entries(weight.tensors[0])
         return " ".join(
@@ -226,7 +226,7 @@ _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")
 _GENERATED_NAME = re.compile(r"(^|[_:.#-])\d+$|^[a-zA-Z]\d+$|^onnx::")
-"""Names that exporters number.
+"""Numbered names that exporters generate.
 Source: torch 1.13–2.13 (`/Add_5_output_0`, `onnx::Conv_123`, `val_72`, `relu_1`), tf2onnx 1.17 (`Relu__5:0`)."""
 
 
@@ -236,7 +236,7 @@ def find_user_given_name(name: str) -> str:
 
 
 class ValueNames:
-    """Names of the values of one graph; `around` has those of the enclosing graph."""
+    """Names of the values in one graph; `around` has those of the enclosing graph."""
 
     def __init__(self, wiring: Graph, around: ValueNames | None) -> None:
         self._wiring, self._around = wiring, around
@@ -264,11 +264,11 @@ class ValueNames:
         return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
 
     def _find_chosen_name(self, name: str) -> str:
-        """Return the name if it was chosen by a person; `relu` counts as generated if there is a `relu_1`."""
+        """Return the name if it was chosen by a person; `relu` is treated as generated if there is a `relu_1`."""
         return "" if name in self._counted else find_user_given_name(name)
 
     def _chosen(self) -> list[str]:
-        """Name nodes by operator and digest of their smallest unique neighborhood; equal names are numbered."""
+        """Name each node by its operator and a digest of its smallest unique neighborhood; equal names are numbered."""
         digests = self._digests()
         counts = [Counter(level) for level in digests]
         repeats: Counter[str] = Counter()

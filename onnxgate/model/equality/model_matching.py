@@ -30,7 +30,7 @@ class MatchedScope:
 
 @dataclass(frozen=True, slots=True)
 class WeightMatch:
-    """A pair of matched weights, None if added or removed. `copy_of` is an old weight equal to an added one."""
+    """A pair of matched weights. One is None for an added or removed weight. `copy_of` is the original of a copy."""
 
     old: Weight | None
     new: Weight | None
@@ -51,7 +51,7 @@ class ModelMatching:
     scopes: list[MatchedScope] = field(default_factory=list)
     functions: dict[OperatorKey, OperatorKey] = field(default_factory=dict)  # new -> old
     weights: list[WeightMatch] = field(default_factory=list)
-    partners: dict[int, Weight] = field(default_factory=dict)  # id of an old weight -> the new one
+    partners: dict[int, Weight] = field(default_factory=dict)  # id of an old weight -> the new weight
 
 
 def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
@@ -85,7 +85,7 @@ def match_graphs(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
 
 
 def _match_functions(old: ModelGraphs, new: ModelGraphs) -> dict[OperatorKey, OperatorKey]:
-    """Match local functions by name, or by body if names differ."""
+    """Match local functions by name, or by body if their names differ."""
     matched = {name: name for name in new.functions if name in old.functions}
     numbers: KeyNumbers = {}
     by_body: defaultdict[object, list[OperatorKey]] = defaultdict(list)

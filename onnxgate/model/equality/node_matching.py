@@ -1,9 +1,9 @@
-"""Matching of the nodes of two graphs by their connections; names only break ties.
+"""Matching of nodes in two graphs by their connections; names only break ties.
 
-Graphs of equal structure are matched node by node. In other graphs, nodes with equal computations from the inputs and
-equal uses up to the outputs are matched first, then nodes with equal or similar weights, then neighbors of matched
-nodes, the best fit first. Unmatched nodes are skipped when comparing neighbors, so that an added or removed node does
-not affect other matches.
+Graphs with equal structure are matched node by node. In other graphs, nodes with equal computations from the inputs and
+equal uses up to the outputs are matched first, then nodes with equal or similar weights, and finally neighbors of
+matched nodes, best fit first. Unmatched nodes are skipped when comparing neighbors, so that an added or removed node
+does not affect other matches.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
 from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
-"""Length of sequences from which on keys of many nodes are ignored, since difflib's time grows with the pairs."""
+"""Maximum number of compared pairs; above it, keys shared by many nodes are ignored, because difflib would be slow."""
 _DISTINCTIVE_ELEMENTS = 4
-"""Smallest number of elements of a weight whose content distinguishes nodes."""
+"""Minimum number of elements for a weight to distinguish nodes by its content."""
 MAX_FOLLOWED_NODES = 200
-"""Maximum number of unmatched nodes to follow from a value."""
+"""Maximum number of unmatched nodes that are followed from a value."""
 
 
 KeyNumbers = dict[Hashable, int]
@@ -32,9 +32,9 @@ KeyNumbers = dict[Hashable, int]
 
 
 class NodeHashes:
-    """Hashes of one graph's nodes. `leaf` returns the key of a value from outside the graph.
+    """Hashes of the nodes in one graph. `leaf` returns the key of a value from outside the graph.
 
-    Exact hashes include everything; others only operators and the positions of weights.
+    Exact hashes include everything; other hashes include only operators and the positions of weights.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NodeHashes:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
-        """Hash each node by its computation from the graph's inputs."""
+        """Hash each node by its computation from the graph inputs."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
             sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
@@ -63,7 +63,7 @@ class NodeHashes:
         return numbers
 
     def backward(self) -> list[int]:
-        """Hash each node by its readers up to the graph's outputs, without unused readers."""
+        """Hash each node by its readers up to the graph outputs, without unused readers."""
         numbers = [-1] * len(self._graph.nodes)
         for index in reversed(self._graph.order):
             uses = tuple(
@@ -77,7 +77,7 @@ class NodeHashes:
         return numbers
 
     def outputs(self) -> Hashable:
-        """Hash the graph's outputs."""
+        """Hash the graph outputs."""
         forward = self.forward()
         return tuple(self._hash_source(source, forward) for source in self._graph.outputs)
 
@@ -110,7 +110,7 @@ class NodeHashes:
 
 
 class NodeMatching:
-    """Matched nodes of a pair of graphs; `around` is the matching of the enclosing graphs, if any."""
+    """Matched nodes in a pair of graphs; `around` is the matching of the enclosing graphs, if any."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class NodeMatching:
         around: NodeMatching | None,
     ) -> None:
         self.old, self.new, self.around = old, new, around
-        self.operator = operator  # maps operators of the new model to names in the old one
+        self.operator = operator  # maps operators in the new model to their names in the old model
         self.forth: dict[int, int] = {}
         self.back: dict[int, int] = {}
         self._inputs = _number_inputs(old, new, by_name=around is None)
@@ -142,7 +142,7 @@ class NodeMatching:
         self.back[new] = old
 
     def part(self, old: int) -> None:
-        """Drop the match of a node."""
+        """Undo the match of a node."""
         del self.back[self.forth.pop(old)]
 
     def unmatched(self, *, is_old: bool) -> list[int]:
@@ -151,7 +151,7 @@ class NodeMatching:
         return [index for index in graph.order if index not in matched]
 
     def same(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether both are the same value according to matched nodes; weights are compared by content."""
+        """Return whether both are the same value according to the matched nodes; weights are compared by content."""
         return self.value(old, is_old=True) == self.value(new, is_old=False)
 
     def value(self, source: ValueSource, *, is_old: bool) -> Hashable:
@@ -172,11 +172,11 @@ class NodeMatching:
                 return (source.kind, source.name)
 
     def through(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether both derive from a common value through unmatched nodes only."""
+        """Return whether both values are computed from a common value through unmatched nodes only."""
         return not self.origins(old, is_old=True).isdisjoint(self.origins(new, is_old=False))
 
     def origins(self, source: ValueSource, *, is_old: bool, most: int = MAX_FOLLOWED_NODES) -> frozenset[Hashable]:
-        """Return the matched values and inputs that a value derives from through unmatched nodes, without weights."""
+        """Return the matched values and inputs from which unmatched nodes compute a value, without weights."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         values: set[Hashable] = set()
         followed: set[int] = set()
@@ -203,7 +203,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes; ambiguous ones by name, then by order if their number is equal."""
+        """Match nodes with equal hashes; match ambiguous nodes by name, then by order if their number is equal."""
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
             keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
@@ -220,7 +220,7 @@ class NodeMatching:
                     self.pair(*pair)
 
     def _match_weights(self, key: Callable[[Weight], Hashable]) -> None:
-        """Match nodes of the same operator that have large weights with equal keys, in the same order."""
+        """Match nodes with the same operator that have large weights with equal keys, in the same order."""
         sides: list[list[tuple[Hashable, int]]] = []
         for graph, operator in ((self.old, lambda it: it), (self.new, self.operator)):
             sides.append([])
@@ -238,7 +238,7 @@ class NodeMatching:
 
 
 def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Number the inputs of both graphs, matched by name, and renamed ones by position."""
+    """Number the inputs of both graphs; they are matched by name, and renamed inputs by position."""
     if not by_name:
         return old.inputs, new.inputs
     numbers = {name: index for index, name in enumerate(old.inputs)}
@@ -252,14 +252,14 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 _MAX_PAIRS = 400
 """Maximum number of pairs of nodes or readers; larger groups are skipped."""
 _MAX_INDIRECT_NODES = 40
-"""Maximum number of unmatched nodes to follow when scoring a pair."""
+"""Maximum number of unmatched nodes that are followed to score a pair."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
 _INDIRECT_FACTOR = 0.9
-"""Scores of neighbors that agree only through unmatched nodes, and of similar weights."""
+"""Factors of the score of a pair of nodes. `_INDIRECT_FACTOR` applies to indirect neighbors and similar weights."""
 
 
 class NeighbourMatching:
-    """Matching of nodes by their matched neighbors, the best fit first."""
+    """Matching of nodes by their matched neighbors, best fit first."""
 
     def __init__(self, matching: NodeMatching) -> None:
         self._it = matching
@@ -271,7 +271,7 @@ class NeighbourMatching:
         self._similar: dict[tuple[int, int], bool] = {}
 
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
-        """Match nodes until no fitting pair is left. The keys are those of isolated nodes."""
+        """Match nodes until no fitting pair is left. The keys describe nodes in isolation."""
         heap: list[tuple[float, int, int]] = []
 
         def push(pairs: Iterable[tuple[int, int]]) -> None:
@@ -315,7 +315,7 @@ class NeighbourMatching:
                 yield a.node, b.node
 
     def _iter_neighbours(self, old: int, new: int) -> Iterator[tuple[int, int]]:
-        """Yield pairs of producers of the same input and of readers."""
+        """Yield pairs of producers of the same input, and pairs of readers."""
         for a, b in zip(self._it.old.nodes[old].reads, self._it.new.nodes[new].reads, strict=False):
             if a.kind == b.kind == "node" and a.index == b.index:
                 yield a.node, b.node
@@ -324,13 +324,13 @@ class NeighbourMatching:
             yield from ((a, b) for (_, a, _), (_, b, _) in product(first, second))
 
     def _fit(self, old: int, new: int) -> float:
-        """Score two nodes by their support, attributes and the operators of their neighbors."""
+        """Score two nodes by their support, their attributes and the operators of their neighbors."""
         attributes = self._it.old.nodes[old].attributes == self._it.new.nodes[new].attributes
         around = _share(*(it[index] for it, index in zip(self._surroundings, (old, new), strict=True)))
         return self._support(old, new) + _ATTRIBUTE_FACTOR * attributes + _SURROUNDINGS_FACTOR * around
 
     def _support(self, old: int, new: int) -> float:
-        """Score two nodes by equal inputs, readers, weights and names."""
+        """Score two nodes by their common inputs, readers, weights and names."""
         name = self._it.old.nodes[old].name == self._it.new.nodes[new].name
         around = _INPUT_FACTOR * self._compare_inputs(old, new) + self._compare_readers(old, new)
         return around + self._compare_weights(old, new) + _NAME_FACTOR * name
@@ -357,7 +357,7 @@ class NeighbourMatching:
         return direct if direct == 1 else max(direct, _INDIRECT_FACTOR * _share(*self._collect_readers(old, new)))
 
     def _collect_readers(self, old: int, new: int, *, direct: bool = False) -> Iterator[set[Hashable]]:
-        """Yield the direct uses of each node, or its uses by matched nodes and outputs through unmatched nodes."""
+        """Yield the direct uses of each node, or its direct and indirect uses by matched nodes and outputs."""
         for graph, ends, start, number in (
             (self._it.old, self._ends[0], old, self._it.forth.get),
             (self._it.new, self._ends[1], new, lambda it: it if it in self._it.back else None),
@@ -414,7 +414,7 @@ def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
 def _count_neighbours(
     graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey]
 ) -> list[Counter[Hashable]]:
-    """Count the operators of each node's readers and producers, by output and input."""
+    """Count the operators of the readers and producers of each node, by output and input."""
     neighbours: list[Counter[Hashable]] = [Counter(ends.get(node.index, ())) for node in graph.nodes]
     for node in graph.nodes:
         uses = [

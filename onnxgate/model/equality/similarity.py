@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 _MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
-"""Minimum number of elements for a comparison by similarity, and numbers of elements that are read."""
+"""Minimum number of elements to compare weights by similarity, and the numbers of elements to read."""
 _MAX_RELATIVE_DISTANCE = 0.5
-"""Independent random weights have a relative distance of about 1.4."""
+"""Maximum relative distance of similar weights. Independent random weights have about 1.4."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightDistance:
-    """Difference between two tensors of one shape. `relative` is the L2 distance divided by the old L2 norm.
+    """Difference between two tensors of the same shape. `relative` is the L2 distance divided by the old L2 norm.
 
-    It is None if an element is NaN or infinite.
+    `relative` is None if an element is NaN or infinite.
     """
 
     elements: int
@@ -38,10 +38,10 @@ class WeightDistance:
 
 
 def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
-    """Measure the distance between two weights; None if shapes differ or elements are not numeric.
+    """Measure the distance between two weights; None if their shapes differ or their elements are not numeric.
 
     Raises:
-        UnreadableWeightError: data are missing.
+        UnreadableWeightError: data is missing.
     """
     if old.dims != new.dims or len(old.tensors) != len(new.tensors):
         return None
@@ -85,7 +85,7 @@ def _read_sample(weight: Weight, most: int) -> Array | None:
 
 
 def decode_weight(weight: Weight) -> Iterator[Array] | None:
-    """Decode the weight's elements in chunks; None if they are not numeric."""
+    """Decode the elements of a weight in chunks; None if they are not numeric."""
     tensor = weight.tensors[0]
     if decode_elements(b"", tensor.data_type) is None:
         return None
@@ -130,7 +130,7 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
 
 
 def _widen(stretch: Array) -> Array:
-    """Convert to 64-bit floats, whose differences are exact enough for 64-bit integers too."""
+    """Convert to 64-bit floats. Their differences are also exact enough for 64-bit integers."""
     return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
 
 

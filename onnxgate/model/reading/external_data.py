@@ -1,4 +1,4 @@
-"""External data of a model: its files, and validation of each tensor's data range."""
+"""External data of a model: its files, and the validation of the data range of each tensor."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 
 MAX_OFFSET = 2**63 - 1
-"""Maximum size of a file, since file offsets are signed 64-bit numbers. Larger declared values are clamped."""
+"""Maximum size of a file in bytes, since file offsets are signed 64-bit numbers. Larger declared values are clamped."""
 _MAX_DIGITS = 20
 _MAX_SHOWN_CHARACTERS = 80
 
 ExternalProblem = Literal[
     "missing",  # the file does not exist
-    "escapes",  # absolute, or outside the model's folder; not opened
+    "escapes",  # absolute or outside the model folder; not opened
     "lfs-pointer",
     "not-a-file",  # a folder or a pipe
     "no-location",  # the tensor has no location
     "bad-range",  # offset or length is not a number
-    "wrong-length",  # the length does not match shape and type
-    "short",  # the file ends before the tensor's last byte
+    "wrong-length",  # the length does not match the shape and type
+    "short",  # the file ends before the last byte of the tensor
 ]
 
 DataLayout = Literal[
-    "inside",  # in the model's folder or below, with links followed
-    "linked-model",  # model and data are links into one folder, as in a Hugging Face cache
-    "link",  # a link in the model's folder to a file outside
-    "outside",  # a relative path to a file outside the model's folder
+    "inside",  # in the model folder or below, after following links
+    "linked-model",  # model and data are links to files in one folder, as in a Hugging Face cache
+    "link",  # a link in the model folder to a file outside it
+    "outside",  # a relative path to a file outside the model folder
     "absolute",
 ]
 _ESCAPES: dict[DataLayout, str] = {
@@ -49,17 +49,17 @@ _ESCAPES: dict[DataLayout, str] = {
     "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Layouts that ONNX Runtime refuses since 1.24.2; it follows links of a linked model."""
+"""Layouts that ONNX Runtime refuses since 1.24.2. It still follows links if the model itself is a link."""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
     """One use of external data by one tensor; `problem` is None if it is valid."""
 
-    location: str  # as written in the model
+    location: str  # location as written in the model
     tensor: str
     problem: ExternalProblem | None = None
-    detail: str = ""  # "has 4,096 of at least 8,192 bytes"
-    pointer_sha256: str = ""  # of an LFS pointer
+    detail: str = ""  # such as "has 4,096 of at least 8,192 bytes"
+    pointer_sha256: str = ""  # SHA-256 in a Git LFS pointer
 
 
 class DataFile(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def is_external(tensor: TensorProto) -> bool:
 
 
 def read_external_entries(tensor: TensorProto) -> dict[str, str]:
-    """Return the tensor's declared location, offset and length of external data."""
+    """Return the external data location, offset and length that a tensor declares."""
     return {entry.key: entry.value for entry in tensor.external_data}
 
 
@@ -89,7 +89,7 @@ def iter_data_locations(model: ModelView) -> Iterator[str]:
 
 
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
-    """Check each use of external data by the model at `path`. Files outside the model's folder are never opened."""
+    """Check each use of external data by the model at `path`. Files outside the model folder are never opened."""
     files = find_data_files(model, path)
     return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 
@@ -112,10 +112,10 @@ def find_external_files(model: ModelView, path: Path) -> tuple[tuple[ExternalFil
 
 
 def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
-    """Return the declared offset and length of the tensor's external data.
+    """Return the offset and length that a tensor declares for its external data.
 
     Raises:
-        ValueError: offset or length is not a natural number.
+        ValueError: the offset or length is not a nonnegative integer.
     """
     declared = read_external_entries(tensor)
     offset, length = (_parse_byte_count(key, declared.get(key, "")) for key in ("offset", "length"))
@@ -144,7 +144,7 @@ def find_data_files(model: ModelView, path: Path) -> dict[str, DataFile]:
 
 
 def inspect_data_file(model: Path, location: str) -> DataFile:
-    """Inspect the data file `location` of the model at `model`. Files outside the model's folder are not opened."""
+    """Inspect the data file `location` of the model at `model`. Files outside the model folder are not opened."""
     path = model.parent / location
     if reason := _ESCAPES.get(classify_layout(model, location)):
         return DataFile(location, path, "escapes", reason)
@@ -161,7 +161,7 @@ def inspect_data_file(model: Path, location: str) -> DataFile:
 
 
 def classify_layout(model: Path, location: str) -> DataLayout:
-    """Classify where `location` is relative to the model at `model`, without opening files."""
+    """Determine where `location` is relative to the model at `model`, without opening files."""
     if "\0" in location or PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive:
         return "absolute"
     folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links must not be followed here
@@ -202,7 +202,7 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
 
 def hash_content(facts: ModelFacts) -> str:
     """
-    Return the SHA-256 of a model's content: without external data, that of its file.
+    Return the SHA-256 of the content of a model: without external data, the SHA-256 of its file.
 
     With external data, it is the SHA-256 of the digests of all files, one per line: the model, then its data files by
     location. `sha256sum m.onnx m.onnx.data | cut -c1-64 | sha256sum` prints it.
@@ -214,10 +214,10 @@ def hash_content(facts: ModelFacts) -> str:
 
 
 def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
-    """Return the files of a model's content, each with its SHA-256."""
+    """Return the files with the content of a model, each with its SHA-256."""
     return {model: facts.sha256, **{model.parent / tensor.location: tensor.sha256 for tensor in facts.external}}
 
 
 def classify_layouts(facts: ModelFacts, model: Path) -> tuple[DataLayout, ...]:
-    """Classify the location of each data file, since some runtimes refuse files outside the model's folder."""
+    """Determine the layout of each data file, since some runtimes refuse files outside the model folder."""
     return tuple(classify_layout(model, tensor.location) for tensor in sorted(facts.external))

@@ -1,4 +1,4 @@
-"""Extraction of a model's facts from its file, in one pass with little memory."""
+"""Extraction of facts from a model file, in one pass with little memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
 class ParsedModel(msgspec.Struct, frozen=True):
-    """A model's facts and its structure without large weights."""
+    """Facts of a model, and its structure without large weights."""
 
     facts: ModelFacts
     view: ModelView
@@ -48,7 +48,7 @@ class ParsedModel(msgspec.Struct, frozen=True):
 
 
 def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
-    """Read a model. `relative` is its path in reports, with `/` and relative to the folder of the config.
+    """Read a model. `relative` is its path in reports, with `/` and relative to the config folder.
 
     `lightly` is for static checks; see `read_light_view`.
 
@@ -89,7 +89,7 @@ def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
 
 
 def read_opsets(proto: ModelProto) -> dict[str, int]:
-    """Map domains to versions, sorted; the newer version if a domain is imported twice."""
+    """Map domains to versions, sorted. If a domain is imported twice, use the newer version."""
     return _newest_versions(proto.opset_import)
 
 
@@ -110,7 +110,7 @@ def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
     """List the graph inputs with a default value.
 
-    Source: in ONNX Runtime 1.23, inputs with an initializer can be fed since IR version 4; before, they are constants.
+    Source: in ONNX Runtime 1.23, inputs with an initializer can be set since IR version 4; before, they are constants.
     """
     initializers = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
     return [value for value in proto.graph.input if value.name in initializers]
@@ -139,13 +139,13 @@ def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
 
 
 def count_operators(view: ModelView) -> dict[str, int]:
-    """Map operators to numbers of nodes, sorted, including subgraphs and local functions."""
+    """Map operators to the number of their nodes, sorted, including nodes in subgraphs and local functions."""
     counts = Counter(node.operator[:2] for node in view.nodes())
     return dict(sorted((_qualify_name(domain, name), count) for (domain, name), count in counts.items()))
 
 
 def format_operator_name(node: NodeProto) -> str:
-    """Format an operator as `Conv`, with its domain unless that is the default one."""
+    """Format an operator, such as `Conv`, with its domain unless it is the default domain."""
     return _qualify_name(node.domain, node.op_type)
 
 
@@ -154,11 +154,11 @@ def _qualify_name(domain: str, name: str) -> str:
 
 
 _MAX_TUPLE_ELEMENTS = 4096
-"""Maximum length of attribute lists that are kept in memory."""
+"""Maximum number of elements in attribute lists that are kept in memory."""
 
 
 class LongList:
-    """A long list of an attribute, read on demand. Lists are equal if their elements are equal."""
+    """A long list in an attribute, read on demand. Lists are equal if their elements are equal."""
 
     __slots__ = ("_count", "_digest", "_kind", "_read")
 
@@ -188,7 +188,7 @@ class LongList:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the elements; all NaNs are equal, and so are both zeros."""
+        """SHA-256 of the elements. All NaN values are equal, and positive and negative zero are equal."""
         if not self._digest:
             digest = hashlib.sha256()
             for piece in self._read():
@@ -198,7 +198,7 @@ class LongList:
 
 
 def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
-    """Encode the elements of one list independently of the division into pieces."""
+    """Encode the elements of one list independently of how it is divided into pieces."""
     import numpy as np
 
     own = type(piece)()
@@ -222,7 +222,7 @@ DimsLookup = Callable[[str], Sequence[int] | None]
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
-"""Tensors and graphs. Source: AttributeProto.AttributeType."""
+"""Attribute types of tensors and graphs. Source: AttributeProto.AttributeType."""
 _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
     _FLOAT: lambda attribute: _normalize_nan(attribute.f),
     _INT: lambda attribute: int(attribute.i),
@@ -233,18 +233,18 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 }
 _LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Operator -> position of the input whose dims define a missing `kernel_shape`."""
+"""Operator -> position of the input whose dims determine a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _MAX_OPSET = 2**31 - 1
-"""Source: onnx stores operator versions in an `int`."""
+"""Maximum opset version. Source: onnx stores operator versions in an `int`."""
 MAX_LISTED = 8
-"""Maximum length of lists in messages."""
+"""Maximum number of elements in lists in messages."""
 
 
 def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) -> dict[str, AttributeValue]:
-    """Return the node's attributes except tensors and graphs, with the default values of its schema.
+    """Return the attributes of a node except tensors and graphs, including default values from its schema.
 
-    `model` is the file for reading omitted lists.
+    Omitted lists are read from the file `model`.
     """
     explicit = {
         attribute.name: _decode_list(attribute, model) or _decode_attribute(attribute)
@@ -276,7 +276,7 @@ def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | Non
 
 
 def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
-    """Return the value of an attribute; the name of the parameter if it refers to one of the local function."""
+    """Return the value of an attribute, or the parameter name if it refers to a parameter of the local function."""
     if attribute.ref_attr_name:
         return str(attribute.ref_attr_name)
     if attribute.type in _DECODERS:
@@ -285,7 +285,7 @@ def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
 
 
 def _normalize_nan(value: float) -> AttributeValue:
-    """Replace NaN by a value that is equal to itself."""
+    """Replace NaN with a value that is equal to itself."""
     return "nan" if math.isnan(value) else value
 
 
@@ -308,7 +308,7 @@ def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str,
 def _fill_window_attributes(
     node: NodeProto, attributes: dict[str, AttributeValue], dims: DimsLookup
 ) -> dict[str, AttributeValue]:
-    """Add defaults of convolutions and pools: kernel shape from the weight, strides and dilations 1, pads 0."""
+    """Add defaults for convolutions and pools: kernel shape from the weight, strides and dilations 1, pads 0."""
     if node.op_type not in _WINDOW_OPERATORS or canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return attributes
     index = _KERNEL_INPUT.get(node.op_type, len(node.input))
@@ -326,7 +326,7 @@ def _fill_window_attributes(
 
 
 def format_value(value: AttributeValue | None) -> str:
-    """Format a value for messages: `[1, 1]`, `0.5`, `"reflect"`."""
+    """Format a value for messages, such as `[1, 1]`, `0.5` or `"reflect"`."""
     match value:
         case None:
             return "absent"

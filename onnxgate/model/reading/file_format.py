@@ -17,13 +17,13 @@ import msgspec
 from onnxgate.core.files import open_regular
 
 VARINT, FIXED64, LENGTH, GROUP, GROUP_END, FIXED32 = range(6)
-"""Wire types. ONNX does not use groups; protobuf skips unknown ones. Source: protobuf.dev, "Encoding"."""
+"""Wire types. ONNX does not use groups; protobuf skips unknown groups. Source: protobuf.dev, "Encoding"."""
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _WINDOW_BYTES = 64 * 1024
 _VARINT_BYTES = 10
 _MAX_FIELD_NUMBER = (1 << 29) - 1
 _MAX_GROUP_DEPTH = 100
-"""Maximum nesting of groups in protobuf."""
+"""Maximum nesting depth of groups in protobuf."""
 _MAX_GROUP_FIELDS = 10_000
 
 
@@ -87,11 +87,11 @@ class FileWindow:
 
 
 class Field(msgspec.Struct):
-    """One field of a message. `value` is the value of a varint; other fields have their bytes from `start` to `end`."""
+    """One field of a message. `value` is the value of a varint; the bytes of other fields are at `start` to `end`."""
 
     number: int
     wire: int
-    tag: int  # position of the field
+    tag: int  # position of the field in the file
     start: int
     end: int
     value: int = 0
@@ -131,7 +131,7 @@ def _read_field(source: FileWindow, number: int, wire: int, tag: int, after: int
 
 
 def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int:
-    """Return the position after the group whose fields begin at `position`; it must be before `end`."""
+    """Return the position after the group whose fields begin at `position`. The group must end before `end`."""
     within = [number]
     for _ in range(_MAX_GROUP_FIELDS):
         tag = position
@@ -149,7 +149,7 @@ def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int
             position = field.end
             if position > end:
                 raise _overrun_error(source, field, end)
-    raise UnreadableModel(f"an unsupported model (a protobuf group has more than {_MAX_GROUP_FIELDS:,} fields)")
+    raise UnreadableModel(f"an unsupported model (a protobuf group contains more than {_MAX_GROUP_FIELDS:,} fields)")
 
 
 def _overrun_error(source: FileWindow, field: Field, end: int) -> UnreadableModel:
@@ -180,7 +180,7 @@ def encode_length_prefix(number: int, size_bytes: int) -> bytes:
 
 
 MAX_POINTER_BYTES = 1024
-"""Maximum size of a Git LFS pointer. Source: Git LFS specification."""
+"""Maximum size of a Git LFS pointer in bytes. Source: Git LFS specification."""
 _POINTER_FIRST_LINE = b"version https://git-lfs.github.com/spec/v1\n"
 _POINTER_OID = re.compile(rb"^oid sha256:([0-9a-f]{64})\r?$", re.MULTILINE)
 _POINTER_SIZE = re.compile(rb"^size ([0-9]+)\r?$", re.MULTILINE)
@@ -194,7 +194,7 @@ class LfsPointer(msgspec.Struct, frozen=True):
 
 
 def read_pointer(path: Path) -> LfsPointer | None:
-    """Parse the file as a Git LFS pointer; None if it is not one."""
+    """Parse a file as a Git LFS pointer; None if it is not a pointer."""
     if not path.is_file() or path.stat().st_size >= MAX_POINTER_BYTES:
         return None
     with open_regular(path) as file:
@@ -202,7 +202,7 @@ def read_pointer(path: Path) -> LfsPointer | None:
 
 
 def parse_pointer(content: bytes) -> LfsPointer | None:
-    """Parse a Git LFS pointer, also with CRLF line ends from a checkout on Windows; None if it is not one."""
+    """Parse a Git LFS pointer, possibly with CRLF line endings from Windows; None if it is not a pointer."""
     if not content.replace(b"\r\n", b"\n").startswith(_POINTER_FIRST_LINE):
         return None
     oid, size = _POINTER_OID.search(content), _POINTER_SIZE.search(content)
@@ -223,7 +223,7 @@ _MAGIC = (
     (257, b"ustar", "a tar archive"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file (Keras writes these)"),
     (4, b"TFL3", "a TensorFlow Lite model"),
-    (4, b"ORTM", "a model in ONNX Runtime's own format (.ort)"),
+    (4, b"ORTM", "a model in the ORT format of ONNX Runtime (.ort)"),
     (0, b"GGUF", "a GGUF model"),
     (0, b"\x93NUMPY", "a NumPy array (.npy)"),
     (0, b"\x7fELF", "an executable or a shared library"),
@@ -241,12 +241,12 @@ _GRAPH_FIELD = 7
 _IR_VERSION_FIELD = 1
 _MAX_IR_VERSION = 1000
 _MAX_TOP_LEVEL_FIELDS = 10_000
-"""Maximum number of inspected top-level fields. Models have a few, and one for each local function."""
+"""Maximum number of inspected top-level fields. Models have a few fields, plus one for each local function."""
 _CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 def detect_other_type(path: Path) -> str:
-    """Describe a file that is not a model ("an HTML page"); "" if it may be one. Only its start and end are read."""
+    """Describe a file that is not a model, such as "an HTML page", from its start and end; "" if it may be a model."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -330,7 +330,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _detect_from_fields(source: FileWindow) -> str:
-    """Describe a file without fields of a model, or with a truncated last field."""
+    """Describe a file without model fields, or with a truncated last field."""
     fields: list[Field] = []
     unknown = "binary data of an unknown type"
     try:

@@ -1,7 +1,7 @@
 """Graphs with resolved names: nodes, and the source of each of their inputs.
 
-A `Constant` is treated as a weight. Subgraphs are separate graphs; the values that they capture count as inputs of
-their node.
+A `Constant` node is treated as a weight. Subgraphs are separate graphs; the values that they capture are treated as
+inputs of their node.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _CONSTANT_ATTRIBUTES = {"value", "value_float", "value_floats", "value_int", "va
 
 
 class Weight(msgspec.Struct, eq=False):
-    """A tensor of a model: an initializer, a `Constant` or an attribute. Omitted data are not kept in memory."""
+    """A tensor in a model: an initializer, a `Constant` or an attribute. Omitted data is not kept in memory."""
 
     name: str
-    tensors: tuple[TensorProto, ...]  # one tensor; for sparse weights, values and indices
+    tensors: tuple[TensorProto, ...]  # one tensor, or values and indices for sparse weights
     dims: tuple[int, ...]
     type: int
     model: Path
     kind: Literal["initializer", "sparse", "constant", "attribute"] = "initializer"
     overridable: bool = False  # also an input of the graph
-    problem: str = ""  # why it is unreadable; set by `digest`
+    problem: str = ""  # reason why it is unreadable; set by `digest`
     _digest: str | None = None
 
     @property
@@ -80,7 +80,7 @@ NO_VALUE = ValueSource("nothing")
 
 
 class Node(msgspec.Struct, eq=False):
-    """One node. `captured` are the outer values that its subgraphs use, in the order of first use."""
+    """One node. `captured` has the outer values that its subgraphs use, in the order of first use."""
 
     proto: NodeProto
     index: int
@@ -177,7 +177,7 @@ class Graph:
             yield Weight(label, both, tuple(it.dims), it.values.data_type, self.model, "attribute")
 
     def dims(self, name: str) -> Sequence[int] | None:
-        """Return the dims of a weight of this graph or an enclosing one."""
+        """Return the dims of a weight in this graph or an enclosing graph."""
         scope: Graph | None = self
         while scope is not None:
             if name in scope.weights:
@@ -200,7 +200,7 @@ class Graph:
         return ValueSource("outer" if self.parent is not None else "unknown", name)
 
     def weight(self, source: ValueSource) -> Weight | None:
-        """Return the weight of a source, in this graph or an enclosing one; None if it is not a weight."""
+        """Return the weight of a source in this graph or an enclosing graph; None if the source is not a weight."""
         scope: Graph | None = self
         while scope is not None and source.kind == "outer":
             scope = scope.parent
@@ -215,7 +215,7 @@ class ModelGraphs(msgspec.Struct, frozen=True):
     functions: dict[OperatorKey, Graph]
 
     def scopes(self) -> Iterator[Graph]:
-        """Yield every graph and function body, outer ones first."""
+        """Yield every graph and function body, outer graphs first."""
         for wiring in (self.main, *self.functions.values()):
             yield from _iter_nested(wiring)
 
@@ -235,7 +235,7 @@ def build_graphs(view: ModelView, model: Path, *, constants_as_nodes: bool = Fal
 
 
 def format_operator_key(operator: OperatorKey) -> str:
-    """Format an operator as `Conv`, with its domain unless that is the default one."""
+    """Format an operator, such as `Conv`, with its domain unless it is the default domain."""
     domain, name, overload = operator
     shown = name if domain == DEFAULT_DOMAIN else f"{domain}.{name}"
     return f"{shown}:{overload}" if overload else shown
@@ -266,7 +266,7 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 
 def _constant_weight(node: NodeView, model: Path) -> Weight | None:
-    """Return the weight of a `Constant`; None for any other node, and for strings and sparse tensors."""
+    """Return the weight of a `Constant`; None for other nodes, strings and sparse tensors."""
     from onnx import TensorProto
 
     if node.operator[:2] != (DEFAULT_DOMAIN, "Constant") or len(node.outputs) != 1 or not node.outputs[0]:
@@ -312,7 +312,7 @@ def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
 
 
 def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
-    """List the readers of each node as (output, reader, input of the reader); input -1 is a captured value."""
+    """List the readers of each node as (output, reader, reader input); input -1 stands for a captured value."""
     consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
         for slot, source in (*enumerate(node.sources), *((-1, source) for source in node.captured)):

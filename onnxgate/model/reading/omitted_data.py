@@ -1,7 +1,7 @@
-"""Data that are omitted from a model's messages: their position in the file, and functions to read them.
+"""Data that is omitted from the messages of a model: its position in the file, and functions to read it.
 
 A tensor with omitted data has an additional entry in `external_data`; its `data_location` is unchanged. An attribute
-with an omitted list has only its first element, and the position in `doc_string`.
+with an omitted list keeps only the first element; the position of the list is in `doc_string`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
 OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
-"""Random key per process, so that no file can contain it."""
+"""Random key for each process, so that no file can contain it."""
 _ML_DOMAIN = "ai.onnx.ml"
 _NODE_LISTS = (
     *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
@@ -47,24 +47,25 @@ OMITTED_LISTS: dict[str, frozenset[str]] = {
 }
 """Operator of `ai.onnx.ml` -> attributes whose lists are omitted.
 
-onnx only checks that these have the right type and at least one element and, for `TreeEnsemble`, equal lengths (see
-`shorten_ensembles`). Other lists are kept: onnx compares lengths in `LabelEncoder`, and reads class labels, categories,
-intercepts, n-grams and values of `Constant`.
-Source: onnx's `defs/traditionalml`; measured with onnx 1.18 and 1.23."""
+onnx only checks that these lists have the right type, at least one element and, for `TreeEnsemble`, equal lengths (see
+`shorten_ensembles`). Other lists are kept, because onnx compares lengths in `LabelEncoder`, and reads class labels,
+categories, intercepts, n-grams and values of `Constant`.
+
+Source: `defs/traditionalml` in onnx; measured with onnx 1.18 and 1.23."""
 _ENSEMBLE = (_ML_DOMAIN, "TreeEnsemble")
 _ENSEMBLE_PREFIXES = ("nodes_", "leaf_")
 """Prefixes of attributes whose lengths onnx compares. Source: shape inference of `TreeEnsemble` in onnx."""
 _LIST_NUMBERS = (7, 8, 9)
-"""Fields of an attribute with lists of plain values, which are not packed. Source: onnx.proto."""
+"""Attribute fields with lists of plain values, which are not packed. Source: onnx.proto."""
 LEADING_FIELDS = 3
-"""Maximum size of name, type and the first element of a list."""
+"""Maximum size in bytes of the name, the type and the first element of a list."""
 PIECE_BYTES = 128 * 1024
 _MAX_SPLITS = 16
-"""Number of bytes to try as the start of an element; for numbers, at least every 11th byte is one."""
+"""Number of bytes to try as the start of an element; numbers start at least every 11 bytes."""
 
 
 class OmittedData(msgspec.Struct, frozen=True):
-    """Omitted data of a tensor: field, and position in the file."""
+    """Omitted data of a tensor: its field and its position in the file."""
 
     field: int
     offset: int
@@ -80,7 +81,7 @@ def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
 
 
 class OmittedList(msgspec.Struct, frozen=True):
-    """Omitted list of an attribute: number of elements, and position of the attribute in the file."""
+    """Omitted list of an attribute: the number of elements, and the position of the attribute in the file."""
 
     count: int
     offset: int
@@ -114,9 +115,9 @@ def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[Attri
 
 
 def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
-    """Parse the complete elements at the start of `content`, which begin with `tag`; also return their size in bytes.
+    """Parse the complete elements at the start of `content`, each starting with `tag`; also return their size in bytes.
 
-    A byte inside an element can look like the start of another, but protobuf parses only complete elements.
+    A byte inside an element can look like the start of another element, but protobuf parses only complete elements.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import AttributeProto
@@ -141,8 +142,8 @@ def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
 def restore_needed_lists(model: ModelView, path: Path) -> None:
     """Restore the omitted lists that later checks read.
 
-    They are in training information, in models with local functions named like an operator with omitted lists, and in
-    tree ensembles with lists of different lengths.
+    Such lists are in training information, in models with local functions named like an operator with omitted lists,
+    and in tree ensembles with lists of different lengths.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -175,14 +176,14 @@ def _restore_node(node: NodeProto, path: Path) -> None:
 
 
 def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
-    """List the tensors of each `TreeEnsemble` with omitted lists, since onnx compares their lengths."""
+    """List the tensors of each `TreeEnsemble` with omitted lists, because onnx compares their lengths."""
     nodes = (node for node in _list_ensembles(model) if any(map(find_omitted_list, node.attributes)))
     attributes = (attribute for node in nodes for attribute in node.attributes)
     return [it.t for it in attributes if it.name.startswith(_ENSEMBLE_PREFIXES) and it.HasField("t")]
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Shorten these tensors to one element, like the omitted lists."""
+    """Shorten the tensors of these `TreeEnsemble` nodes to one element, like the omitted lists."""
     for tensor in list_ensemble_tensors(model):
         tensor.dims[:] = [1]
 
@@ -192,7 +193,7 @@ def _list_ensembles(model: ModelView) -> list[NodeView]:
 
 
 def _has_equal_lengths(node: NodeView) -> bool:
-    """Return whether the lists and tensors of a `TreeEnsemble` are omitted, with equal lengths as onnx requires."""
+    """Return whether the lists and tensors of a `TreeEnsemble` are omitted and have equal lengths, as onnx requires."""
     for prefix in _ENSEMBLE_PREFIXES:
         lengths: set[tuple[int, ...]] = set()
         for attribute in (attribute for attribute in node.attributes if attribute.name.startswith(prefix)):

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 
 SMALL_BYTES = 4096
-"""Maximum size of messages and tensor data that are kept; everything that shape inference reads is smaller."""
+"""Maximum size in bytes of messages and tensor data that are kept. Everything that shape inference reads is smaller."""
 _MAX_DEPTH = 100
-"""Maximum nesting of messages. Source: default recursion limit of protobuf."""
+"""Maximum nesting depth of messages. Source: default recursion limit of protobuf."""
 _MAX_PLAIN_VALUES = 256
-"""Number of plain values from which on an attribute contains only numbers or strings, no tensor or graph."""
+"""An attribute with at least this many plain values is assumed to contain only numbers or strings."""
 
 
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
@@ -90,17 +90,17 @@ DATA_FIELDS = {
     10: "double_data",
     11: "uint64_data",
 }
-"""Fields of TensorProto with contiguous data of a tensor."""
+"""Fields of TensorProto that contain the data of a tensor contiguously."""
 _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
 """Fields of AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
-"""Upper limit of the lengths of names in `OMITTED_LISTS`."""
+"""Maximum length of the names in `OMITTED_LISTS` in bytes."""
 _NO_LISTS: frozenset[str] = frozenset()
 
 
 def strip_weights(source: FileWindow, small_bytes: int = SMALL_BYTES, *, describes_lists: bool = True) -> bytes:
-    """Return the file's bytes without tensor data and attribute lists of more than `small_bytes`.
+    """Return the bytes of the file without tensor data and attribute lists of more than `small_bytes`.
 
     Raises:
         UnreadableModel: the file is not a sequence of complete messages.
@@ -150,7 +150,7 @@ class _WeightStripper:
         texts = {_OPERATOR: b"", _DOMAIN: b""}
         try:
             for field in iter_fields(self._source, start, end):
-                if field.number in texts and field.wire == LENGTH:  # the last value counts
+                if field.number in texts and field.wire == LENGTH:  # the last value applies
                     end_of_text = min(field.end, field.start + _MAX_NAME_BYTES)
                     texts[field.number] = self._source.read(field.start, end_of_text)
         except UnreadableModel:  # report the first error in the file
@@ -212,7 +212,7 @@ class _WeightStripper:
 
 
 def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
-    raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not a repeated field: the last value counts
+    raw = [piece for piece in omitted if piece.field == RAW_DATA][-1:]  # not repeated, so the last value applies
     omitted = [piece for piece in omitted if piece.field != RAW_DATA] + raw
     value = ",".join(f"{piece.field}:{piece.offset}:{piece.length}" for piece in omitted).encode()
     entry = (
@@ -222,21 +222,21 @@ def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
 
 
 LARGE_BYTES = 50 * 1000 * 1000
-"""Minimum size of files that are read without their weights."""
+"""Files of at least this size in bytes are read without their weights."""
 LIGHT_BYTES = 8 * 1000 * 1000
-"""Minimum size for static checks of files that are read without their weights."""
+"""Files of at least this size in bytes are read without their weights in static checks."""
 FIRST_IR_WITHOUT_INPUTS = 4
-"""IR version since which initializers need not be inputs. Source: IR.md of ONNX."""
+"""First IR version in which initializers do not have to be inputs. Source: IR.md of ONNX."""
 MAX_PROTOBUF_BYTES = 2**31 - 1
-"""Source: protobuf, and therefore every runtime, refuses messages of 2 GiB and more."""
+"""Maximum size of a model in bytes. Source: protobuf, and thus every runtime, refuses messages of 2 GiB or more."""
 
 
 def read_view(
     path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES, describes_lists: bool = True
 ) -> ModelView:
-    """Read a view of the model without external data; files from `large_bytes` on are read without large tensors.
+    """Read a view of the model without external data. Files of at least `large_bytes` are read without large tensors.
 
-    Describing omitted lists requires reading all their elements; without descriptions, their attributes are empty.
+    To describe omitted lists, all their elements are read. If lists are not described, their attributes are empty.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -252,7 +252,7 @@ def read_view(
         with open_regular(path) as file:
             strip_weights(FileWindow(file))  # raises a more specific error if possible
         raise UnreadableModel("a damaged model (invalid protobuf message)") from error
-    is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # omitted data are included in the digest of the file
+    is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # the digest of the file includes omitted data
     view = ModelView(proto, hashlib.sha256(content).hexdigest() if is_hashed else "")
     if not is_whole and OMITTED_KEY.encode() in content:
         restore_needed_lists(view, path)
@@ -265,9 +265,9 @@ def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: i
 
 
 def read_light_view(path: Path) -> ModelView:
-    """Read a view for static checks, in which plain weights of files from `LIGHT_BYTES` on are omitted.
+    """Read a view for static checks. Plain weights are omitted in files of at least `LIGHT_BYTES`.
 
-    If the onnx checker would read an omitted tensor, the model is read as by `read_view`.
+    If the onnx checker would read an omitted tensor, the model is read with `read_view` instead.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -279,9 +279,9 @@ def read_light_view(path: Path) -> ModelView:
 
 
 def _omits_only_plain_weights(model: ModelView) -> bool:
-    """Return whether all omitted data belong to tree ensembles or to initializers that the onnx checker does not read.
+    """Return whether all omitted data belongs to tree ensembles or to initializers that the onnx checker does not read.
 
-    Such initializers are contiguous, of a known type, and not inputs.
+    Such initializers are contiguous, have a known type, and are not inputs.
     """
     graphs = [graph.proto for graph in model.graphs]
     inputs = {value.name for graph in graphs for value in graph.input}

@@ -1,4 +1,4 @@
-"""Reader for tensor data, which is stored in the model file, omitted while parsing, or external."""
+"""Reader for tensor data that is in the model file, was omitted by the parser, or is external."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_EQUAL_ULPS = 4
-"""Maximum difference due to rounding by an exporter on another machine."""
+"""Maximum difference that rounding by an exporter on another machine may cause."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
 _INT4_TYPES = {21: 0, 22: 8}
-"""4-bit types, low half first -> first negative value."""
+"""4-bit types, stored with the low half first -> first negative value."""
 _FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
@@ -36,19 +36,19 @@ class UnreadableWeightError(Exception):
 
 
 class TensorDifference(msgspec.Struct, frozen=True):
-    """Difference between two tensors of one type and shape."""
+    """Difference between two tensors of the same type and shape."""
 
-    elements: int  # 0 if all differences are rounding
+    elements: int  # 0 if rounding explains all differences
     total: int
     largest: float | None = None  # None if not numeric
     rounded: int = 0  # floats that differ by at most 4 ULP
 
 
 def read_chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
-    """Yield the tensor's data as raw little-endian bytes in chunks of `CHUNK_BYTES`, independent of their storage.
+    """Yield the data of a tensor, however it is stored, as raw little-endian bytes in chunks of `CHUNK_BYTES`.
 
     Raises:
-        UnreadableWeightError: external data are missing.
+        UnreadableWeightError: external data is missing.
     """
     if is_external(tensor):
         yield from _read_external(tensor, model)
@@ -87,7 +87,7 @@ def _read_omitted(tensor: TensorProto, omitted: tuple[OmittedData, ...], model: 
     try:
         decoded = type(tensor).FromString(content)
     except DecodeError as error:
-        raise UnreadableWeightError("its data are damaged") from error
+        raise UnreadableWeightError("its data is damaged") from error
     decoded.data_type = tensor.data_type
     yield decoded.raw_data or _encode_typed_data(decoded)
 
@@ -163,10 +163,10 @@ def _widen_bfloat16(bits: Array) -> Array:
 
 
 def compare_tensors(old: TensorProto, old_model: Path, new: TensorProto, new_model: Path) -> TensorDifference | None:
-    """Compare two tensors of one type and shape; None if they are equal.
+    """Compare two tensors of the same type and shape; None if they are equal.
 
     Raises:
-        UnreadableWeightError: data are missing.
+        UnreadableWeightError: data is missing.
     """
     total = count_tensor_elements(new)
     elements, largest, rounded = 0, -math.inf, 0
@@ -199,7 +199,7 @@ def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Return the number of differing elements, the largest difference (-inf if unknown) and the number rounded."""
+    """Return the number of differing elements, their largest difference (-inf if unknown), and how many only round."""
     import numpy as np
 
     element = ELEMENT_TYPES.get(data_type)
@@ -215,7 +215,7 @@ def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, fl
 
 
 def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Compare floats, and both parts of complex numbers."""
+    """Compare floats, or both parts of complex numbers."""
     import numpy as np
 
     element = ELEMENT_TYPES[data_type]
@@ -234,10 +234,10 @@ def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[i
 
 
 def count_ulps(old: Array, new: Array) -> Array:
-    """Return the distance in ULP between floats that are given by their bits."""
+    """Return the distance in ULP between floats that are given as bit patterns."""
     import numpy as np
 
-    def ordered(bits: Array) -> Array:  # integers in the order of the floats; 0 for both zeros
+    def ordered(bits: Array) -> Array:  # integers in the order of the floats; positive and negative zero are 0
         wide = bits.astype(np.int64)
         return np.where(wide < 0, -(1 << (8 * bits.dtype.itemsize - 1)) - wide, wide)
 

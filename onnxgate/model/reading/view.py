@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     )
 
 EXTERNAL = 1
-"""`TensorProto.EXTERNAL`, without importing onnx."""
+"""Value of `TensorProto.EXTERNAL`, so that onnx need not be imported."""
 OperatorKey = tuple[str, str, str]
-"""(domain, name, overload); the default domain is "ai.onnx"."""
+"""Key of an operator: (domain, name, overload). The default domain is "ai.onnx"."""
 
 
 class NodeView(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -50,7 +50,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
     nodes: tuple[NodeView, ...]
 
     def all_nodes(self) -> Iterator[NodeView]:
-        """Yield the nodes, then those of their subgraphs."""
+        """Yield the nodes, then the nodes in their subgraphs."""
         yield from self.nodes
         for node in self.nodes:
             for graph in node.graphs:
@@ -58,7 +58,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ModelView:
-    """Graphs, nodes, tensors and strings of one model. Data of large tensors may be omitted from its messages."""
+    """Graphs, nodes, tensors and strings of one model. The data of large tensors may be omitted from its messages."""
 
     __slots__ = (
         "declared",
@@ -73,7 +73,7 @@ class ModelView:
     )
 
     def __init__(self, proto: ModelProto, sha256: str = "") -> None:
-        """Collect the contents of a model. `sha256` is that of its file, if known.
+        """Collect the contents of a model. `sha256` is the digest of its file, if known.
 
         Raises:
             UnreadableModel: a name is not UTF-8; protobuf returns such names as bytes.
@@ -88,7 +88,7 @@ class ModelView:
         self.graphs: tuple[GraphView, ...] = tuple(walk.graphs)  # main graph first, outer graphs before subgraphs
         self.functions: tuple[GraphView, ...] = functions
         self.tensors: tuple[tuple[str, TensorProto], ...] = tuple(walk.tensors())
-        """Pairs of name and tensor; a tensor without a name has that of its Constant's output."""
+        """Pairs of name and tensor. A tensor without a name has the name of the output of its `Constant` node."""
         self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # tensors that declare external data
         self.external = tuple(it for it in self.tensors if it[1].data_location == EXTERNAL) if self.declared else ()
         self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node uses it instead of ""
@@ -100,7 +100,7 @@ class ModelView:
         return (*self.graphs, *self.functions)
 
     def nodes(self) -> Iterator[NodeView]:
-        """Yield every node, including those of subgraphs and local functions."""
+        """Yield every node, including nodes in subgraphs and local functions."""
         return chain.from_iterable(scope.nodes for scope in self.scopes)
 
 
@@ -129,7 +129,7 @@ class _Walk:
             raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)") from None
 
     def tensors(self) -> Iterator[tuple[str, TensorProto]]:
-        """Yield all tensors: initializers, then those in attributes."""
+        """Yield all tensors: first initializers, then tensors in attributes."""
         return chain(self._initializers, *self._of_graphs, *self._of_functions)
 
     def header(self, proto: ModelProto) -> None:
@@ -140,7 +140,7 @@ class _Walk:
         self._remark(proto)
 
     def function(self, proto: FunctionProto) -> GraphView:
-        """View the body of a local function."""
+        """Create the view of a local function body."""
         self._names += (proto.name, proto.domain, proto.overload, *proto.input, *proto.output, *proto.attribute)
         self._names += [imported.domain for imported in proto.opset_import]
         self._remark(proto)
@@ -151,7 +151,7 @@ class _Walk:
         return GraphView(proto, self._nodes(proto, tensors))
 
     def graph(self, proto: GraphProto) -> GraphView:
-        """View a graph and its subgraphs."""
+        """Create the view of a graph and its subgraphs."""
         place = len(self.graphs)
         self.graphs.append(GraphView(proto, ()))
         self._names.append(proto.name)
@@ -191,7 +191,7 @@ class _Walk:
     def _attributes(
         self, attributes: tuple[AttributeProto, ...], holder: str, tensors: NamedTensors
     ) -> tuple[GraphView, ...]:
-        """Collect tensors and graphs in attributes. `holder` is the name for tensors without one."""
+        """Collect tensors and graphs in attributes. `holder` is the name for tensors that have no name."""
         graphs: list[GraphView] = []
         for attribute in attributes:
             self._names += (attribute.name, attribute.ref_attr_name)

@@ -1,4 +1,4 @@
-"""Derived models for runs: isolated nodes and intermediate values as outputs; replacement of model files."""
+"""Models derived for runs (isolated nodes, or intermediate values as outputs), and replacement of model files."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class IsolatedNodes:
 
     model: ModelProto
     values: tuple[str, ...]  # values of the original model that are inputs
-    weights: tuple[TensorProto, ...]  # weights without data, which are inputs too
+    weights: tuple[TensorProto, ...]  # weights without data, which are also inputs
     outputs: dict[str, str]  # output of a node -> name in this model
 
 
 def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str, KnownValue]) -> IsolatedNodes:
-    """Build a model of the nodes at `targets`, with known values as inputs.
+    """Build a model from the nodes at `targets`, with known values as inputs.
 
     Unknown inputs of a node are computed by copies of their producers.
     """
@@ -105,7 +105,7 @@ def _find_needed(
 
 
 def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> None:
-    """Add a node whose outputs other nodes need; known outputs are inputs instead."""
+    """Add a node whose outputs other nodes need. Known values among its outputs become inputs instead."""
     added = graph.node.add()
     added.CopyFrom(node)
     added.name = f"{node.name}#inner" if node.name else ""
@@ -115,12 +115,12 @@ def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> No
 
 
 ASSUMED_BYTES = 64 * 1024
-"""Assumed size of a value of unknown shape."""
+"""Assumed size in bytes of a value of unknown shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node of the main graph for a search; subgraphs and local functions are part of their node."""
+    """A node in the main graph for a search. Subgraphs and local functions belong to their node."""
 
     index: int
     inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights
@@ -152,9 +152,9 @@ def find_live_values(graph: GraphProto) -> set[str]:
 
 
 def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:
-    """Write the model at `model` with these values as additional outputs to `folder`, which must not exist.
+    """Write a copy of the model at `model`, with these values as additional outputs, to the new folder `folder`.
 
-    `proto` is its structure. External data are linked, or copied if that is not possible.
+    `proto` is the model structure. External data is linked, or copied if it cannot be linked.
 
     Raises:
         OSError: the data cannot be read, or the disk is full.
@@ -184,7 +184,7 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
 def split_by_size(
     proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
 ) -> list[list[str]]:
-    """Split names into portions whose values take at most `most_bytes`, as far as shapes are known."""
+    """Split names into portions whose values need at most `most_bytes`; sizes of unknown shapes are assumed."""
     types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
     portions: list[list[str]] = [[]]
     filled = 0
@@ -203,10 +203,10 @@ def split_by_size(
 
 
 def replace_model(fresh: Path, committed: Path) -> None:
-    """Replace `committed` (which may be missing) by the model at `fresh`.
+    """Replace `committed` (which may be missing) with the model at `fresh`.
 
-    Data files keep the name that the committed model uses; without one, they are named after the model. They are
-    replaced first, so that the model never refers to missing data.
+    Data files keep the name that the committed model uses; if it has no data file, they are named after the model. Data
+    files are replaced first, so that the model never refers to missing data.
     """
     target = Path(os.path.realpath(committed))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +232,7 @@ def find_unused_data(before: tuple[str, ...], committed: Path) -> tuple[str, ...
 
 
 def read_data_locations(path: Path) -> tuple[str, ...]:
-    """List the names of a model's data files, sorted; empty if the model is unreadable."""
+    """List the names of the data files of a model, sorted; empty if the model is unreadable."""
     try:
         structure = read_structure(path)
     except (OSError, UnreadableModel):
@@ -241,7 +241,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
-    """Map data locations in the fresh model to the names of the new files."""
+    """Map data locations in the fresh model to the names of the new data files."""
     locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
         (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)
@@ -251,7 +251,7 @@ def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
 
 @contextmanager
 def _atomic_replacement(target: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces the target at the end, with the same permissions."""
+    """Yield a temporary file. On exit, it atomically replaces the target and gets the same permissions."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(target) as temporary:
         yield temporary

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MAX_DIAGRAMS = 20
 """Maximum number of drawings in a report."""
 _UNNAMED_NODE = r"\bthat makes `([^`]+)`"
-"""Description of a node without a name in messages."""
+"""Pattern of the description of an unnamed node in messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> 
 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
-    """Select from the drawings of several reports those for a merged report of all findings."""
+    """Select the drawings for a merged report of all findings from the drawings in several reports."""
     by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
     drawn = (by_name.get((named.model, named.node)) for named in find_named_nodes(findings))
     return _select_drawings(filter(None, drawn))
@@ -80,9 +80,9 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
 
 
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
-    """Return `node `conv0`, and 3 more`.
+    """Return a description such as `node `conv0`, and 3 more`.
 
-    A node without a name is described by its first output. `inside` is the node whose subgraph contains it.
+    A node without a name is described by its first output. `inside` is the node whose subgraph contains the node.
     """
     text = f"node `{name}`" if name else f"the node that makes `{output}`"
     if inside:
@@ -93,20 +93,20 @@ def describe_nodes(name: str, output: str, others: int = 0, function: str = "", 
 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
-"""Metadata key. Source: torch.onnx (dynamo=True) since torch 2.5 writes it to each node's metadata_props."""
+"""Metadata key. Source: torch.onnx (dynamo=True) since torch 2.5 writes it to metadata_props of each node."""
 _FRAME = r'(?m)^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?'
 _THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
 _MAX_PATH_PARTS = 64
-"""Maximum number of folders in the path of a source file, since each suffix of the path is searched."""
+"""Maximum number of folders in the path of a source file, because each suffix of the path is searched."""
 _MAX_SOURCE_BYTES = 4 * 1024 * 1024
 _source_lookup_happened = ContextVar("consulted", default=False)
 
 
 def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
-    """Find the innermost line of the repository at `root` that created the node; its path is relative to `folder`.
+    """Find the innermost source line in the repository at `root` that created the node, relative to `folder`.
 
-    A path of another checkout is matched by its longest suffix that exists below `folder` or, if there is none, below
-    `root`. The line must still have the text in the trace.
+    A path from another checkout is matched by its longest suffix that exists below `folder` or, if there is none, below
+    `root`. The text of the line must still equal the text in the trace.
     """
     traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
     for frame in reversed([frame for trace in traces for frame in re.finditer(_FRAME, trace)]):
@@ -121,7 +121,7 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
 
 @contextlib.contextmanager
 def track_source_lookups() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether the block has searched for source lines in the repository."""
+    """Yield a function that returns whether source lines were searched in the repository within the context."""
     before = _source_lookup_happened.get()
     _source_lookup_happened.set(False)
     try:
@@ -131,12 +131,12 @@ def track_source_lookups() -> Iterator[Callable[[], bool]]:
 
 
 def find_node(model: ModelView, name: str) -> NodeProto | None:
-    """Find a node by name, including subgraphs and local functions; None if there is none."""
+    """Find a node by name, also in subgraphs and local functions; None if there is no such node."""
     return next((node.proto for node in model.nodes() if node.name == name), None) if name else None
 
 
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files of the repository that match `path`: the path itself, then its suffixes, the longest first."""
+    """Yield the files in the repository that match `path`: the path itself, then its suffixes, longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
     if len(parts) > _MAX_PATH_PARTS or _THIRD_PARTY_FOLDERS.intersection(parts) or ".." in parts or "\0" in path:
         return
@@ -150,7 +150,7 @@ def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
 
 
 def _has_line(path: Path, line: int, text: str) -> bool:
-    """Return whether the file still has the line of a trace; False for a trace without the line's text."""
+    """Return whether the file still contains the line of a trace; False if the trace has no text for the line."""
     if not text or path.stat().st_size > _MAX_SOURCE_BYTES:
         return False
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -158,15 +158,15 @@ def _has_line(path: Path, line: int, text: str) -> bool:
 
 
 MAX_BOXES = 16
-"""Maximum number of boxes in a drawing, apart from one neighbor of each box next to the node."""
+"""Maximum number of boxes in a drawing, not counting one neighbor of each box next to the node."""
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
-"""Maximum number of boxes on each side of the node, and of each box next to it."""
+"""Maximum number of input boxes and output boxes of the node, and of boxes next to each of these."""
 
 
 def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
     """Draw a node with its neighbors; None if the name is unknown or ambiguous.
 
-    Subgraphs and local functions are included in the search. Edges are sorted by source and target.
+    Nodes in subgraphs and local functions are also found. Edges are sorted by source and target.
     """
     matches = [
         (chain, node)
@@ -183,7 +183,7 @@ def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
 
 
 def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView, ...]]:
-    """Yield each graph or function with its enclosing graphs, the innermost first."""
+    """Yield each graph or function with its enclosing graphs, innermost first."""
     yield chain
     for node in chain[0].nodes:
         for graph in node.graphs:
@@ -203,7 +203,7 @@ class _Scope(msgspec.Struct):
     takers: dict[str, list[BoxKey]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for graph in reversed(self.chain):  # an inner value hides an outer one of the same name
+        for graph in reversed(self.chain):  # an inner value hides an outer value of the same name
             holder: GraphProto | FunctionProto = graph.proto
             self.makers.update((value, ("input", value)) for value in _value_names(holder.input))
             weights = [tensor.name for tensor in getattr(holder, "initializer", ())]
@@ -224,11 +224,11 @@ class _Scope(msgspec.Struct):
         return key
 
     def before(self, key: BoxKey) -> list[BoxKey]:
-        """Return the producers of a box's inputs, in the order of the inputs."""
+        """Return the producers of the inputs of a box, in input order."""
         return [self.makers[value] for value in self._values_read(key) if value in self.makers]
 
     def after(self, key: BoxKey) -> list[BoxKey]:
-        """Return the consumers of a box's outputs."""
+        """Return the consumers of the outputs of a box."""
         outputs = (
             (value for value in self.nodes[key].output if value and self.makers[value] == key)
             if key in self.nodes
@@ -246,7 +246,7 @@ class _Scope(msgspec.Struct):
         return (str(key[1]),) if key[0] == "output" else ()
 
     def box(self, key: BoxKey) -> DrawnNode:
-        """Return the box to draw; a Constant is drawn as a weight."""
+        """Return the box to draw; a `Constant` is drawn as a weight."""
         if key not in self.nodes:
             kind: Literal["input", "output", "weight"]
             kind = "input" if key[0] == "input" else "output" if key[0] == "output" else "weight"
@@ -263,11 +263,11 @@ def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
 
 
 class _NeighbourhoodBuilder(msgspec.Struct):
-    """Boxes around one node, the nearest first."""
+    """Boxes around one node, nearest first."""
 
     scope: _Scope
     boxes: dict[BoxKey, DrawnNode] = msgspec.field(default_factory=dict)
-    # (box, whether before it, number of omitted boxes)
+    # (box, whether the omitted boxes are before it, number of omitted boxes)
     more: list[tuple[BoxKey, bool, int]] = msgspec.field(default_factory=list)
 
     def drawn(self, node: NodeProto) -> tuple[tuple[DrawnNode, ...], tuple[DrawnEdge, ...]]:

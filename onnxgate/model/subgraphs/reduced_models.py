@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
-"""Prefix of locations for data in memory, for which onnx opens no file. Source: onnx since 1.16."""
+"""Prefix of locations for data in memory. onnx does not open a file for them. Source: onnx since 1.16."""
 _CONTRIB_DOMAIN = "com.microsoft"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
@@ -44,20 +44,20 @@ _ADDED_OPERATORS = frozenset(
 )
 """Operators that ONNX Runtime adds to the default domain. Source: schemas of 1.16–1.31."""
 _LAYER_NORMALIZATION_SINCE = 17
-"""Opset before which ONNX Runtime has its own LayerNormalization."""
+"""First opset with LayerNormalization in ONNX. Before, ONNX Runtime provides its own operator."""
 
 
 def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
-    """Return a copy in which large and external weights of the main graph are typed inputs; others have no data.
+    """Return a copy in which large and external weights are inputs (in the main graph) or have no data (elsewhere).
 
-    `path` is the file of the model, for reading small external data.
+    `path` is the model file; it is used to read small external data.
     """
     copy = deepcopy(model)
     view = ModelView(copy)
     shorten_ensembles(view)
     for _, tensor in view.tensors:
         _inline_small_data(tensor, path)
-    _weights_to_inputs(copy.graph)  # the view still contains them; changing them there does not affect the copy
+    _weights_to_inputs(copy.graph)  # the view still contains them, but changes there do not affect the copy
     _empty_sparse_tensors(view)
     for _, tensor in view.tensors:
         if has_data_elsewhere(tensor):
@@ -71,7 +71,7 @@ def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
         holder.domain = model_domain(holder.domain)
     _rename_experimental(view)
     if any(node.operator[0] == _CONTRIB_DOMAIN for node in view.nodes()):
-        _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime does not require its import. Source: measured on 1.3–1.31
+        _import_domain(copy, _CONTRIB_DOMAIN)  # ONNX Runtime does not require this import. Source: measured on 1.3–1.31
     return copy
 
 
@@ -102,10 +102,10 @@ def add_missing_shapes(model: ModelProto) -> ModelProto:
 
 
 def replace_sparse_weights(model: ModelProto) -> ModelProto:
-    """Return the model with sparse weights of the main graph as dense inputs; copied only if needed.
+    """Return the model with sparse weights in the main graph as dense inputs; copied only if needed.
 
-    Nodes use them as dense tensors, but onnx's shape inference treats them as sparse.
-    Source: onnx.proto, `sparse_initializer`; ONNX Runtime converts them to dense tensors when it loads a model.
+    Nodes use them as dense tensors, but shape inference in onnx treats them as sparse. Source: onnx.proto,
+    `sparse_initializer`; ONNX Runtime converts them to dense tensors when it loads a model.
     """
     if not model.graph.sparse_initializer:
         return model
@@ -117,7 +117,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
 
 
 def kind_without_shape(value: object) -> str:
-    """Return the kind of a graph input or output without a rank; "" if it has one."""
+    """Return the kind of a graph input or output if its rank is unknown; otherwise ""."""
     kind = value.type.WhichOneof("value")  # type: ignore[attr-defined]
     if kind in ("tensor_type", "sparse_tensor_type") and not getattr(value.type, kind).HasField("shape"):  # type: ignore[attr-defined]
         return str(kind)
@@ -125,12 +125,12 @@ def kind_without_shape(value: object) -> str:
 
 
 def has_data_elsewhere(tensor: TensorProto) -> bool:
-    """Return whether the tensor's data are external, or omitted from the structure."""
+    """Return whether the data of a tensor is external, or omitted from the structure."""
     return is_external(tensor) or bool(find_omitted_data(tensor))
 
 
 def _inline_small_data(tensor: TensorProto, path: Path) -> None:
-    """Read small external data for shape inference; invalid data are reported by other checks."""
+    """Read small external data for shape inference. Other checks report invalid data."""
     needed = required_bytes(tensor)
     location = read_external_entries(tensor).get("location")
     if not is_external(tensor) or needed is None or needed > SMALL_BYTES or not location:
@@ -172,7 +172,7 @@ def _weights_to_inputs(graph: GraphProto) -> None:
 
 
 def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[int]) -> None:
-    """Add an input of a fixed shape to the graph."""
+    """Add an input with a fixed shape to the graph."""
     value = graph.input.add(name=name)
     value.type.tensor_type.elem_type = data_type
     value.type.tensor_type.shape.SetInParent()
@@ -181,7 +181,7 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
 
 
 def _empty_sparse_tensors(model: ModelView) -> None:
-    """Replace sparse tensors with omitted data by empty ones, since the checker reads the indices."""
+    """Replace sparse tensors with omitted data by empty sparse tensors, because the checker reads the indices."""
     attributes = (attribute for node in model.nodes() for attribute in node.attributes)
     nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
     for sparse in itertools.chain(*(graph.proto.sparse_initializer for graph in model.graphs), nested):
@@ -202,7 +202,7 @@ def _rename_experimental(model: ModelView) -> None:
 
 
 def _list_renamed_operators(model: ModelProto) -> frozenset[str]:
-    """List the operators of the default domain that are moved to another domain in the copy."""
+    """List the operators in the default domain that are moved to another domain in the copy."""
     opsets = (
         imported.version for imported in model.opset_import if canonical_domain(imported.domain) == DEFAULT_DOMAIN
     )
@@ -217,23 +217,23 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Maximum size of constants that are kept, such as shapes, axes and scales for inference and constructors."""
+"""Maximum size in bytes of constants that are kept, such as shapes, axes and scales for inference and constructors."""
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """Context of a node in its model."""
+    """Context of a node in a model."""
 
     imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
     type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
-    constants: Mapping[str, TensorProto | NodeProto]  # initializers and `Constant` nodes by name of the value
+    constants: Mapping[str, TensorProto | NodeProto]  # initializers and `Constant` nodes, by value name
     functions: Mapping[OperatorKey, FunctionProto]  # local functions of the model
 
 
 def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, path: Path) -> bytes | None:
-    """Extract a model of the node and the functions that it calls; None if that is not possible.
+    """Extract a model with the node and the functions that it calls; None if that is not possible.
 
-    The types of all inputs must be known and the node's own data available. Omitted lists of its attributes are read
-    from the model at `path`. Inputs keep known shapes, so that `Shape` of a static input is still folded.
+    The types of all inputs must be known, and the data of the node must be available. Omitted lists in its attributes
+    are read from the model at `path`. Inputs keep known shapes, so that `Shape` of a static input is still folded.
     """
     from onnx import ModelProto
 
@@ -249,7 +249,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
     for name in filter(None, node.output):
         output = model.graph.output.add(name=name, type=around.type_of(name))
         if output.type.HasField("tensor_type"):
-            output.type.tensor_type.ClearField("shape")  # a wrong shape would be a different fault
+            output.type.tensor_type.ClearField("shape")  # a wrong shape would cause a different fault
     if any(has_data_elsewhere(tensor) for _, tensor in ModelView(model).tensors):
         return None
     try:
@@ -260,7 +260,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
-    """List the values that a node needs: its inputs, then values that its subgraphs capture."""
+    """List the values that a node needs: its inputs, then the values that its subgraphs capture."""
     captured = (name for graph in iter_node_subgraphs(node) for name in _iter_free_names(graph))
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
@@ -309,7 +309,7 @@ def _find_called_functions(
 ) -> dict[OperatorKey, FunctionProto]:
     """Return the local functions that a node calls directly or indirectly, callees first.
 
-    Source: the reference evaluator of onnx 1.23 refuses a function before its callees.
+    Source: the reference evaluator in onnx 1.23 refuses a function that is listed before its callees.
     """
     called: dict[OperatorKey, FunctionProto] = {}
     entered: set[OperatorKey] = set()

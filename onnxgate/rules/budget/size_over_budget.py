@@ -15,20 +15,20 @@ MIB = 2**20
 @rule(ModelSize, "size-over-budget", level=Level.ERROR, since="0.1.0")
 def size_over_budget(subject: ModelSize) -> Iterator[Hit]:
     """
-    A model with external data exceeds `size-mib`.
+    The size of a model, including external data, exceeds `size-mib`.
 
     ## Why it matters
-    An app download, a function package or a device may have a hard size limit.
+    App stores, serverless platforms and devices may have a hard size limit.
 
     ## What to do
-    - Quantize the largest weights, remove duplicates, or drop unused ones.
-    - If the model may be that large, raise `size-mib`.
+    - Quantize the largest weights, or remove duplicate and unused weights.
+    - If this size is acceptable, raise `size-mib`.
     """
     if subject.size_bytes > subject.budget_mib * MIB:
         size_mib = math.ceil(subject.size_bytes / MIB * 100) / 100
         yield Hit(
             subject.place,
-            f"is {size_mib:g} MiB with external data; its budget is {subject.budget_mib:g} MiB",
+            f"has a size of {size_mib:g} MiB including external data; its budget is {subject.budget_mib:g} MiB",
             model=subject.model,
-            fix="reduce its size, or raise `size-mib` in its `budget`",
+            fix="reduce the model's size, or raise `size-mib` in its `budget`",
         )

@@ -15,20 +15,20 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
     A model is slower than `slower-than-baseline` allows.
 
     ## Why it matters
-    A slower model may miss its deadline. Model and baseline run alternately on one core of the newest locked runtime.
-    The rule applies if median and quartiles of the ratio exceed the budget by more than 5 %; if only the median does,
-    the check is undecided.
+    A slower model may exceed the latency that its users accept. The model and its baseline run alternately on one CPU
+    core with the newest locked runtime. The finding is reported if the median and both quartiles of the time ratio
+    exceed the budget by more than 5 %. If only the median does, the check is undecided.
 
     ## What to do
-    - Profile both models (`SessionOptions.enable_profiling = True`), and look for lost fusions and extra `Cast` or
-      `QuantizeLinear` nodes.
-    - If the model may be that slow, raise `slower-than-baseline`.
+    - Profile both models (`SessionOptions.enable_profiling = True`), and look for missing fusions and additional `Cast`
+      or `QuantizeLinear` nodes.
+    - If this time is acceptable, raise `slower-than-baseline`.
     """
     if subject.measure == "time" and subject.verdict == "over":
         yield Hit(
             subject.place,
-            f"exceeds its time budget, {subject.budget:g} times that of {subject.baseline}",
+            f"exceeds its time budget of {subject.budget:g} times the time of {subject.baseline}",
             model=subject.model,
-            fix="profile it, or raise `slower-than-baseline` in its `budget`",
+            fix="profile the model, or raise `slower-than-baseline` in its `budget`",
             on=OnRuntime(subject.runtime, f"takes {subject.figures} times as long"),
         )

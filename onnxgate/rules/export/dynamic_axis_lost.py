@@ -12,19 +12,19 @@ from onnxgate.rules.definition import rule
 @rule(Reexport, "dynamic-axis-lost", level=Level.ERROR, since="0.1.0")
 def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     """
-    An axis is dynamic in the source but fixed in the file.
+    An axis is dynamic in the source but fixed or limited in the exported file.
 
     ## Why it matters
-    Other sizes fail or give wrong shapes. Typical causes are `int(x.shape[0])` and a misspelled name in `dynamic_axes`.
-    If several sizes still work, this is a warning.
+    Other sizes fail or produce wrong shapes. Typical causes are `int(x.shape[0])` and a misspelled name in
+    `dynamic_axes`. If the file still supports several sizes, this is a warning.
 
     ## What to do
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
-    - Name the axes in `dynamic_shapes`, with example sizes of at least 2.
+    - List the axes in `dynamic_shapes`, and use example inputs of size 2 or more on these axes.
     """
     for dim in subject.interface.lost_axes:
         message, fix = _describe_lost_axis(dim)
-        is_narrow = dim.lowest is not None and dim.lowest != dim.highest  # more than one size is left
+        is_narrow = dim.lowest is not None and dim.lowest != dim.highest  # several sizes are still supported
         yield Hit(
             subject.place,
             f"export with `{subject.source}`: {message}",
@@ -39,8 +39,8 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
     axis = f"axis {dim.axis}" + (f" (`{dim.name}`)" if dim.name else "")
     if dim.role == "value":
         return (
-            f"{axis} of `{dim.value}` should be dynamic, but the file has no input or output of that name",
-            "use names from `input_names` and `output_names` in `dynamic_axes`",
+            f"{axis} of `{dim.value}` should be dynamic, but the file has no input or output with this name",
+            "in `dynamic_axes`, use the names from `input_names` and `output_names`",
         )
     if dim.lowest is not None:
         sizes = f"sizes from {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"
@@ -49,16 +49,16 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
         return (
             f"{axis} of input `{dim.value}` is dynamic in the file, but the exported program supports only {sizes}; "
             f"the source also supports {dim.works}",
-            "replace branches on the size with `torch.where` or `torch.cond`, "
+            "replace branches that depend on the size with `torch.where` or `torch.cond`, "
             f"and add {dim.works} to the model's `sizes`",
         )
     if dim.grown is not None:
         return (
-            f"axis {dim.axis} of output `{dim.value}` is always {dim.size} in the file, but {dim.grown} in the source "
-            "for larger inputs",
+            f"axis {dim.axis} of output `{dim.value}` always has size {dim.size} in the file, but has size {dim.grown} "
+            "in the source for larger inputs",
             "compute with symbolic sizes (`x.shape[0]`, `-1`) instead of `int(...)`",
         )
     return (
-        f"{axis} of {dim.role} `{dim.value}` should be dynamic but is {dim.size} in the file",
-        "keep the size symbolic in the source, and use an example size of at least 2",
+        f"{axis} of {dim.role} `{dim.value}` should be dynamic but has fixed size {dim.size} in the file",
+        "keep the size symbolic in the source, and use an example input of size 2 or more on this axis",
     )

@@ -15,15 +15,15 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-drops-mutation", level=Level.ERROR, since="0.1.0")
 def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     """
-    Calling the source changes its state; the export omits this.
+    Calling the source changes its state; the exported model omits this change.
 
     ## Why it matters
-    Exporters omit in-place updates of buffers, so only the first call of the model is correct. If a second call of the
-    source returns the same outputs, this is a warning.
+    Exporters omit in-place updates of buffers, so only the first call of the exported model returns correct outputs. If
+    calling the source twice returns the same outputs, this is a warning.
 
     ## What to do
-    - Take the state as an input and return the new state as an output, or
-    - do not change it in `eval()` mode.
+    - Pass the state as an input and return the new state as an output, or
+    - do not change the state in `eval()` mode.
     """
     mutated = subject.behaviour.mutated
     if not mutated and not subject.behaviour.remembers:
@@ -35,9 +35,10 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     effect = ", and a second call returns different outputs" if subject.behaviour.remembers else ""
     yield Hit(
         subject.place,
-        f"calling `{subject.source}` changes {state}{effect}; the export drops this change",
+        f"calling `{subject.source}` changes {state}{effect}; the exported model omits this change",
         model=subject.model,
-        fix="take the state as an input and return the new state, or do not change it in `eval()` mode",
+        fix="pass the state as an input and return the new state as an output, "
+        "or do not change the state in `eval()` mode",
         level=None if subject.behaviour.remembers else Level.WARNING,
         identity=" ".join(mutated),
     )

@@ -11,28 +11,28 @@ from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
 _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
-"""The suggestion of `worker/exporters/source.py` for a callable that does not exist."""
+"""Suggestion in the error text of `worker/exporters/source.py` if the callable does not exist."""
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
 def export_failed(subject: Reexport) -> Iterator[Hit]:
     """
-    The export of a model failed.
+    A model could not be exported.
 
     ## Why it matters
     The committed file cannot be reproduced or updated.
 
     ## What to do
-    - Fix the line that the finding names.
-    - A callable in `source` takes no arguments. For PyTorch it returns `(module, args)`, or a dict with `model`,
+    - Fix the source line shown in the finding.
+    - A callable in `source` takes no arguments. For PyTorch, it returns `(module, args)`, or a dict with `model`,
       `args`, `kwargs`, `input_names`, `output_names` and `dynamic_shapes`.
     - A `command` must exit with status 0 and write the model to `{output}`.
 
-    Both run in the folder of `onnxgate.toml`, with the interpreter of `[toolchain]`.
+    Both run in the folder that contains `onnxgate.toml`, with the Python interpreter configured in `[toolchain]`.
     """
     failure, end = subject.failure, subject.end
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
-    if failure and (cause is None or cause.exportable is not False):  # else `source-not-exportable` reports it
+    if failure and (cause is None or cause.exportable is not False):  # otherwise `source-not-exportable` reports it
         text = f"failed: {_MISSPELLED.sub('', failure.summary)}"
     elif end and end.timed_out_s:
         text = f"did not finish within {end.timed_out_s:g} s"
@@ -52,17 +52,17 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
 def _suggest_fix(subject: Reexport, cause: ExportErrorCause | None) -> str:
     failure, nearest = subject.failure, subject.opsets.nearest
     if subject.end and subject.end.timed_out_s:
-        return "make it faster, or raise `time-s` in `[limits]`"
+        return "make the export faster, or raise `time-s` in `[limits]`"
     if failure is None:
         return f"run `{subject.source}` manually to see where it crashes"
     if failure.memory:
-        return "reduce its memory use, or raise `memory-mib` in `[limits]`"
+        return "reduce the memory usage of the export, or raise `memory-mib` in `[limits]`"
     # The opset is the likely reason: it was refused, or made the file invalid.
     if nearest is not None and (failure.type == "invalid model" or "opset_version" in failure.text):
-        return f"pin opset {nearest}, the nearest one that this exporter writes and all targets support"
+        return f"pin opset {nearest}, the nearest opset that this exporter writes and all targets support"
     if cause is not None:
         return cause.advice
     if misspelled := _MISSPELLED.search(failure.text):
         file = subject.source.rpartition(":")[0]
         return f'set `source = "{file}:{misspelled[1]}"` in `onnxgate.toml`'
-    return "fix that line" if failure.source else "fix the source or its entry in `onnxgate.toml`"
+    return "fix that line" if failure.source else "fix the source code or the model's `source` in `onnxgate.toml`"

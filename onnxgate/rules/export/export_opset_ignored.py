@@ -15,11 +15,12 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     The exporter did not write the requested opset.
 
     ## Why it matters
-    PyTorch exports opset 18 and newer. If converting to an older opset fails, it keeps opset 18 and reports success.
+    PyTorch exports at opset 18 or newer. If converting the model to an older opset fails, PyTorch keeps opset 18 and
+    still reports success.
 
     ## What to do
-    - Set `opset` in `onnxgate.toml` to one that the exporter writes and all targets support, or
-    - export with a `command` that converts the file.
+    - Set `opset` in `onnxgate.toml` to an opset that the exporter writes and all targets support, or
+    - export with a `command` that converts the model.
     """
     nearest = subject.opsets.nearest
     for domain, requested in sorted(subject.opsets.requested.items()):
@@ -28,7 +29,7 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
             continue
         fix = f"pin opset {written}, or use an exporter that writes {requested}" if written else ""
         if domain == "ai.onnx" and nearest is not None:
-            fix = f"pin opset {nearest}, the nearest one that this exporter writes and all targets support"
+            fix = f"pin opset {nearest}, the nearest opset that this exporter writes and all targets support"
         yield Hit(
             subject.place,
             f"export with `{subject.source}` wrote {'no opset' if written is None else f'opset {written}'} of "

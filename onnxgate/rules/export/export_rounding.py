@@ -17,11 +17,11 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
     The committed weights differ from the export only by rounding.
 
     ## Why it matters
-    Exporters fold weights, and machines round the last bits differently. Floats at most 4 ULP apart count as equal, so
-    the file is not stale.
+    Exporters fold constants into weights, and machines round the last bits differently. Floats that differ by at most
+    4 ULP are treated as equal, so the file is not stale.
 
     ## What to do
-    Nothing. To commit the weights that this machine computes, run `onnxgate export MODEL`.
+    Nothing is required. To commit the weights that this machine computes, run `onnxgate export MODEL`.
     """
     if subject.committed.differences or not subject.committed.rounded:
         return

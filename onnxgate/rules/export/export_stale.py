@@ -15,16 +15,16 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-stale", level=Level.ERROR, since="0.1.0")
 def export_stale(subject: Reexport) -> Iterator[Hit]:
     """
-    The committed file differs from what its source exports now.
+    The committed file differs from a new export of its source.
 
     ## Why it matters
-    The deployed model is not the one that the source describes. Names of intermediate values, default attributes,
-    metadata and the IR version are not compared.
+    The deployed model is not the model that the source describes. Names of intermediate values, attributes with default
+    values, metadata and the IR version are not compared.
 
     ## What to do
     - Run `onnxgate export MODEL`, then `onnxgate lock MODEL`.
-    - If the file is right, correct the source.
-    - If `toolchain-drift` is reported too, export with the locked versions.
+    - If the committed file is correct, fix the source.
+    - If `toolchain-drift` is also reported, export with the locked package versions.
     """
     if not subject.committed.differences:
         return

@@ -14,21 +14,21 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-unstable", level=Level.ERROR, since="0.1.0")
 def export_unstable(subject: Reexport) -> Iterator[Hit]:
     """
-    Exporting the same source twice writes two different models.
+    Exporting the same source twice produces two different models.
 
     ## Why it matters
-    The committed file cannot be reproduced. The second export uses other seeds and another folder. Names of values,
-    metadata and rounding are not compared.
+    The committed file cannot be reproduced. The second export runs with different seeds and in a different folder.
+    Names of values, metadata and rounding differences are ignored.
 
     ## What to do
-    - Load the weights, or set the seed in the source.
-    - Sort the results of `set` and `os.listdir`.
+    - Load trained weights, or set the random seed in the source.
+    - Sort the items of a `set` and the result of `os.listdir`.
     - Do not write timestamps or paths into the model.
     """
     if subject.second.differences:
         shown = "; ".join(subject.second.differences[:MAX_SHOWN])
         more = len(subject.second.differences) - MAX_SHOWN
-        text = f"exporting `{subject.source}` twice writes two different models: {shown}"
+        text = f"exporting `{subject.source}` twice produces two different models: {shown}"
         text += f"; and {more} more" if more > 0 else ""
     elif subject.second.failure:
         text = f"exporting `{subject.source}` a second time failed: "
@@ -39,6 +39,6 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
         subject.place,
         text,
         model=subject.model,
-        fix="load the weights or set the seed in the source, and sort the items of sets and folders",
+        fix="load trained weights or set the random seed in the source, and sort the items of sets and folders",
         identity="" if subject.second.differences else "failure",
     )

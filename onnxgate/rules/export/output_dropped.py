@@ -18,8 +18,9 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     The exported file lacks an output of the source.
 
     ## Why it matters
-    Exporters omit values that are not tensors, and dictionary keys, so callers get the wrong output. A missing name or
-    tensor is an error, a moved or renamed output a warning, and a value omitted at the end a note.
+    Exporters omit dictionary keys and values that are not tensors, so callers may read the wrong output. A missing name
+    or tensor is an error, an output with a different position or name is a warning, and an omitted last value is a
+    note.
 
     ## What to do
     Return a tuple of tensors, and name each of them in `output_names`.
@@ -34,7 +35,7 @@ def output_dropped(subject: Reexport) -> Iterator[Hit]:
     if subject.behaviour.returned and len(names.outputs_written) < tensors:
         written = pluralize(len(names.outputs_written), "output")
         text = f"the source returns {pluralize(tensors, 'tensor')}, but the file has {written}"
-        yield _create_hit(subject, text, "return each tensor once, and do not return inputs", "count")
+        yield _create_hit(subject, text, "return each tensor only once, and do not return inputs unchanged", "count")
     elif not names.outputs:
         yield from _find_moved(subject)
         yield from _find_renamed(subject)
@@ -46,7 +47,7 @@ def _find_moved(subject: Reexport) -> Iterator[Hit]:
         if kind != "tensor":
             moved = "tensor" in kinds[index + 1 :]
             value = "`None`" if kind == "none" else "not a tensor"
-            effect = "is omitted, so later outputs move up" if moved else "is omitted"
+            effect = "is omitted, so the positions of later outputs change" if moved else "is omitted"
             yield _create_hit(
                 subject,
                 f"output {index} of the source is {value} and {effect}",
@@ -64,7 +65,7 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
     quoted = [join_phrases([f"`{name}`" for name in names]) for names in (keys, written)]
     yield _create_hit(
         subject,
-        f"the source returns {quoted[0]}, but the file names them {quoted[1]}",
+        f"the source names its outputs {quoted[0]}, but the file names them {quoted[1]}",
         f"set `output_names` to {keys!r}".replace("'", '"'),
         "names",
         Level.WARNING,

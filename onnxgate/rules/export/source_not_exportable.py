@@ -11,8 +11,8 @@ from onnxgate.rules.definition import rule
 
 _REPLACEMENTS = {
     "argument": "pass it as a tensor, or remove it from `args` if it never changes",
-    "branch": "branch with `torch.where` or `torch.cond`, or export with `dynamo: True`, which rejects such a branch",
-    "number": "compute with the tensor, or export with `dynamo: True`",
+    "branch": "branch with `torch.where` or `torch.cond`, or export with `dynamo: True`, which rejects such branches",
+    "number": "compute with the tensor instead of the Python number, or export with `dynamo: True`",
 }
 
 
@@ -22,13 +22,13 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     A source contains code that its exporter cannot convert.
 
     ## Why it matters
-    Some exporters raise an error for a branch on values. Others keep one side of an `if`, and turn `.item()`,
-    `int(...)` and Python arguments into constants, so that other inputs give wrong results. A constant that does not
-    depend on the inputs is a warning or note.
+    Some exporters raise an error if a branch depends on tensor values. Others keep one side of the `if` and turn
+    `.item()`, `int(...)` and Python arguments into constants, so that other inputs produce wrong results. A constant
+    that does not depend on the inputs is a warning or note.
 
     ## What to do
     - Branch with `torch.where` or `torch.cond`, and compute with tensors.
-    - List only inputs that the model uses in `input_names`.
+    - In `input_names`, list only inputs that the model uses.
     """
     failure, names = subject.failure, subject.interface.names
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
@@ -41,7 +41,7 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
             subject.place,
             f"`input_names` of `{subject.source}` lists `{name}`, but the file has no such input",
             model=subject.model,
-            fix="list only the inputs that the source uses, in their order",
+            fix="list only the inputs that the source uses, in the order of its parameters",
             identity=f"input {name}",
         )
     yield from _find_renamed(subject)
@@ -53,7 +53,7 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
 
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
-    """Yield the inputs whose name an output has taken, because it is the input."""
+    """Yield inputs that the source returns unchanged, so that the exporter gave their names to outputs."""
     names = subject.interface.names
     pairs = zip(names.parameters, names.inputs_written, strict=False)
     if len(names.parameters) != len(names.inputs_written):
@@ -77,7 +77,7 @@ def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
         level = Level.NOTE
         text = f"{fixed.what} in `{subject.source}`; the file contains it as a constant, not as an input"
     else:
-        varies = "; other inputs take the other side" if fixed.varies else ""
+        varies = "; other inputs take the other branch" if fixed.varies else ""
         loss = "kept only one side of a branch" if fixed.kind == "branch" else "turned a value into a constant"
         text = f"export with `{subject.source}` {loss}: `{fixed.what}`{varies}"
     return Hit(

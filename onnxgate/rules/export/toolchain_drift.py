@@ -15,12 +15,12 @@ def toolchain_drift(subject: ToolchainState) -> Iterator[Hit]:
     The installed export packages do not match `onnxgate.lock`.
 
     ## Why it matters
-    Another version may write another graph, which is reported as `export-stale`. Local suffixes are ignored:
-    `2.13.0+cpu` equals `2.13.0`.
+    A different version may export a different graph, which is reported as `export-stale`. Local version suffixes are
+    ignored: `2.13.0+cpu` equals `2.13.0`.
 
     ## What to do
     - Install the locked versions, or
-    - run `onnxgate export --check` to see what the installed ones change, then `onnxgate lock`.
+    - run `onnxgate export --check` to see what the installed versions change, then run `onnxgate lock`.
     """
     if subject.drift:
         drift = sorted(subject.drift.items())

@@ -15,12 +15,12 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
     An exported model contains a node in training mode.
 
     ## Why it matters
-    `Dropout` returns random values, and `BatchNormalization` normalizes by the current batch. By default, ONNX Runtime
-    removes such a `Dropout`; other engines keep it. For a module in `train()` mode, this is a note; it is exported in
-    `eval()` mode.
+    In training mode, `Dropout` returns random values, and `BatchNormalization` uses the statistics of the current
+    batch. By default, ONNX Runtime removes the `Dropout`; other engines keep it. If only the module is in `train()`
+    mode, this is a note, because onnxgate exports it in `eval()` mode.
 
     ## What to do
-    - Return the module after `.eval()`.
+    - Call `.eval()` on the module before returning it.
     - Pass `training=self.training` to functions such as `dropout`.
     """
     for node in subject.behaviour.training_nodes:
@@ -29,7 +29,7 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
             f"export with `{subject.source}`: `{node.operator}` is in training mode",
             model=subject.model,
             node=node.node,
-            fix="pass `training=self.training` where the source calls it, or remove it",
+            fix="pass `training=self.training` to this function in the source, or remove the call",
             identity=node.operator,
         )
     if subject.behaviour.was_training:
@@ -37,6 +37,6 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
             subject.place,
             f"`{subject.source}` returns a module in `train()` mode; it is exported and compared in `eval()` mode",
             model=subject.model,
-            fix="return the module after `.eval()`",
+            fix="call `.eval()` on the module before returning it",
             level=Level.NOTE,
         )

@@ -1,4 +1,4 @@
-"""Faults of external data, grouped by file."""
+"""Problems with external data, grouped by file."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
 class ExternalFault(msgspec.Struct, frozen=True):
-    """One problem of one file, and the tensors that use it, in the model's order."""
+    """One problem with one data file, and the tensors stored in it, in the order of the model."""
 
     location: str
     problem: ExternalProblem
-    detail: str  # of the first tensor
+    detail: str  # describes the problem of the first tensor
     pointer_sha256: str
     tensors: tuple[str, ...]
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
-    """Yield the faults of these kinds, one per file and kind."""
+    """Yield the faults of these kinds, one for each combination of file and kind."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         members = list(group)

@@ -13,11 +13,11 @@ from onnxgate.rules.file._external_data import ExternalFault, describe_tensors, 
 @rule(ModelFile, "external-data-corrupt", level=Level.ERROR, since="0.1.0")
 def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
     """
-    External data is truncated, oversized or a Git LFS pointer.
+    An external data file is truncated, has the wrong size, or is a Git LFS pointer.
 
     ## Why it matters
-    Runtimes reject data that is too short, but may read the text of a Git LFS pointer as small weights. For a pointer
-    to the locked content, this is a note, and the model is not run.
+    Runtimes reject data that is too short, but may read the text of a Git LFS pointer as the values of a small tensor.
+    For a pointer to the locked content, this is a note, and the model is not run.
 
     ## What to do
     - Fetch the data with `git lfs pull`, or
@@ -52,7 +52,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
 def _describe_fault(fault: ExternalFault) -> str:
     match fault.problem:
         case "no-location":
-            return f"stores weights in an external file without naming it ({describe_tensors(fault)})"
+            return f"stores weights as external data without a file name ({describe_tensors(fault)})"
         case "short" | "not-a-file":
             return f"stores weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})"
         case _:

@@ -17,11 +17,11 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
     A model stores weights outside its own folder.
 
     ## Why it matters
-    ONNX Runtime 1.24 and later refuse to load the model, and the data is left behind when the model is moved.
+    ONNX Runtime 1.24 and newer refuse to load the model. If the folder of the model is copied, the data is missing.
 
     ## What to do
-    - Run `onnxgate fix MODEL` to move data from the repository into the model, or
-    - save both in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+    - If the data is in the repository, run `onnxgate fix MODEL` to move it into the model, or
+    - save model and data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
       location="model.onnx.data")`.
     """
     for fault in group_external_faults(subject.external, "escapes"):

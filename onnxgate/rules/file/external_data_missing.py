@@ -19,7 +19,7 @@ def external_data_missing(subject: ModelFile) -> Iterator[Hit]:
     The model cannot be loaded. PyTorch writes weights to `model.onnx.data` by default.
 
     ## What to do
-    - Commit the data file under the name that the model refers to, or
+    - Commit the data file under the name that is stored in the model, or
     - export a single file (up to 2 GiB) with `external_data=False`.
     """
     for fault in group_external_faults(subject.external, "missing"):

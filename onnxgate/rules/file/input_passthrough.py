@@ -16,8 +16,8 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
     A graph input is also a graph output.
 
     ## Why it matters
-    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes with it. If no locked release
-    does this, the finding is a warning.
+    In Python, ONNX Runtime 1.19–1.25 return the input array itself, so the output changes if the input array is
+    modified. If no locked release does this, the finding is a warning.
 
     ## What to do
     - In PyTorch, return `x.clone()` instead of `x`, or
@@ -34,8 +34,8 @@ def input_passthrough(subject: ModelFile) -> Iterator[Hit]:
         for runtime in affected or [""]:
             yield Hit(
                 subject.place,
-                f"returns input `{name}` unchanged as an output; in Python, onnxruntime 1.19–1.25 return the caller's "
-                "own memory for it",
+                f"returns input `{name}` unchanged as an output; in Python, onnxruntime 1.19–1.25 return the input "
+                "array itself instead of a copy",
                 model=subject.path,
                 fix=f"return `{name}.clone()` in PyTorch, or run `onnxgate fix --unsafe {shlex.quote(subject.path)}`, "
                 "or remove the output",

@@ -17,12 +17,12 @@ RULES_BY_SUBJECT = {
     "arguments": ("attribute-unsupported",),
     "type": ("type-mismatch",),
 }
-"""Topic of the fault -> rules of the support stage that report it per release."""
+"""Topic of a fault -> rules of the support stage that report the fault for each release."""
 
-DEFAULT_FIX = "export the model again; if the exporter wrote this, try another opset"
+DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
 _FIXES = {
-    "output shape": "run `onnxgate fix {model}` to fill in the inferred shape, or export the model with it",
-    "input shape": "export the model with the rank of the input and with names for dynamic axes",
+    "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
+    "input shape": "export the model with a declared rank for this input and names for its dynamic axes",
 }
 
 
@@ -32,10 +32,10 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     A model violates the ONNX specification.
 
     ## Why it matters
-    Runtimes may refuse the model or interpret it differently. If all known releases load it, this is a warning.
+    Runtimes may refuse the model or interpret it differently. If all known releases load the model, this is a warning.
 
     ## What to do
-    - Look at the named node: usually its opset is too old, or it was edited by hand.
+    - Inspect the node shown in the finding. Usually its operator needs a newer opset, or the node was edited manually.
     - Export the model again, if necessary at another opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """

@@ -15,8 +15,9 @@ def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
     A model file is a Git LFS pointer (content not fetched).
 
     ## Why it matters
-    Runtimes reject it with `Protobuf parsing failed`. By default, `actions/checkout` fetches only pointers. For a
-    pointer to the locked content, this is a note: the model is checked with data from the lock, but not run.
+    Runtimes reject the file with `Protobuf parsing failed`. By default, `actions/checkout` fetches only pointers. For a
+    pointer to the locked content, this is a note: onnxgate checks the model with data from the lock but does not run
+    it.
 
     ## What to do
     - Run `git lfs pull --include "models/classifier.onnx"`.

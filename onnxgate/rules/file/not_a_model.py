@@ -9,7 +9,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 
 MISSING = "not there"
-"""`other_type` of a file that does not exist."""
+"""Value of `other_type` for a file that does not exist."""
 
 
 @rule(ModelFile, "not-a-model", level=Level.ERROR, since="0.1.0")
@@ -18,7 +18,7 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     A model file is missing, truncated or not an ONNX model.
 
     ## Why it matters
-    Runtimes reject other or truncated files with `Protobuf parsing failed`.
+    Runtimes reject truncated files and files of another type with `Protobuf parsing failed`.
 
     ## What to do
     - Commit the complete model.

@@ -16,12 +16,12 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     Metadata contains a path in a home folder.
 
     ## Why it matters
-    PyTorch records absolute source paths in each node. They reveal an account name, and make exports from different
+    PyTorch records absolute source paths in each node. These paths reveal a user name, and exports from different
     folders differ.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which shortens the paths, or
-    - configure a `source` and run `onnxgate export MODEL`, which makes the paths relative.
+    - configure a `source` and run `onnxgate export MODEL`, which writes relative paths.
     """
     if not subject.graph.leaked_paths:
         return
@@ -31,6 +31,6 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
         subject.place,
         f"contains a path in a home folder in its metadata: `{first}`{more}",
         model=subject.path,
-        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten it, "
+        fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten the paths, "
         "or configure a `source` and export the model again",
     )

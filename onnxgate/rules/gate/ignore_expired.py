@@ -15,7 +15,7 @@ def ignore_expired(subject: IgnoreUse) -> Iterator[Hit]:
     The `until` date of an `[[ignore]]` entry has passed.
 
     ## Why it matters
-    The finding that it accepted is reported again.
+    The findings that the entry accepted are reported again.
 
     ## What to do
     - Fix the finding and remove the entry, or

@@ -1,4 +1,4 @@
-"""Hits about a changed model, and comparisons of its inputs and outputs with those of the baseline."""
+"""Hits for changed models, and functions that compare inputs and outputs with the baseline."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ REVISION = "revision"
 ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
-"""If the lock is the baseline, this rule reports the changed content."""
+"""Rules that report the changed content if the lock is the baseline."""
 
 
 def create_breaking_hit(
     change: ModelChange, message: str, fix: str, *, identity: str, level: Level | None = None, topic: str = ""
 ) -> Hit:
-    """Create a hit for a change that breaks callers. `fix` describes how to keep the old interface."""
+    """Create a hit for a change that breaks callers. `fix` suggests how to keep the old interface."""
     return Hit(
         change.place,
         message,
@@ -39,7 +39,7 @@ def create_breaking_hit(
 def create_note_hit(
     change: ModelChange, message: str, *, identity: str = "", unless: HitReference | None = None
 ) -> Hit:
-    """Create a hit for reviewers that breaks no caller. `unless` names a hit that reports the same."""
+    """Create a note about a change that does not break callers. It is omitted if the hit `unless` is reported."""
     causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
     return Hit(
         change.place,
@@ -52,23 +52,23 @@ def create_note_hit(
 
 
 def limit_list(texts: Sequence[str], most: int = MAX_NAMES) -> list[str]:
-    """Return the first texts and the count of further ones: "a", "b", "3 more"."""
+    """Return the first texts and the number of remaining ones: "a", "b", "3 more"."""
     more = len(texts) - most
     return [*texts[:most], f"{more} more"] if more > 0 else [*texts]
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Join names and the count of further ones: "`a`, `b` and 3 more"."""
+    """Join the first names and the number of remaining ones: "`a`, `b` and 3 more"."""
     return join_phrases(limit_list([f"`{name}`" for name in names]))
 
 
 def match_outputs(change: ModelChange) -> InterfaceMatch:
-    """Match the outputs."""
+    """Match outputs of the baseline with outputs of the changed model."""
     return match_values(change.before.outputs, change.after.outputs)
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match the required inputs: those without a default on either side."""
+    """Match inputs that have no default, neither in the baseline nor in the changed model."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -77,7 +77,7 @@ def match_inputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the inputs that exist on both sides, with or without a default."""
+    """Return the inputs that both the baseline and the changed model have, with or without a default."""
     before = {value.name: value for value in change.before.optional_inputs}
     after = {value.name: value for value in change.after.optional_inputs}
     names = sorted(before.keys() | after.keys())
@@ -91,23 +91,23 @@ UNNAMED_AXIS = "?"
 
 
 class SharedSize(msgspec.Struct, frozen=True):
-    """Axes that now must have the same size; an axis is the name of its input and its index."""
+    """Axes that must now have the same size, each as the name of its input and its index."""
 
     symbol: str
     axes: tuple[tuple[str, int], ...]
-    were_named: bool  # they had different sizes or names before
+    were_named: bool  # whether the axes had different sizes or names before
 
 
 def is_accepted_type(before: str, after: str) -> bool:
-    """Return whether a value of one type may be a value of the other.
+    """Return whether values of the type `before` can be passed to an input of the type `after`.
 
-    Source: ONNX Runtime 1.23 takes a tensor for an `optional(tensor)`.
+    Source: ONNX Runtime 1.23 accepts a tensor for an `optional(tensor)`.
     """
     return after in (before, f"optional({before})")
 
 
 def is_same_kind(pair: ValuePair) -> bool:
-    """Return whether shapes can be compared: both are tensors, or both sequences."""
+    """Return whether both values are tensors or both are sequences, so that their shapes can be compared."""
     return pair.before.type.partition("(")[0] == pair.after.type.partition("(")[0]
 
 
@@ -118,7 +118,7 @@ def has_different_rank(pair: ValuePair) -> bool:
 
 
 def is_narrowed(pair: ValuePair) -> bool:
-    """Return whether an input refuses a shape that it accepted before, regardless of other inputs."""
+    """Return whether an input no longer accepts a shape that it accepted before, regardless of other inputs."""
     before, after = pair.before.shape, pair.after.shape
     if after is None or not is_same_kind(pair):
         return False
@@ -128,7 +128,7 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Yield axes of inputs that share a symbol but accepted different sizes before, ordered by symbol."""
+    """Yield axes of inputs that now share a symbol but accepted different sizes before, ordered by symbol."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(pair_axes(pair)):
@@ -142,7 +142,7 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
 
 
 def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
-    """Return each axis before and after the change; none if the shapes are not comparable."""
+    """Return each axis before and after the change; empty if the shapes are not comparable."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
         return ()
@@ -150,9 +150,9 @@ def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Return whether the name or size of a dimension declares that it equals other axes.
+    """Return whether a dimension has a size or a name that was not generated.
 
-    Source: names that torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`) generate for each axis.
+    Source: generated names of torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`), which are unique for each axis.
     """
     if isinstance(dim, int):
         return True
@@ -160,7 +160,7 @@ def _is_declared(dim: Dim) -> bool:
 
 
 def is_reshaped(pair: ValuePair) -> bool:
-    """Return whether an output's rank or a known size changed."""
+    """Return whether the rank or a fixed size of an output has changed."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or not is_same_kind(pair):
         return False
@@ -170,9 +170,9 @@ def is_reshaped(pair: ValuePair) -> bool:
 
 
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
-    """Return whether a known rank or size of an output became unknown.
+    """Return whether a known rank or fixed size of an output has become unknown.
 
-    A size that equals that of an input is not lost: callers know it.
+    A size that equals the size of an input axis is still known to callers.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
@@ -194,13 +194,13 @@ def format_type(value: ValueInfo) -> str:
 
 
 def is_reordered(match: InterfaceMatch) -> bool:
-    """Return whether the order of the matched values changed."""
+    """Return whether the order of the matched values has changed."""
     positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the outputs that a new output moved, in order; none if outputs are also reordered."""
+    """Return the outputs whose positions changed because of new outputs; empty if outputs were also reordered."""
     match = match_outputs(change)
     if is_reordered(match):
         return ()

@@ -16,7 +16,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "data-file-added", level=Level.ERROR, since="0.1.0")
 def data_file_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    An external data file was added since the baseline.
+    An external data file has been added since the baseline.
 
     ## Why it matters
     Deployments that copy only the `.onnx` file break. Since PyTorch 2.9, `torch.onnx.export` writes weights to
@@ -24,7 +24,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model (up to 2 GiB), or keep the old file name.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())
     if new:
@@ -39,10 +39,10 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_new_data_files(change: ModelChange) -> list[str]:
-    """Return new locations as written, without those of files that were renamed with the model."""
+    """Return new locations as stored in the model, without files that were renamed together with the model."""
     before, after = list_data_locations(change.before), list_data_locations(change.after)
     old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
-    renamed = set()  # names that data files named after their model would have with the new name of the model
+    renamed = set()  # expected new names of data files that are named after the model
     for location in before:
         folder, name = posixpath.split(location)
         if name.startswith(old.name):
@@ -54,6 +54,6 @@ def find_new_data_files(change: ModelChange) -> list[str]:
 
 
 def list_data_locations(facts: ModelFacts) -> dict[str, str]:
-    """Return every location that the model names: normalised -> as it is written."""
+    """Return the location of each external data file: normalized path -> path as stored in the model."""
     written = [*(file.location for file in facts.external), *facts.unread]
     return {posixpath.normpath(location): location for location in written}

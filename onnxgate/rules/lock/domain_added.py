@@ -12,23 +12,26 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 STANDARD_DOMAIN = "ai.onnx.ml"
 OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-"""Source: ONNX Runtime puts these into models that it saves after optimising them."""
+"""Domains of operators that ONNX Runtime inserts during optimization.
+
+Source: optimized models saved by ONNX Runtime.
+"""
 EXTERNAL_DOMAIN_PREFIXES = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")
-"""Prefixes of domains whose functions are never defined in a model file."""
+"""Prefixes of domains whose operators are never defined as local functions of a model."""
 
 
 @rule(ModelChange, "domain-added", level=Level.ERROR, since="0.1.0")
 def domain_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model uses operators of a new domain.
+    A model uses operators from a domain that it did not use at the baseline.
 
     ## Why it matters
-    Only ONNX Runtime has `com.microsoft`; other domains need a library. `com.microsoft.nchwc` occurs in optimized
-    models, which run only on similar machines. For `ai.onnx.ml`, this is a warning.
+    Only ONNX Runtime implements `com.microsoft`; other domains require a custom operator library. Optimized models use
+    `com.microsoft.nchwc` and run only on similar machines. For `ai.onnx.ml`, this is a warning.
 
     ## What to do
-    - Export without these operators, and commit the model before optimization.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Export without these operators, and commit the original model instead of the optimized one.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"
@@ -46,10 +49,10 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
-    """Return the used operators of each domain, both sorted, without the default domain.
+    """Return the used operators of each domain except the default one, sorted by domain and operator.
 
-    A lock counts the calls of local functions without their names. If a model has any, only domains whose functions are
-    never defined in a file are returned.
+    A lock does not record which operators are local functions. If the model has local functions, only domains in
+    `EXTERNAL_DOMAIN_PREFIXES` are returned.
     """
     has_unnamed = has_unnamed_functions(facts)
     imported = sorted({*facts.opsets, *facts.function_opsets} - {"ai.onnx"}, key=len, reverse=True)
@@ -64,7 +67,7 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
 
 
 def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
-    """Return the domains that only `after` uses. One that a lock counted an operator of may have been used before."""
+    """Return the domains that only `after` uses, without domains that a lock shows to have been in use before."""
     used = find_used_domains(before)
     counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()
     return {
@@ -75,5 +78,5 @@ def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[
 
 
 def has_unnamed_functions(facts: ModelFacts) -> bool:
-    """Return whether local functions exist that are not known, because the facts are a lock's."""
+    """Return whether the model has local functions whose names are unknown because the facts come from a lock."""
     return bool(facts.function_opsets) and not facts.functions

@@ -13,15 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, format_type, match
 @rule(ModelChange, "input-added", level=Level.ERROR, since="0.1.0")
 def input_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A required input was added since the baseline.
+    A required input has been added since the baseline.
 
     ## Why it matters
-    Existing callers get `Required inputs ([…]) are missing from input feed`. Often a constant became an argument of
-    `forward`.
+    Existing callers get the error `Required inputs ([…]) are missing from input feed`. A typical cause is a constant
+    that became an argument of `forward`.
 
     ## What to do
-    - Export without the argument, or add an initializer of that name as its default.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Export without the argument, or add an initializer with the same name as its default value.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
     inputs = {value.name for value in subject.after.inputs}

@@ -13,15 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs, quot
 @rule(ModelChange, "input-removed", level=Level.ERROR, since="0.1.0")
 def input_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input was removed since the baseline.
+    An input has been removed since the baseline.
 
     ## Why it matters
-    Callers that still pass the input get `Invalid input name`. Exporters remove inputs that no node reads, such as
-    `token_type_ids`. For an input with a default, this is a warning.
+    Callers that still pass the input get the error `Invalid input name`. Exporters remove inputs that no node uses,
+    such as `token_type_ids`. For an input with a default value, this is a warning.
 
     ## What to do
     - Keep the input, for example with an `Identity` node whose output is unused.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for single in match_inputs(subject).removed:
         name = single.value.name

@@ -13,15 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_inputs
 @rule(ModelChange, "input-renamed", level=Level.ERROR, since="0.1.0")
 def input_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input was renamed since the baseline.
+    An input has been renamed since the baseline.
 
     ## Why it matters
-    The old name fails with `Required inputs ([…]) are missing from input feed`. Exporters generate names if
-    `input_names` is not set.
+    Callers that use the old name get the error `Required inputs ([…]) are missing from input feed`. Exporters generate
+    names if `input_names` is not set.
 
     ## What to do
     - Export with the old name in `input_names`.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:

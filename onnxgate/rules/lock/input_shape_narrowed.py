@@ -26,13 +26,16 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     An input accepts fewer shapes than at the baseline.
 
     ## Why it matters
-    Other sizes fail with `Got invalid dimensions for input`. Exporters fix axes that are not declared as dynamic.
+    Other sizes fail with `Got invalid dimensions for input`. Exporters fix the size of axes that are not declared as
+    dynamic.
 
-    A newly shared axis name is reported too, because these axes must have equal sizes (a warning if they had no names).
+    Axes that now share a name are also reported, because they must have equal sizes. If they had no names before, this
+    is a warning.
 
     ## What to do
-    - Declare the axis in `dynamic_shapes` (TorchScript exporter: `dynamic_axes`), with an example size of at least 2.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Declare the axis in `dynamic_shapes` (TorchScript exporter: `dynamic_axes`), and use an example input of size 2 or
+      more on this axis.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     pairs = match_fed_inputs(subject)
     for pair in filter(is_narrowed, pairs):

@@ -13,14 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, 
 @rule(ModelChange, "input-type-changed", level=Level.ERROR, since="0.1.0")
 def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The type of an input changed since the baseline.
+    The type of an input has changed since the baseline.
 
     ## Why it matters
-    An array of the old type fails with `Unexpected input data type`. A typical cause is a conversion to float16.
+    Callers that pass the old type get the error `Unexpected input data type`. A typical cause is a conversion to
+    float16.
 
     ## What to do
-    - Keep the type and cast inside the model (`keep_io_types=True` in float16 converters).
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Keep the type of the input and cast inside the model (`keep_io_types=True` in float16 converters).
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for pair in match_fed_inputs(subject):
         if not is_accepted_type(pair.before.type, pair.after.type):

@@ -21,15 +21,15 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "io-reordered", level=Level.ERROR, since="0.1.0")
 def io_reordered(subject: ModelChange) -> Iterator[Hit]:
     """
-    The order of inputs or outputs changed since the baseline.
+    The order of inputs or outputs has changed since the baseline.
 
     ## Why it matters
-    Callers that use positions, such as `session.run(None, …)[0]`, get the wrong output. If types and shapes match,
-    there is no error.
+    Callers that select values by position, such as `session.run(None, …)[0]`, get the wrong output. If types and shapes
+    match, they get no error.
 
     ## What to do
     - Restore the order in `forward`, `input_names` and `output_names`; append new outputs at the end.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
     if is_reordered(inputs):

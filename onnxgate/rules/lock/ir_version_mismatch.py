@@ -18,11 +18,12 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     A model uses an IR version that `ir-version` does not allow.
 
     ## Why it matters
-    Runtimes refuse newer IR versions. Exporters write the newest one that the installed `onnx` knows.
+    Runtimes refuse IR versions newer than they support. Exporters write the newest IR version that the installed `onnx`
+    package supports.
 
     ## What to do
     - Run `onnxgate fix MODEL` to lower the IR version, or
-    - set it before saving: `model.ir_version = 10`, or
+    - set the IR version before saving: `model.ir_version = 10`, or
     - change `ir-version` in `onnxgate.toml`.
     """
     pinned, version, path = subject.pinned_ir, subject.facts.ir_version, subject.facts.path

@@ -16,10 +16,10 @@ def lock_stale(subject: LockConfigComparison) -> Iterator[Hit]:
     `onnxgate.lock` does not match `onnxgate.toml`.
 
     ## Why it matters
-    Models are checked on the locked runtimes, not on those that the config now requires.
+    Models are checked on the locked runtimes, which differ from the runtimes that the config requires now.
 
     ## What to do
-    Run `onnxgate lock` and commit the lock. Versions that satisfy the config stay pinned.
+    Run `onnxgate lock` and commit the lock. Locked versions that still match the config do not change.
     """
     for difference in subject.differences:
         # Without an identity, because it cannot be ignored: several differences are numbered.

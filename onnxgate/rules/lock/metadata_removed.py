@@ -13,15 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 @rule(ModelChange, "metadata-removed", level=Level.ERROR, since="0.1.0")
 def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    A metadata key was removed since the baseline.
+    A metadata key has been removed since the baseline.
 
     ## Why it matters
-    Programs that read class names, sample rates or vocabularies from the metadata fail. Exporters and optimizers drop
-    such keys.
+    Applications that read class names, sample rates or vocabularies from the metadata fail. Exporters and optimizers
+    often remove such keys.
 
     ## What to do
     - Add the key to `model.metadata_props` in the export script.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     remaining = set(subject.after.metadata_keys)
     removed = sorted({key for key in subject.before.metadata_keys if key not in remaining})

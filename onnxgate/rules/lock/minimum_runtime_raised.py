@@ -14,11 +14,11 @@ from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit, l
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
 def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model needs a newer ONNX Runtime than at the baseline.
+    A model requires a newer ONNX Runtime than it did at the baseline.
 
     ## Why it matters
-    Older deployments refuse the model. If the model still loads on all releases that the targets require, this is a
-    note.
+    Deployments with older releases cannot load the model. If the model still loads on all releases that the targets
+    require, this is a note.
 
     ## What to do
     - Export at the previous opset and IR version, or
@@ -41,7 +41,7 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _is_raised(minimum: MinimumRelease) -> bool:
-    """Return whether releases are lost at the old end; a model that loaded nowhere has nothing to lose."""
+    """Return whether the first release that loads the model is newer than before, or no release loads it now."""
     if not minimum.before or minimum.before == minimum.after:
         return False
     return not minimum.after or version_sort_key(minimum.after) > version_sort_key(minimum.before)

@@ -21,7 +21,8 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
     A model or its external data differs from `onnxgate.lock`.
 
     ## Why it matters
-    A binary diff is unreadable. The lock's diff shows which inputs, outputs, opsets and operators changed.
+    A diff of a binary file is unreadable. The diff of `onnxgate.lock` shows which inputs, outputs, opsets and operators
+    have changed.
 
     ## What to do
     - If the change is intended, run `onnxgate lock MODEL` and commit both files.
@@ -44,7 +45,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
         text.append(f"{len(subject.changes) - MAX_CHANGES} more changes")
     yield Hit(
         subject.place,
-        f"changed since it was locked: {'; '.join(text)}",
+        f"has changed since it was locked: {'; '.join(text)}",
         model=path,
         fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock, or restore the model",
         relations=_relate_to_renames(subject),
@@ -53,7 +54,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
 
 
 def _relate_to_renames(subject: ModelLockComparison) -> tuple[Relation, ...]:
-    """Return relations to findings that report all changes: renames compared with a git revision."""
+    """Return the relations to the findings about renamed inputs and outputs if these report all changes."""
     if subject.entry is None:
         return ()
     renames = describe_renames(subject.entry, entry_from_facts(subject.facts))

@@ -13,13 +13,13 @@ from onnxgate.rules.lock._changes import create_note_hit, limit_list
 @rule(ModelChange, "operators-changed", level=Level.NOTE, since="0.1.0")
 def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The operators or their counts changed since the baseline.
+    The operators or their counts have changed since the baseline.
 
     ## Why it matters
-    New weights do not change operators; another architecture or exporter does.
+    Retraining does not change operators, but another architecture or exporter does.
 
     ## What to do
-    Nothing if it is intended. If only the weights should have changed, compare the toolchain versions.
+    Nothing, if the change is intended. If only the weights should have changed, compare the toolchain versions.
     """
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:
@@ -28,7 +28,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
-    """Yield new operators, then removed ones, then those with another count."""
+    """Yield new operators, then removed operators, then operators whose counts have changed."""
     yield from (f"{after[name]} `{name}` added" for name in sorted(after.keys() - before.keys()))
     yield from (f"{before[name]} `{name}` removed" for name in sorted(before.keys() - after.keys()))
     for name in sorted(after.keys() & before.keys()):

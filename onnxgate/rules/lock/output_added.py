@@ -13,13 +13,14 @@ from onnxgate.rules.lock._changes import create_note_hit, find_shifted_outputs, 
 @rule(ModelChange, "output-added", level=Level.NOTE, since="0.1.0")
 def output_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output was added since the baseline.
+    An output has been added since the baseline.
 
     ## Why it matters
-    Callers that unpack all outputs get one more. If it precedes existing outputs, `io-reordered` is reported instead.
+    Callers that unpack all outputs get one output more than they expect. If the new output precedes existing outputs,
+    `io-reordered` is reported instead.
 
     ## What to do
-    Nothing if it is intended. Otherwise remove the output, because computing it takes time.
+    Nothing, if the change is intended. Otherwise, remove the output, because computing it takes time.
     """
     moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:

@@ -13,14 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-removed", level=Level.ERROR, since="0.1.0")
 def output_removed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output was removed since the baseline.
+    An output has been removed since the baseline.
 
     ## Why it matters
-    Callers that request it by name get `Invalid output name`. Callers that use positions silently get another output.
+    Callers that request the output by name get the error `Invalid output name`. Callers that select outputs by position
+    silently get a different output.
 
     ## What to do
-    - Export with the output.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Export the model with this output.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for single in match_outputs(subject).removed:
         name = single.value.name

@@ -13,15 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, match_outputs
 @rule(ModelChange, "output-renamed", level=Level.ERROR, since="0.1.0")
 def output_renamed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An output was renamed since the baseline.
+    An output has been renamed since the baseline.
 
     ## Why it matters
-    Callers that request the old name get `Invalid output name`. Without `output_names`, PyTorch names an output after
-    its last operation (`add_3`), which changes with the code and the exporter.
+    Callers that request the old name get the error `Invalid output name`. Without `output_names`, PyTorch names an
+    output after the operation that computes it (`add_3`). This name depends on the code and the exporter.
 
     ## What to do
     - Export with the old name in `output_names`.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for pair in match_outputs(subject).pairs:
         if pair.renamed:

@@ -22,15 +22,15 @@ UNKNOWN_SHAPE = "unknown"
 @rule(ModelChange, "output-shape-changed", level=Level.ERROR, since="0.1.0")
 def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The shape of an output changed since the baseline.
+    The shape of an output has changed since the baseline.
 
     ## Why it matters
-    Callers that index axes or count classes fail or return wrong results. A fixed size that became dynamic is a
-    warning.
+    Callers that depend on the shape, for example on the number of classes, fail or return wrong results. If a fixed
+    size has become dynamic, this is a warning.
 
     ## What to do
-    - Export the old shape: keep the axis, or declare a fixed size.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - Export the output with its old shape: keep the axis, or declare a fixed size.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:

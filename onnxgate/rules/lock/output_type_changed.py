@@ -13,15 +13,15 @@ from onnxgate.rules.lock._changes import create_breaking_hit, is_accepted_type, 
 @rule(ModelChange, "output-type-changed", level=Level.ERROR, since="0.1.0")
 def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The type of an output changed since the baseline.
+    The type of an output has changed since the baseline.
 
     ## Why it matters
-    C, C++ and C# callers may read the bytes as the old type. A list of dictionaries instead of a tensor (scikit-learn's
-    `ZipMap`) breaks every caller.
+    Callers in C, C++ and C# may interpret the bytes as the old type. If a tensor becomes a list of dictionaries
+    (`ZipMap` of scikit-learn converters), every caller breaks.
 
     ## What to do
     - Keep the type: `keep_io_types=True` in float16 converters, `zipmap=False` in the scikit-learn converter.
-    - To accept the change: `onnxgate check --show-ignores`.
+    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     for pair in match_outputs(subject).pairs:
         if not is_accepted_type(pair.after.type, pair.before.type):

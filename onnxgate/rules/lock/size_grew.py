@@ -17,13 +17,13 @@ KIB = 2**10
 @rule(ModelChange, "size-grew", level=Level.NOTE, since="0.1.0")
 def size_grew(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model is at least 10 % and 1 KiB larger.
+    A model has grown by at least 10 % and 1 KiB since the baseline.
 
     ## Why it matters
-    Common causes are another precision and duplicated weights.
+    Common causes are a higher precision and duplicated weights.
 
     ## What to do
-    Nothing if it is intended. To enforce a limit, set `size-mib` in the model's `budget`.
+    Nothing, if the change is intended. To enforce a limit, set `size-mib` in the model's `budget`.
     """
     was, now = total_size_bytes(subject.before), total_size_bytes(subject.after)
     if was and now and 10 * now >= 11 * was and now - was >= KIB:
@@ -42,5 +42,5 @@ def _format_size(size_bytes: int) -> str:
 
 
 def total_size_bytes(facts: ModelFacts) -> int | None:
-    """Return the model's size with its external data; None if some of the data is missing."""
+    """Return the size of a model including external data; None if some external data is missing."""
     return None if facts.unread else facts.size_bytes + sum(file.size_bytes for file in facts.external)

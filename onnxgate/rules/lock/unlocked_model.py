@@ -16,11 +16,11 @@ def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
     A model has no entry in `onnxgate.lock`.
 
     ## Why it matters
-    Changes to its inputs, outputs, opsets and operators go unnoticed.
+    Changes to the model's inputs, outputs, opsets and operators go unnoticed.
 
     ## What to do
     - Run `onnxgate lock MODEL`, and commit the lock together with the model.
-    - If the file is not a model of the project, add it to `exclude` in `onnxgate.toml`.
+    - If the file should not be checked, add it to `exclude` in `onnxgate.toml`.
     """
     if subject.entry is None:
         path = subject.facts.path

@@ -14,13 +14,13 @@ from onnxgate.rules.lock._changes import create_note_hit
 @rule(ModelChange, "weights-changed", level=Level.NOTE, since="0.1.0")
 def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     """
-    The weights changed since the baseline.
+    The weights have changed since the baseline.
 
     ## Why it matters
     A binary diff does not show whether a model was retrained or only exported again.
 
     ## What to do
-    Nothing if it is intended. If only the code should have changed, check the seed and the checkpoint.
+    Nothing, if the change is intended. If only the code should have changed, check the random seed and the checkpoint.
     """
     weights = subject.weights
     if weights is not None and (text := _describe_changes(weights)):

@@ -1,4 +1,4 @@
-"""Messages about mismatches: one part common to all runtimes, and one with the figures of a runtime."""
+"""Messages about mismatches: a part shared by all runtimes, and a part with the values measured on one runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUIREMENT_SOURCES = {
 def create_mismatch_hits(
     comparison: Comparison, pair: str, words: str, fix: str, *, note: str = "", relations: tuple[Relation, ...] = ()
 ) -> Iterator[Hit]:
-    """Yield the hit if the comparison is of this pair and its outputs differ; `words` name the reference."""
+    """Yield a hit if the comparison has this `pair` and its outputs differ. `words` follow "differs": "from …"."""
     mismatches = find_mismatches(comparison)
     if comparison.pair != pair or not mismatches:
         return
@@ -44,7 +44,7 @@ def create_mismatch_hits(
 
 
 def join_outputs(differences: Sequence[Difference]) -> str:
-    """Return the names of the differing outputs for a fingerprint; "" if their number differs."""
+    """Return the names of the differing outputs for a fingerprint; "" if the number of outputs differs."""
     return " ".join(sorted({difference.output for difference in differences}))
 
 
@@ -57,25 +57,25 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
 
 
 def suggest_acceptance(differences: Sequence[Difference]) -> str:
-    """Suggest how the config accepts a difference of this size.
+    """Suggest a setting that accepts the difference.
 
-    Integers and booleans need a tolerance for the output by name. Texts have none.
+    Integer and boolean outputs require a tolerance set for the output by name. String outputs have no tolerance.
     """
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
-    named = dict.fromkeys(  # a detail quotes words as Python does: "at [0]: 'cat' instead of 'cut'"
+    named = dict.fromkeys(  # the detail of a string output contains quotes: "at [0]: 'cat' instead of 'cut'"
         mismatch.output for mismatch in exact if not mismatch.detail.partition("]: ")[2].startswith(("'", '"'))
     )
     if exact and not named:
-        return "accept the finding with an `[[ignore]]`: strings have no tolerance"
+        return "accept the finding with an `[[ignore]]` entry, because strings have no tolerance"
     if not named:
         return "set `tolerance` for the model if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)
     form = ", ".join(f"{key} = {{ rtol = 0, atol = 20 }}" for key in keys)
-    return f"set for example `tolerance = {{ {form} }}` for the model if the difference is acceptable"
+    return f"set a tolerance such as `tolerance = {{ {form} }}` for the model if the difference is acceptable"
 
 
 def describe_worst(comparison: Comparison) -> str:
-    """Describe the worst figure of a mismatch, its bound with its origin, the case and the level."""
+    """Describe the worst mismatch: value, bound and origin of the bound, input case and optimization level."""
     mismatches = find_mismatches(comparison)
     mismatch = find_worst(mismatches)
     levels = {mismatch.optimization for mismatch in mismatches}
@@ -85,7 +85,7 @@ def describe_worst(comparison: Comparison) -> str:
 
 
 def _describe_figures(difference: Difference) -> str:
-    """Describe further figures of a difference: "; cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows"."""
+    """Describe additional metrics of a difference: "; cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows"."""
     figures = {figure.metric: figure.value for figure in difference.figures}
     words = []
     if "cosine" in figures and difference.metric != "cosine":
@@ -101,7 +101,7 @@ def _describe_figures(difference: Difference) -> str:
 
 
 def _format_ratio(value: float) -> str:
-    """Return four digits, or as many more as distinguish a ratio from 1."""
+    """Format a ratio with 4 digits, or with more digits if it would be rounded to 1."""
     return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
 
 
@@ -131,7 +131,7 @@ def _describe_difference(difference: Difference) -> str:
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """Return "; first difference at node `x` (MatMul)", or "" if it is not known."""
+    """Return "; first difference at node `x` (MatMul)", or "" if the node is unknown."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
@@ -140,14 +140,14 @@ def describe_first_node(comparison: Comparison) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """Return "; the node's inputs are equal, its output `v` differs by 0.3 (…)", or "" if it is not known."""
+    """Return "; the node's inputs are equal, its output `v` differs by 0.3 (…)", or "" if the node is unknown."""
     first = comparison.first
     if first is None:
         return ""
-    inputs = f"agree to {first.before_share:.1g} of their largest value" if first.before else "are equal"
+    inputs = f"differ by at most {first.before_share:.1g} of their largest value" if first.before else "are equal"
     output = f"differs by {first.value:.2g} ({first.share:.1g} of its largest value)"
     if math.isfinite(first.value) and not math.isfinite(first.share):
-        output = f"differs by {first.value:.2g} from 0"
+        output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):
         output = "cannot be subtracted from the reference"
     return f"; the node's inputs {inputs}, its output `{first.output}` {output}"

@@ -13,15 +13,15 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "engine-mismatch", level=Level.ERROR, since="0.1.0")
 def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    Another engine's outputs differ from the source or ONNX Runtime.
+    The outputs of an engine differ from the outputs of the source or ONNX Runtime.
 
     ## Why it matters
-    Results measured elsewhere are not valid on this engine. Without a source, the reference is the newest ONNX Runtime
-    of the targets, or another engine.
+    Accuracy that was measured with the reference does not apply to this engine. Without a `source`, the reference is
+    the newest ONNX Runtime release in the targets, or another engine.
 
     ## What to do
-    - Replace the first differing node, or narrow the target to releases that agree.
-    - For a known limit of the engine, remove the target from the model's `targets`.
+    - Replace the first differing node, or narrow the target to releases whose outputs agree.
+    - If the finding names a known limitation of the engine, remove the target from the model's `targets`.
     - To accept the difference, set the model's `tolerance`.
     """
     by_source = subject.reference == "the source"
@@ -29,7 +29,7 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
         subject,
         "engine",
         f"from {'the source' if by_source else subject.reference}",
-        "remove the target from the model's `targets`, narrow it to releases that agree",
+        "remove the target from the model's `targets`, narrow it to releases whose outputs agree",
         note=f" ({subject.known_limit})" if subject.known_limit else "",
         relations=follows_from("export-stale") if by_source else (),
     )

@@ -16,12 +16,12 @@ def optimization_mismatch(subject: Comparison) -> Iterator[Hit]:
     The graph optimizer of a runtime changes the outputs.
 
     ## Why it matters
-    Optimization is on by default, so a wrong fusion affects every deployment. With a `source`, each optimization level
-    is compared with the source instead.
+    Optimization is enabled by default, so an incorrect fusion affects every deployment. If the model has a `source`,
+    each optimization level is compared with the source instead.
 
     ## What to do
-    - Lower the session's optimization level, or
-    - narrow the target to releases that agree, or
+    - Lower the optimization level of the session, or
+    - narrow the target to releases whose outputs agree, or
     - set the model's `tolerance` if the difference is acceptable.
     """
     fix = "lower the session's optimization level"

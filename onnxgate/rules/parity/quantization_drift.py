@@ -18,13 +18,14 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     A quantized model differs too much from its float model.
 
     ## Why it matters
-    Quantization tools report success even if they clip real values. Signal-to-noise ratio, cosine similarity and top-1
-    agreement must reach the values recorded in the lock, or 20 dB, 0.99 and 98 %.
+    Quantization tools report success even if they clip values that occur in practice. The signal-to-noise ratio, cosine
+    similarity and top-1 agreement must reach the values recorded in the lock. If the lock has none, they must reach
+    20 dB, 0.99 and 98 %.
 
     ## What to do
     - Configure real `inputs` in `onnxgate.toml`, and calibrate clipped layers with realistic data.
-    - Quantize per channel, or keep the named layers in float.
-    - To accept the loss, record it: `onnxgate lock --measure MODEL`.
+    - Quantize per channel, or keep the layers shown in the finding in float.
+    - To accept the loss, record the current values in the lock: `onnxgate lock --measure MODEL`.
     """
     mismatches = find_mismatches(subject)
     if subject.pair != "quantized" or not mismatches:
@@ -47,7 +48,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
 
 
 def _optimization_rules(subject: Comparison) -> tuple[str, ...]:
-    """Return the rule about the optimizer if only some levels drift."""
+    """Return `optimization-mismatch` if the outputs drift only at some optimization levels."""
     failing = {mismatch.optimization for mismatch in find_mismatches(subject)}
     levels = {difference.optimization for difference in subject.differences}
     return ("optimization-mismatch",) if failing < levels else ()
@@ -67,5 +68,5 @@ def _name_layer(layer: Layer) -> str:
 def _suggest_fix(subject: Comparison) -> str:
     accept = f"`onnxgate lock --measure {shlex.quote(subject.model)}` to accept the loss"
     if subject.layers and subject.layers[0].clipped >= 0.01:
-        return f"calibrate it with realistic inputs, or run {accept}"
-    return f"quantize it per channel, keep the named layers in float, or run {accept}"
+        return f"calibrate the model with realistic inputs, or run {accept}"
+    return f"quantize the model per channel, keep the named layers in float, or run {accept}"

@@ -13,16 +13,16 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "runtime-mismatch", level=Level.ERROR, since="0.1.0")
 def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    A runtime's outputs differ from those of the newest one.
+    The outputs of a runtime differ from the outputs of the newest required runtime.
 
     ## Why it matters
-    Upgrading the runtime changes results without an error. With a `source`, each runtime is compared with the source
-    instead.
+    Upgrading the runtime changes results without an error. If the model has a `source`, each runtime is compared with
+    the source instead.
 
     ## What to do
-    - Narrow the target to releases that agree, or replace the first differing node.
+    - Narrow the target to releases whose outputs agree, or replace the first differing node.
     - Configure a `source` to find out which release is right.
     - To accept the difference, set the model's `tolerance`.
     """
-    fix = "narrow the target to releases that agree"
+    fix = "narrow the target to releases whose outputs agree"
     yield from create_mismatch_hits(subject, "runtime", f"from {subject.reference}", fix)

@@ -14,15 +14,15 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
 def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs differ from those of the source.
+    The outputs differ from the outputs of the source.
 
     ## Why it matters
-    The deployed model is not the one that was evaluated. If all runtimes differ, the export is wrong or stale; if one
-    differs, that release is wrong.
+    The deployed model behaves differently from the model that was evaluated. If the outputs of all runtimes differ, the
+    export is wrong or stale. If the outputs of only one runtime differ, that release is wrong.
 
     ## What to do
-    - With the default tolerance, measure the source's rounding: `onnxgate lock --measure MODEL`.
-    - Export the model again; look for branches on values and modules in training mode.
+    - If the default tolerance is used, measure the rounding errors of the source: `onnxgate lock --measure MODEL`.
+    - Export the model again, and look for branches that depend on tensor values and for modules in training mode.
     - To accept the difference, set `tolerance = { rtol = 0, atol = 1e-3 }` for the model.
     """
     mismatches = find_mismatches(subject)
@@ -33,12 +33,15 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
 
 
 def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
-    """Suggest measuring first if a default bound is exceeded: the difference may be the source's own rounding."""
+    """Suggest a measurement if a default tolerance is exceeded, because the source itself may have rounding errors."""
     if subject.at_no_node:
-        return "make the source compute the same during export"
-    if subject.first is not None and subject.first.detail:  # another weight is not rounding
+        return "change the source so that it computes the same values during export"
+    if subject.first is not None and subject.first.detail:  # a weight differs, which is not a rounding error
         return "export it again"
     if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):
         return "export it again"
     measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
-    return f"run {measured} to measure the rounding of its source; if the difference is larger, export it again"
+    return (
+        f"run {measured} to measure the rounding errors of its source; "
+        "if the difference is larger, export the model again"
+    )

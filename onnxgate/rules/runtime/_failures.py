@@ -13,7 +13,7 @@ from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_wo
 
 
 def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return attempts refused with usable inputs; none if a level ended early."""
+    """Return the attempts that failed to run with usable inputs; empty if a crash, timeout or load failure occurred."""
     if select_worst_attempts(runs):
         return ()
     return tuple(
@@ -22,7 +22,7 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
 
 
 class BrokenSizes(msgspec.Struct, frozen=True):
-    """Sizes at which the model fails, and sizes at which it runs, of the axes that differ."""
+    """A set of dynamic axes, with sizes at which the model fails and sizes at which it runs."""
 
     attempts: tuple[Attempt, ...]
     fails_at: dict[str, int]
@@ -30,9 +30,9 @@ class BrokenSizes(msgspec.Struct, frozen=True):
 
 
 def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
-    """Return each set of axes that breaks a model once.
+    """Return the minimal sets of axes whose sizes make the model fail.
 
-    Empty if some failure is not explained by an axis, or if the memory limit was hit.
+    Empty if the sizes do not explain all failures, or if the memory limit was exceeded.
     """
     bad = select_refused_attempts(runs)
     failing = {attempt.case.name for attempt in bad}
@@ -60,7 +60,7 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
-    """Return the node that the attempts name, from the unoptimized graph if they differ: fusion renames nodes."""
+    """Return the failing node, preferably of the run without optimization, because fusion renames nodes."""
     named = [attempt for attempt in attempts if attempt.refusal.node]
     return next(
         (attempt.refusal.node for attempt in named if attempt.optimization == "disabled"),
@@ -69,12 +69,12 @@ def find_failing_node(attempts: Iterable[Attempt]) -> str:
 
 
 def find_failing_place(runs: ModelRuns, node: str) -> Place:
-    """Return the source line that made the node, or the model's place."""
+    """Return the source line that created the node, or the place of the model."""
     return runs.node_places.get(node, runs.place)
 
 
 def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
-    """Describe a failure: the runtime's text, and its level if another level works."""
+    """Describe a failure: the runtime's error text, and the optimization level if another level works."""
     meaning = attempts[0].refusal.known_limit or attempts[0].refusal.means
     note = f" ({meaning})" if meaning else ""
     return f"reports `{shorten_failure(attempts[0].refusal.failure)}`{note}{describe_level(attempts, runs)}"
@@ -88,7 +88,7 @@ def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
 
 
 def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
-    """Describe a memory limit that was hit as the end of a sentence; "" if none was."""
+    """Describe an exceeded memory limit, as the end of a sentence; "" if no attempt ran out of memory."""
     if not any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in attempts):
         return ""
     return f" within {runs.memory_limit_mib} MiB of memory" if runs.memory_limit_mib else " (out of memory)"

@@ -22,12 +22,12 @@ def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     A model fails at some sizes of a dynamic axis.
 
     ## Why it matters
-    The size of the example input is hard-coded in the graph, often in a `Reshape`.
+    Usually the size of the example input is hard-coded in the graph, often in a `Reshape`.
 
     ## What to do
-    - Declare the axis in `dynamic_shapes`, and export with an example size of at least 2.
+    - Declare the axis in `dynamic_shapes`, and export with an example input of size 2 or more on this axis.
     - Compute shapes from tensors (`x.shape[0]`, `-1`) instead of constants.
-    - If the size is meant to be fixed, do not name the axis.
+    - If the size should be fixed, do not declare the axis as dynamic.
     """
     for broken in find_broken_sizes(subject):
         node = find_failing_node(broken.attempts)

@@ -23,15 +23,16 @@ INPUTS_FIX = 'set `inputs = "samples/*.npz"` for the model in `onnxgate.toml`'
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
 def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    The inputs of a case are not usable.
+    A model cannot be checked with the inputs of a case.
 
     ## Why it matters
-    The model is not checked with these inputs: the source fails or returns only NaN, a value is invalid, or the sizes
-    are guesses. If no case is usable, the check is undecided.
+    Possible reasons: the source fails or returns only NaN, an input value is invalid, or the input sizes are guesses.
+    If no case is usable, the check is undecided.
 
     ## What to do
     - Configure real inputs in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
-    - set sizes that the model supports: `sizes = { time = [16, 50] }`. A failure at these sizes is an error.
+    - set sizes that the model supports: `sizes = { time = [16, 50] }`. If the model fails at these sizes, this is an
+      error.
     """
     if select_worst_attempts(subject):
         return
@@ -53,7 +54,7 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
-    """Yield outputs that are NaN everywhere on both sides, so that they cannot be compared."""
+    """Yield outputs that cannot be compared, because the runtime and the source return only NaN."""
     outputs: dict[str, dict[str, None]] = {}
     for attempt in runs.attempts:
         for output in attempt.outputs.blank:

@@ -30,27 +30,29 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ext_policy": ("external-data-refused",),
     "ext_missing": ("external-data-refused",),
 }
-"""Family of the runtime's text -> the rules that predict it."""
+"""Family of a runtime's error text -> the rules that predict the error."""
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
-"""Families that the rules about single nodes predict."""
+"""Families of errors that are predicted by rules about single nodes."""
 
-MEMORY_FIX = "raise `memory-mib` in `[limits]` if the model may use that much"
+MEMORY_FIX = "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
 OPERATOR_FIX = "export with operators that all required runtimes support, or raise `runtime` of the target"
-DEFAULT_FIX = "change what the runtime rejects and export it again, or narrow the target to releases that load it"
-"""For unknown texts."""
+DEFAULT_FIX = (
+    "change the part of the model that the runtime rejects, or narrow the target to releases that load the model"
+)
+"""Fix for unknown error texts."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
 def load_failed(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A runtime refuses a model for an unpredicted reason.
+    A model does not load on a runtime, for a reason that was not predicted.
 
     ## Why it matters
-    Applications cannot create a session. Most runtimes report only their first problem.
+    Applications cannot create a session. Most runtimes report only the first problem in a model.
 
     ## What to do
-    - Change or replace the named node, or narrow the target to releases that load the model.
-    - To explain the runtime's full log, run `onnxgate explain --log FILE`.
+    - Change or replace the node shown in the finding, or narrow the target to releases that load the model.
+    - To get explanations for the runtime's full log, run `onnxgate explain --log FILE`.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
@@ -68,9 +70,9 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:
-    """Return the predictions that explain the refusal at one level.
+    """Return the predictions that explain why the model does not load at one optimization level.
 
-    If nodes were loaded alone, predictions about nodes explain only the refusals of these nodes.
+    If nodes were loaded individually, a prediction about a node explains only the failure of that node.
     """
     if subject.alone and attempt.refusal.family in NODE_FAMILIES:
         causes = [node for node in subject.alone if node.rule and attempt.optimization in node.explains]
@@ -79,7 +81,7 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
 
 
 def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """Create a hit with the runtime's own text."""
+    """Create a hit with the runtime's error text."""
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f" (fails at node `{node}`)" if node else ""
@@ -100,7 +102,7 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
 
 
 def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
-    """Yield a hit per operator of an engine that lists all unsupported ones."""
+    """Yield a hit for each unsupported operator, for engines that list all unsupported operators."""
     for attempt in attempts[:1]:
         for operator in attempt.refusal.unsupported:
             nodes = f" ({operator.words})" if operator.words else ""
@@ -116,7 +118,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """Create a hit for a node that is refused alone without a prediction."""
+    """Create a hit for a node that does not load individually although no failure was predicted."""
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
@@ -134,7 +136,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
 
 
 def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
-    """Describe a refusal, with its level if the model is refused for another reason at another level."""
+    """Describe the failure, with the optimization level if another level fails for a different reason."""
     refused = {worst_attempt.optimization for worst_attempt in select_worst_attempts(subject)}
     levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
@@ -144,7 +146,7 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
 
 
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
-    """Return the predictions of nodes that are refused alone."""
+    """Return the predictions about nodes that do not load individually."""
     return tuple(
         HitReference(node.rule, node.claim) for node in subject.alone if node.rule and node.outcome == "refused"
     )

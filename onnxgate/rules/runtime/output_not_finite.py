@@ -9,7 +9,7 @@ from onnxgate.evidence.runtime import ModelRuns, is_proven_fault, select_worst_a
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, name_outputs
 
-FIX = "keep nodes that overflow in float32, avoid undefined results such as `log(0)`, and export it again"
+FIX = "use float32 for nodes that overflow, avoid undefined results such as `log(0)`, and export the model again"
 
 
 @rule(ModelRuns, "output-not-finite", level=Level.ERROR, since="0.1.0")
@@ -18,12 +18,12 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     An output contains NaN or infinity.
 
     ## Why it matters
-    An overflow in float16, a logarithm of 0 or a softmax over masked values spreads through the model. With generated
-    inputs and no source, this is a warning.
+    NaN and infinity spread through the model. Typical causes are an overflow in float16, a logarithm of 0 and a softmax
+    over masked values. If the inputs are generated and the model has no `source`, this is a warning.
 
     ## What to do
-    - Keep nodes that overflow in float32, and avoid undefined results.
-    - Configure real `inputs` in `onnxgate.toml` to see whether it happens in practice.
+    - Use float32 for nodes that overflow, and avoid undefined results such as `log(0)`.
+    - Configure real `inputs` in `onnxgate.toml` to see whether this happens in practice.
     """
     attempts = [attempt for attempt in subject.attempts if attempt.outputs.not_finite]
     if not attempts or select_worst_attempts(subject):
@@ -31,9 +31,9 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
     faults = [attempt for attempt in attempts if is_proven_fault(attempt)]
     attempts = faults or attempts
     case = attempts[0].case
-    inputs = "on generated inputs" if case.origin == "generated" else f"on `{case.name}`"
+    inputs = "with generated inputs" if case.origin == "generated" else f"with `{case.name}`"
     if attempts[0].source == "finite":
-        inputs = "where the source is finite"
+        inputs = "in elements that are finite in the source"
     names = sorted({name for attempt in attempts for name in attempt.outputs.not_finite})
     outputs = f"{name_outputs(names)} {'contains' if len(names) == 1 else 'contain'}"
     yield Hit(

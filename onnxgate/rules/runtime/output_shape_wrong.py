@@ -16,13 +16,13 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     An output does not have the declared shape.
 
     ## Why it matters
-    Results for other sizes are wrong, or callers that allocate the declared shape fail. Axes with the name of an input
-    axis must have its size.
+    Results for other sizes are wrong, or callers that allocate memory for the declared shape fail. An output axis that
+    shares a name with an input axis must have the same size.
 
     ## What to do
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.
-    - Export with an example size of at least 2.
-    - If the shape is right, rename the axis of the output.
+    - Export with an example input of size 2 or more on this axis.
+    - If the shape is correct, rename the axis of the output.
     """
     if select_worst_attempts(subject):
         return
@@ -38,7 +38,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             subject.place,
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
-            fix="compute the shape from the input, declare the axis dynamic, and export again",
+            fix="compute the shape from the input, declare the axis as dynamic, and export the model again",
             on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
             identity=wrong.output,
         )

@@ -18,9 +18,9 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     A model returns different outputs for the same inputs.
 
     ## Why it matters
-    Results cannot be reproduced. The first case runs twice in one session: outputs must be bit-identical on the CPU,
-    and within 0.1 % on other providers. Random operators are exempt. Outputs that share memory with an input are
-    reported too.
+    Results cannot be reproduced. The first case runs twice in one session. The outputs must be bit-identical on the CPU
+    and differ by at most 0.1 % on other providers. Outputs that depend on random operators are exempt. Outputs that
+    share memory with an input are also reported.
 
     ## What to do
     - Export in `eval()` mode.
@@ -67,7 +67,7 @@ def _create_unstable_hits(subject: ModelRuns, names: Sequence[str]) -> Iterator[
         model=subject.model,
         fix="export the model in `eval()` mode"
         if training
-        else "check operators that keep state or draw random numbers",
+        else "check operators that keep state or generate random numbers",
         on=OnRuntime(subject.runtime, _describe_detail("is affected", attempts, subject)),
         relations=follows_from("training-mode-left") if training else (),
         identity=f"{'training' if training else 'unstable'} {' '.join(names)}",

@@ -12,17 +12,17 @@ from onnxgate.rules.definition import rule
 @rule(ModelRuns, "prediction-contradicted", level=Level.WARNING, since="0.1.0")
 def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model or node loads although a failure was predicted.
+    A model or node loads although onnxgate predicted that it would not.
 
     ## Why it matters
-    The prediction is dropped, but `--static` still reports it as an error. The support data is wrong, or the runtime is
-    a custom build.
+    The predicted error is not reported if the runtime stage runs, but `onnxgate check --static` still reports it.
+    Either the support data is wrong, or the runtime is a custom build.
 
     ## What to do
-    - Report it to onnxgate, with the model's operators.
-    - Until then, run checks that include the runtime stage.
+    - Report the problem to the onnxgate project, with the operators of the model.
+    - Until the problem is fixed, run checks that include the runtime stage.
     """
-    # It loads if it loads at every level, whatever happens when it is run.
+    # The model must load at every optimization level, but may fail to run.
     loads = all(attempt.case.name or attempt.outcome == "completed" for attempt in subject.attempts)
     if subject.predicted and subject.attempts and loads:
         predictions = tuple(map(HitReference, sorted(set(subject.predicted))))
@@ -31,7 +31,10 @@ def prediction_contradicted(subject: ModelRuns) -> Iterator[Hit]:
         yield _create_hit(subject, message, predictions, identity=" ".join(sorted(set(subject.predicted))))
     for node in subject.alone:
         if node.rule and node.outcome == "loads":
-            message = f"`{node.operator}` loads alone, although `{node.rule}` predicted that it would not: {node.words}"
+            message = (
+                f"`{node.operator}` loads in a single-node model, although `{node.rule}` predicted that it would not: "
+                f"{node.words}"
+            )
             identity = f"{node.rule} {node.operator}"
             yield _create_hit(subject, message, (HitReference(node.rule, node.claim),), node.place, node.node, identity)
 
@@ -49,7 +52,7 @@ def _create_hit(
         message,
         model=subject.model,
         node=node,
-        fix="report it to onnxgate; until then, run checks with the runtime stage",
+        fix="report the problem to the onnxgate project; until it is fixed, run checks with the runtime stage",
         on=OnRuntime(subject.runtime),
         relations=contradicts(*predictions),
         identity=identity,

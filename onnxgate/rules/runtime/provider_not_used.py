@@ -16,11 +16,11 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
     A session does not use a required provider.
 
     ## Why it matters
-    The provider's libraries are missing or have the wrong version. ONNX Runtime only logs this, and runs on the slower
-    CPU.
+    The libraries of the provider are missing or have the wrong version. ONNX Runtime only logs this problem and runs
+    the model on the slower CPU.
 
     ## What to do
-    - Install the provider's libraries: for CUDA, the CUDA and cuDNN versions of that release.
+    - Install the libraries of the provider. For CUDA, install the CUDA and cuDNN versions that the release requires.
     - If not all machines have the device, set `required = false` for the target.
     """
     if not subject.unused_providers:

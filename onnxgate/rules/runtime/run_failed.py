@@ -27,7 +27,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     Shapes or values that are known only at run time do not match.
 
     ## What to do
-    - Look at the named node, and export the model again.
+    - Inspect the node shown in the finding, fix the source, and export the model again.
     - If the model supports only certain inputs, configure them in `onnxgate.toml`: `inputs = "samples/*.npz"`, or
       `sizes = { time = [16, 50] }`.
     """
@@ -55,9 +55,9 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
 
 def _suggest_fix(origin: str, memory: str) -> str:
     if memory:
-        return "raise `memory-mib` in `[limits]` if the model may use that much"
+        return "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
     if origin == "generated":
-        return "export it again; if it supports only some inputs, set `inputs` or `sizes` in `onnxgate.toml`"
+        return "export the model again; if it supports only some inputs, set `inputs` or `sizes` in `onnxgate.toml`"
     if origin == "user":
-        return "export it again so that it accepts these inputs, or set other `inputs`"
-    return "export it again with shapes that fit these inputs"
+        return "export the model again so that it accepts these inputs, or set other `inputs`"
+    return "export the model again with shapes that match these inputs"

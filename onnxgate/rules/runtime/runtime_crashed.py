@@ -11,7 +11,7 @@ from onnxgate.rules.runtime._failures import describe_level
 
 FIX = (
     "narrow the target to releases that run the model, or remove the target from the model's `targets`; "
-    "report it to the runtime's project"
+    "report the crash to the runtime's project"
 )
 
 
@@ -21,12 +21,12 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     A model crashes the process of a runtime.
 
     ## Why it matters
-    The whole application ends, because a crash cannot be caught. The cause is a bug in the runtime, or a lack of
+    A crash ends the whole application, because it cannot be caught. The cause is a bug in the runtime or insufficient
     memory.
 
     ## What to do
     - Narrow the target to releases that run the model, or remove the target from the model's `targets`.
-    - Report the model to the runtime's project.
+    - Report the crash to the project that develops the runtime.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "crashed":

@@ -16,11 +16,11 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     A model does not finish within the time limit.
 
     ## Why it matters
-    Loading or running is very slow, or never ends, for example in a loop whose condition stays true.
+    Loading or running the model is very slow or never ends, for example because of a `Loop` whose condition stays true.
 
     ## What to do
-    - If the model may take that long, raise `time-s` in `[limits]`.
-    - Otherwise check its loops and the tested sizes.
+    - If this time is acceptable, raise `time-s` in `[limits]`.
+    - Otherwise, check the loops of the model and the tested input sizes.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "timed-out":
@@ -31,7 +31,7 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"does not finish {doing} within {first.end.limit_s:g} s",
         model=subject.model,
-        fix="raise `time-s` in `[limits]` if it may take that long, or check its loops",
+        fix="raise `time-s` in `[limits]` if this time is acceptable, or check the loops of the model",
         on=OnRuntime(subject.runtime, f"times out{at}" if (at := describe_level(attempts, subject)) else ""),
         identity=first.case.name,
     )

@@ -25,7 +25,7 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 def create_refusal_hits(
     subject: RefusedOperation, rule: str, default_fix: str, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
-    """Yield the hit if the refusal belongs to the rule; `default_fix` is used if no suggestion was found."""
+    """Yield a hit if `rule` reports the unsupported operation. `default_fix` is used if there are no suggestions."""
     if subject.rule != rule:
         return
     yield Hit(

@@ -13,20 +13,20 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "attribute-unsupported", level=Level.ERROR, since="0.1.0")
 def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A runtime does not support an operator's attributes or inputs.
+    A runtime does not support the attributes or inputs of an operator.
 
     ## Why it matters
     Loading fails, for example with `Unrecognized attribute: num_outputs for operator Split`. Either the opset does not
     define the attribute, or the kernel does not implement its value, such as `layout = 1` of `LSTM`.
 
     ## What to do
-    - Remove the attribute if it has the default value, or
-    - export at an opset that defines it, or
+    - Remove the attribute if it has its default value, or
+    - export at an opset that defines the attribute, or
     - use other operators.
     """
     yield from create_refusal_hits(
         subject,
         "attribute-unsupported",
-        "export it as the imported opset defines it",
+        "export it with the attributes and inputs that the imported opset defines",
         causes=OPSET_RULES,
     )

@@ -14,7 +14,7 @@ LAYOUT_PHRASES = {
     "absolute": "an absolute path",
     "outside": "outside the model's folder",
     "link": "a link to a file outside the model's folder",
-    "linked-model": "model and data are links into another folder",
+    "linked-model": "model and data are links to another folder",
 }
 
 COPY_FIX = "copy the model and its data instead of linking them"
@@ -23,17 +23,18 @@ COPY_FIX = "copy the model and its data instead of linking them"
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A runtime does not read external data from its location.
+    A runtime refuses to read external data from where it is stored.
 
     ## Why it matters
-    Since 1.24, ONNX Runtime reads data only from the model's own folder. 1.24.1 also refuses a model and data that are
-    both links, as in the Hugging Face cache. Absolute paths work only in 1.19–1.23.
+    Since version 1.24, ONNX Runtime reads data only from the folder that contains the model. Version 1.24.1 also
+    refuses a model and data file that are both symbolic links, as in the Hugging Face cache. Absolute paths work only
+    with versions 1.19–1.23.
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model, or
-    - save both in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
-      location="model.onnx.data")`.
-    - Replace links by copies of the files.
+    - save model and data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+      location="model.onnx.data")`, or
+    - replace symbolic links with copies of the files.
     """
     tensors = pluralize(subject.tensors, "tensor")
     yield Hit(
@@ -43,7 +44,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
         fix=COPY_FIX if subject.layout == "linked-model" else _suggest_move(subject.model),
         on=OnRuntime(
             subject.runtime,
-            "does not read this location",
+            "does not read data from this location",
             works_since=subject.works_since,
             works_until=subject.works_until,
         ),

@@ -18,12 +18,12 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     A runtime does not support the model's IR version.
 
     ## Why it matters
-    Loading fails with `Unsupported model IR version: 13, max supported IR version: 10`. Exporters write the newest
-    version that the installed `onnx` knows.
+    Loading fails with `Unsupported model IR version: 13, max supported IR version: 10`. Exporters write the newest IR
+    version that the installed `onnx` package supports.
 
     ## What to do
     - Run `onnxgate fix MODEL` to lower the IR version, or
-    - set it before saving: `model.ir_version = 10`, or
+    - set the IR version before saving: `model.ir_version = 10`, or
     - raise the target's `runtime`, and run `onnxgate lock`.
     """
     if subject.model.ir_version <= subject.runtime.max_ir:

@@ -13,13 +13,13 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "missing-kernel", level=Level.ERROR, since="0.1.0")
 def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A runtime has no kernel for an operator's types or version.
+    A runtime has no kernel for the types or version of an operator.
 
     ## Why it matters
     Loading fails with `Could not find an implementation for …`, although the model is valid ONNX.
 
     ## What to do
-    Apply the fix of the finding: usually another opset, a cast to a supported type, or a newer runtime.
+    Apply the fix shown in the finding. Usually, this is another opset, a cast to a supported type, or a newer runtime.
     """
     yield from create_refusal_hits(
         subject, "missing-kernel", "export it with types that all required runtimes support, or with other operators"

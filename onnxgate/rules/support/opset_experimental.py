@@ -17,8 +17,8 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
     A runtime supports an imported opset only experimentally.
 
     ## Why it matters
-    The model loads only if `ALLOW_RELEASED_ONNX_OPSET_ONLY=0` is set in the environment, and the opset may still
-    change. A single experimental operator is a note.
+    The model loads only if the environment variable `ALLOW_RELEASED_ONNX_OPSET_ONLY=0` is set, and the opset may still
+    change. If only an operator is experimental, this is a note.
 
     ## What to do
     - Export at the previous opset, or

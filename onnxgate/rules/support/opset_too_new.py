@@ -16,12 +16,12 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
     A runtime does not support an imported opset.
 
     ## Why it matters
-    Loading fails with `Opset 28 is under development and support for this is limited`, even if no operator needs the
+    Loading fails with `Opset 28 is under development and support for this is limited`, even if no operator requires the
     newer opset.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which converts the model and verifies its outputs, or
-    - export at the older opset, or
+    - export at an older opset, or
     - raise the target's `runtime`, and run `onnxgate lock`.
     """
     for domain, version in subject.model.needed_opsets.items():

@@ -15,12 +15,12 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     A required provider has no kernel for some nodes.
 
     ## Why it matters
-    Another provider runs these nodes, and copying between devices takes time. Only builds that the runtime stage has
-    inspected are checked.
+    Another provider runs these nodes, and copying tensors between devices takes time. This rule applies only to builds
+    that the runtime stage has inspected.
 
     ## What to do
-    - Export other operators, or types that the provider supports.
-    - If the copies do not matter, add an `[[ignore]]` entry.
+    - Export with operators and types that the provider supports.
+    - If the time for copying does not matter, add an `[[ignore]]` entry.
     """
     operators = ", ".join(
         f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in sorted(subject.operators.items())
@@ -30,7 +30,7 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
         f"runs {operators} on `{subject.runs_on}` instead of `{subject.provider}`: {subject.nodes.words}",
         model=subject.model,
         node=subject.nodes.name,
-        fix=f"export them as operators and types that `{subject.provider}` supports",
+        fix=f"export with operators and types that `{subject.provider}` supports",
         on=OnRuntime(subject.runtime),
         identity=f"{subject.provider} {subject.runs_on} {strip_versions(' '.join(sorted(subject.operators)))}",
     )

@@ -13,19 +13,20 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-domain", level=Level.ERROR, since="0.1.0")
 def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A domain is unknown to a runtime, or not imported.
+    A runtime does not know an operator domain, or the model does not import the domain.
 
     ## Why it matters
-    Loading fails with `acme.ops:FusedGelu(-1) is not a registered function/op`. The domain needs a library, is
-    misspelled, or belongs to another engine.
+    Loading fails with `acme.ops:FusedGelu(-1) is not a registered function/op`. The domain requires a custom operator
+    library, is misspelled, or belongs to another engine.
 
     ## What to do
     - Add the package or library to the target: `extensions = ["onnxruntime-extensions"]`, or
     - export without the operator, or
-    - if only the import is missing, add it to the model.
+    - if only the opset import is missing, add it to the model.
     """
     yield from create_refusal_hits(
         subject,
         "unknown-domain",
-        "add the package that registers it to the target's `extensions`, or export the model without the operator",
+        "add the package that registers the operator to the target's `extensions`, "
+        "or export the model without the operator",
     )

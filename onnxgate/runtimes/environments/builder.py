@@ -45,19 +45,19 @@ _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
 
 
 class Environments:
-    """Locked environments below `cache`, each created once. Safe for several threads and several processes.
+    """Creates locked environments below `cache`, each only once. Safe to use in several threads and processes.
 
     With `shared`, wheels are installed from that folder, and missing ones are downloaded into it.
     """
 
     def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
-        sysconfig.get_config_vars()  # used by several threads; Python 3.11 and older initialize it without a lock
+        sysconfig.get_config_vars()  # initialized here: in Python 3.11 and older, this is not thread-safe
         self._cache = cache
         self._offline = offline
         self.commands = CommandRunner()
-        self.created: set[str] = set()  # names of the runtimes whose environment was created by this object
+        self.created: set[str] = set()  # names of the runtimes whose environments this object created
         self._wheels = wheels.WheelCache(shared, self._find_downloads) if shared else None
-        self._unreachable = ""  # why the index could not be reached; it is not contacted again
+        self._unreachable = ""  # why the package index could not be reached; it is not contacted again
         self._interpreters: dict[str, Path | UnavailableError] = {}
         self._interpreter_lock = threading.Lock()
         self._leases = EnvironmentLeases()
@@ -187,7 +187,7 @@ class Environments:
         with temporary_folder() as scratch:
             cached = self._wheels is not None and self._wheels.gather(needed, Path(scratch))
             unreachable = self._unreachable
-            # Cached wheels bypass uv's own cache, whose hashes uv does not check.
+            # With cached wheels, uv's own cache is not used, since uv does not check hashes in it.
             local = ["--no-index", "--no-cache", "--find-links", scratch] if cached else []
             offline = ["--offline"] if cached or self._offline or unreachable else []
             ended = wheels.run_uv(
@@ -218,7 +218,7 @@ class Environments:
         return self._create_uv_error(f"`{runtime.name}` cannot be installed", ended, _INSTALL_HINT)
 
     def _create_uv_error(self, problem: str, ended: CompletedCommand, hint: str | None = None) -> UnavailableError:
-        """Return an error with uv's reason, or with the fault of the machine that it states."""
+        """Return an error with uv's message, or with the machine fault that the message describes."""
         reason = _uv_error(ended)
         fault = find_fault_in_text(f"{reason}\n{ended.err}", self._cache)
         if fault is not None:
@@ -229,7 +229,7 @@ class Environments:
         """Check that the engine runs a model and that the installed versions match the lock.
 
         Raises:
-            UnavailableError: one of them fails.
+            UnavailableError: the engine does not work or the versions do not match.
         """
         expected = {pin.name: pin.version for pin in needed} | {runtime.engine: runtime.release}
         trial = health_check_arguments(runtime.engine, tuple(expected))
@@ -244,7 +244,7 @@ class Environments:
 
 
 _NOT_CREATED = "the environment cannot be created"
-"""Message for faults of the machine. It names no runtime, so that reports merge the same fault of several ones."""
+"""Message for machine faults, without the runtime's name so that reports can merge equal faults."""
 _OFFLINE_HINT = "run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still has the locked releases"
@@ -255,7 +255,7 @@ _INSTALL_COMMAND = (
 
 
 def _cache_hint(fault: MachineFault | None, cache: Path) -> str:
-    """Return how to correct a fault of the folder that environments are created in."""
+    """Return a hint for a fault in the folder where environments are created."""
     if fault is not None and fault.hint in LIMIT_HINTS:
         return fault.hint
     if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT):
@@ -317,7 +317,7 @@ def _printed_path(ended: CompletedCommand) -> Iterator[Path]:
 
 
 def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
-    """Yield `path` if it is a file; otherwise the interpreters in it: a `bin` folder, an installation, or several."""
+    """Yield `path` if it is a file; otherwise the interpreters in a `bin` folder or in one or more installations."""
     if path.is_file():
         yield path
     names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")
@@ -344,6 +344,6 @@ print(json.dumps({name: metadata.version(name) for name in sys.argv[4:]}))
 
 
 def health_check_arguments(engine: str, packages: tuple[str, ...]) -> list[str]:
-    """Return the arguments for an interpreter to test an engine and print the packages' versions as JSON."""
+    """Return interpreter arguments that test an engine and print the versions of the packages as JSON."""
     statements = find_engine(engine).health_check
     return ["-I", "-c", HEALTH_SCRIPT, import_name(engine), statements, HEALTH_MODEL_HEX, *packages]

@@ -13,7 +13,7 @@ from filelock import BaseFileLock
 
 
 class EnvironmentLeases:
-    """Leases on the environments that this process uses. Safe for several threads."""
+    """Leases on the environments that this process uses. Thread-safe."""
 
     def __init__(self) -> None:
         self._leases: dict[Path, BaseFileLock] = {}
@@ -21,9 +21,9 @@ class EnvironmentLeases:
 
     @contextlib.contextmanager
     def acquire(self, environment: Path) -> Iterator[None]:
-        """Mark the environment as in use until `close`, or until the block raises because it could not be created.
+        """Mark the environment as in use until `close`. If the block raises, the lease is released immediately.
 
-        A folder that is not writable needs no lease, since no process can remove it.
+        If the folder is not writable, no lease is needed, since no process can remove the environment.
         """
         with self._lock, contextlib.suppress(OSError):
             if environment not in self._leases:
@@ -41,7 +41,7 @@ class EnvironmentLeases:
             raise
 
     def close(self) -> None:
-        """Release all leases. The time of the last use remains on disk."""
+        """Release all leases. The time of last use remains stored on disk."""
         with self._lock:
             for lease in self._leases.values():
                 _release_lease(lease)
@@ -55,7 +55,7 @@ def _release_lease(lease: BaseFileLock) -> None:
 
 
 def lease_folder(environment: Path) -> Path:
-    """Return the folder of the leases on an environment; its modification time is the time of the last use."""
+    """Return the folder for leases on an environment. Its modification time is the time of last use."""
     return environment.with_name(f"{environment.name}.uses")
 
 

@@ -24,7 +24,7 @@ from onnxgate.runtimes.environments import storage
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
 """Variables that can make a worker load packages that are not locked."""
-REGISTRY_HINT = "check the network and the `registry` setting of npm"
+REGISTRY_HINT = "check the network connection and npm's `registry` setting"
 INSTALL_NODE_HINT = f"install Node.js {MIN_NODE_MAJOR} or newer, with `node` and `npm` on PATH"
 NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
 FIND_TIMEOUT_S = 30
@@ -37,7 +37,7 @@ _NPM_ERROR = re.compile(r"^npm (?:error|ERR!)\s+(.+)$", re.MULTILINE)
 _NPM_CODE = re.compile(r"^npm (?:error|ERR!)\s+code (E[A-Z]+)$", re.MULTILINE)
 _MACHINE_CODES = ("ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EMFILE", "ENFILE", "ENOMEM", "EIO")
 _FAILED_REQUEST = re.compile(r"^request to \S+ failed, reason: ")
-"""Part of npm's message that differs between packages, so that reports would not merge the fault of several ones."""
+"""Part of npm's message that differs between packages; removed, so that reports can merge equal faults."""
 _NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ")
 _INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
 _UNREACHABLE = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network")
@@ -69,7 +69,7 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
 
 
 class NodeBuilder:
-    """Builds environments with `node` and `npm` on PATH. Safe for several threads.
+    """Builds environments with `node` and `npm` on PATH. Thread-safe.
 
     `npm_cache` is untrusted: npm verifies each package and downloads those that do not match.
     """
@@ -78,7 +78,7 @@ class NodeBuilder:
         self._commands = commands
         self._offline = offline
         self._npm_cache = npm_cache
-        self._unreachable = ""  # why the registry could not be reached; it is not contacted again
+        self._unreachable = ""  # why the npm registry could not be reached; it is not contacted again
         self._node: Node | UnavailableError | None = None
         self._node_lock = threading.Lock()
 
@@ -99,7 +99,7 @@ class NodeBuilder:
         return [self.node().path, str(worker), str(package), str(os.getpid())]
 
     def reads(self, package: Path) -> list[str]:
-        """Return the paths that Node itself reads: its environment and its own installation."""
+        """Return the paths that Node.js itself reads: the environment and the Node.js installation."""
         program = Path(os.path.realpath(self.node().path))
         return [str(package.parent), str(program), str(program.parent.parent / "lib")]
 
@@ -116,7 +116,7 @@ class NodeBuilder:
 
         Raises:
             UnavailableError: the installation or the test fails, or the versions do not match the lock.
-        OSError: the machine is at fault, such as a full disk.
+        OSError: a machine fault, such as a full disk.
         """
         attempt.mkdir(parents=True)
         for name, manifest in _npm_manifests(packages).items():

@@ -18,7 +18,7 @@ import platformdirs
 from onnxgate.core.files import remove_path, replace_atomically
 
 ENVIRONMENTS = "environments"
-"""Name of the folder of environments in the cache."""
+"""Name of the environments folder in the cache."""
 LAYOUT_VERSION = 1
 """Version of the folder layout; after a change, all environments are created again."""
 
@@ -60,7 +60,7 @@ def create_private_folder(folder: Path) -> Path | None:
 
 
 def costs_dir() -> Path:
-    """Return the folder of measured costs. Files are named by the model's digest, so folders can be merged."""
+    """Return the folder of measured costs. Its files are named by model digest, so folders can be merged."""
     return (shared_cache_dir() or cache_dir()) / "costs"
 
 
@@ -93,8 +93,8 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class EnvironmentSlot(msgspec.Struct, frozen=True):
     """Folder of one environment.
 
-    `attempts/<name>/` is one attempt to build it in place; `ready.json` names the attempt that succeeded. After a
-    build process was killed, its children may still write, but only to an attempt that is never used.
+    `attempts/<name>/` is one attempt to build it in place; `ready.json` names the attempt that succeeded. If a build
+    process is killed, its children may continue to write, but only to an attempt that is never used.
     """
 
     folder: Path
@@ -129,7 +129,7 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
         remove_path(self._ready)
 
     def _clear(self) -> None:
-        """Remove the marker and all attempts, as far as possible while other processes use them."""
+        """Remove the marker and all attempts, except for files that cannot be removed because they are in use."""
         self.distrust()
         shutil.rmtree(self.folder, ignore_errors=True)
 

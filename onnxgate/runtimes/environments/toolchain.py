@@ -71,7 +71,7 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     `python` on PATH and onnxgate's own interpreter that satisfies `requires`, or `needs` if `requires` is empty.
 
     Raises:
-        UnavailableError: none of them does; the message contains the reason for each.
+        UnavailableError: no interpreter satisfies them; the message contains the reason for each one.
     """
     requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
     names = [Requirement(name).name for require in requires for name in require]
@@ -94,7 +94,7 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     missing = f"no Python environment with {packages} was found" if packages else "no Python environment was found"
     hint = "activate the environment that exports the models, or set `toolchain.python` to it"
     if settings.python is not None:
-        hint = "install the packages of `toolchain.requires` there, or set `toolchain.python` to another environment"
+        hint = "install the packages in `toolchain.requires` there, or set `toolchain.python` to another environment"
     raise UnavailableError(f"{missing}: {'; '.join(problems)}", hint=hint)
 
 
@@ -158,7 +158,7 @@ def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[s
     if active := os.environ.get("VIRTUAL_ENV"):
         yield "`$VIRTUAL_ENV`", Path(active)
     yield "`.venv`", folder / ".venv"
-    # Without onnxgate's own environment, which pre-commit puts first.
+    # Skips onnxgate's own environment, which pre-commit puts first on PATH.
     path = os.pathsep.join(entry for entry in os.get_exec_path() if Path(entry) != Path(sys.executable).parent)
     yield "`python` on PATH", Path(shutil.which("python", path=path) or shutil.which("python3", path=path) or "python")
     yield "onnxgate's own Python", Path(sys.executable)
@@ -173,7 +173,7 @@ def interpreter_in(path: Path) -> Path | None:
 
 
 def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
-    """Return the problem of each package if none satisfies its requirement; "" if one does."""
+    """Return the problem with each package if no package satisfies its requirement; "" otherwise."""
     first, *others = (_unmet_requirement(text, interpreter) for text in choice)
     if "" in (first, *others):
         return ""
@@ -181,7 +181,7 @@ def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
 
 
 def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
-    """Return the installed version, or "no <package>", if the requirement is not met; "" if it is."""
+    """Return the installed version or "no <package>" if the requirement is not met; "" otherwise."""
     requirement = Requirement(text)
     versions = {"python_version": interpreter.minor, "python_full_version": interpreter.python}
     if requirement.marker is not None and not requirement.marker.evaluate({**versions, **interpreter.system}):
@@ -201,7 +201,7 @@ PackageChoice = tuple[str, ...]
 
 
 def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
-    """Return the frameworks that the sources import; any framework if none is found, since imports may be indirect."""
+    """Return the frameworks that the sources import; all frameworks if none is found, since imports may be indirect."""
     used = _used_frameworks(config, folder)
     if not used and any(model.source for model in config.model):
         return (tuple(framework.packages[0] for framework in FRAMEWORKS),)

@@ -1,4 +1,4 @@
-"""User environments: identification of their engine build and comparison with the lock."""
+"""User environments: identification of the engine build and comparison with the lock."""
 
 from __future__ import annotations
 
@@ -88,9 +88,9 @@ def _describe_installed(name: str, version: str) -> str:
 def build_identity(path: Path) -> str:
     """Return the sha256 of the engine's native libraries in an environment, without running it; "" if unknown.
 
-    The version does not identify a build, which may be patched or have other build options.
+    The version does not identify a build, which may have been patched or built with different options.
     """
-    prefix = path.parent.parent if path.is_file() else path  # the environment of an interpreter
+    prefix = path.parent.parent if path.is_file() else path  # the environment that contains the interpreter
     patterns = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
     folders = {packages.resolve() / "onnxruntime" / "capi" for pattern in patterns for packages in prefix.glob(pattern)}
     folders = {folder for folder in folders if folder.is_dir()}
@@ -121,7 +121,7 @@ def _probe_versions(
 ) -> tuple[str, dict[str, str]]:
     """Return the engine's version and those of the installed packages, without local suffixes.
 
-    For ONNX Runtime, it is the version of the module, since a custom build may be packaged under another name.
+    For ONNX Runtime, the version is read from the module, since a custom build may be packaged under another name.
     """
     command = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
     ended = commands.run(command, timeout_s=PROBE_TIMEOUT_S)
@@ -131,4 +131,4 @@ def _probe_versions(
         release, versions = json.loads(ended.out.splitlines()[-1])
         return Version(release).public, {name: Version(version).public for name, version in versions.items()}
     except (ValueError, IndexError, TypeError, InvalidVersion) as error:
-        raise UnavailableError(f"{engine} in `{named}` reports no valid version: {error}") from error
+        raise UnavailableError(f"{engine} in `{named}` reports an invalid version: {error}") from error

@@ -32,11 +32,11 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
     """Return the packages that the runtime pins, each with a wheel for this machine.
 
     Raises:
-        UnavailableError: a package has no such wheel, or is missing from the lock.
+        UnavailableError: a package has no wheel for this machine, or is missing from the lock.
     """
     by_pin = {
         (canonicalize_name(package.name), package.version): package
-        for package in reversed(packages)  # of duplicates, the first one counts
+        for package in reversed(packages)  # if there are duplicates, the first one is used
         if package.python == runtime.python
     }
     needed = []
@@ -45,7 +45,7 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
         package = by_pin.get((canonicalize_name(name), version))
         if package is None:
             raise UnavailableError(
-                f"the lock has no wheel of `{pin}` for Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
+                f"the lock has no wheel for `{pin}` on Python {runtime.python}", hint="run `onnxgate lock --upgrade`"
             )
         needed.append(package)
     for package in needed:
@@ -174,8 +174,8 @@ def _read_chunks(path: Path) -> Iterator[bytes]:
 def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:
     """Remove entries that are not covered by the lock. Return the names of wheels that do not match their locked hash.
 
-    Wheels of other locks are removed, but not returned. npm's cache remains, since npm verifies each package, and so do
-    the folders of results and costs.
+    Wheels of other locks are removed, but not returned. npm's cache is kept, since npm verifies each package. The
+    folders of results and costs are also kept.
     """
     locked = {
         wheel.sha256: wheel for package in packages if isinstance(package, LockedPackage) for wheel in package.wheels
@@ -196,7 +196,7 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
 
 
 def _cached_wheels(folder: Path) -> Iterator[Path]:
-    """Yield the entry of each folder that is named by a hash and has one entry; remove everything else."""
+    """Yield the only entry of each folder that is named by a hash; remove everything else."""
     for home in sorted(folder.iterdir()) if folder.is_dir() else ():
         entries = sorted(home.iterdir()) if home.is_dir() and not home.is_symlink() else []
         if len(entries) == 1 and _SHA256.fullmatch(home.name):
@@ -206,7 +206,7 @@ def _cached_wheels(folder: Path) -> Iterator[Path]:
 
 
 def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
-    """Remove a wheel that is not locked or does not match its hash. Return whether the lock has its folder's hash."""
+    """Remove a wheel that is not locked or does not match its hash. Return whether a locked hash did not match."""
     if wheel is not None and entry.name == wheel.file:
         digest = hashlib.sha256()
         with contextlib.suppress(OSError):

@@ -25,7 +25,7 @@ def read_feeds(case: Dict[str, Any]) -> Dict[str, Any]:
 
 
 NUMPY_KINDS = "biufcUSO"
-"""Values of `dtype.kind` for the built-in types of numpy. Types of ml_dtypes have other kinds."""
+"""Values of `dtype.kind` for numpy's built-in types. Types from ml_dtypes have other kinds."""
 
 
 def to_storable(value: Any) -> Any:
@@ -54,7 +54,7 @@ def write_array(path: str, value: Any) -> bool:
 
 
 def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
-    """Return the names of the arrays of outputs, which are pairs of name and whether it is a container.
+    """Return the names of the output arrays. `outputs` contains pairs of a name and whether the output is a container.
 
     A container has two arrays: its values and its layout.
     """
@@ -65,7 +65,7 @@ def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
 
 
 def flatten(value: Any) -> List[Any]:
-    """Return all values as one array, which is flat if their shapes differ, and a description of the layout."""
+    """Return all values as one array, which is flat if their shapes differ, with a description of the layout."""
     layout = np.array(list(_describe_layout(value)), dtype=np.str_)
     leaves = [np.asarray(leaf) for leaf in _leaves(value)]
     return [_join_leaves(leaves, value), layout]
@@ -112,7 +112,7 @@ def _join_leaves(leaves: List[Any], value: Any) -> Any:
         return np.concatenate([leaf.ravel() for leaf in leaves])
     if isinstance(value, np.ndarray):
         return leaves[0]
-    # A list of maps of equal length becomes a matrix; everything else becomes one axis.
+    # A list of maps with equal lengths becomes a matrix; all other containers become one axis.
     lengths = {len(part) if isinstance(part, dict) else 0 for part in value} if isinstance(value, list) else {0}
     columns = lengths.pop() if len(lengths) == 1 else 0
     axes = (len(leaves) // columns, columns) if columns else (len(leaves),)  # not -1, since the leaves may be empty

@@ -1,4 +1,4 @@
-"""Benchmark of two models: times in one process in turn, memory in separate fresh processes.
+"""Benchmark of two models: times are measured alternately in one process, memory in separate new processes.
 
 `make` creates the session of a job, and `ready` returns a function that runs it once.
 """
@@ -57,11 +57,11 @@ def _no_result(reason: str) -> Dict[str, Any]:
 
 
 def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], Any]) -> Tuple[List[float], List[float]]:
-    """Return seconds per run of model and baseline in each round: the lower of two measurements.
+    """Return seconds per run of the model and the baseline for each round, each the lower of two measurements.
 
-    The models alternate in both orders, so that a slow phase of the machine affects both equally.
+    Both orders of the models are used, so that a slow phase of the machine affects both equally.
     """
-    only_processor = list(job["providers"]) == ["CPUExecutionProvider"] and sys.platform != "win32"  # ticks of 15 ms
+    only_processor = list(job["providers"]) == ["CPUExecutionProvider"] and sys.platform != "win32"  # 15 ms resolution
     clock = time.process_time if only_processor else time.perf_counter  # CPU time if one thread does all the work
     model_s: List[float] = []
     baseline_s: List[float] = []
@@ -89,7 +89,7 @@ def _time_runs(run: Callable[[], Any], times: int, clock: Callable[[], float]) -
 
 
 def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Return the peak memory of each model in MiB, without that of a process that only imports the runtime."""
+    """Return the peak memory of each model in MiB, minus that of a process that only imports the runtime."""
     peaks: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
     for _ in range(job["memory_runs"]):
@@ -102,7 +102,7 @@ def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, A
 
 
 def measure_peak_memory(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) -> Dict[str, Any]:
-    """Return the peak memory of this process in MiB after running the model, if there is one."""
+    """Return the peak memory of this process in MiB, after running the model if there is one."""
     if job["model"]:
         session = make(job, phase)
         ready(session, arrays.read_feeds(job["case"]))()

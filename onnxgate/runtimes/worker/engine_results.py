@@ -1,4 +1,4 @@
-"""Job results that all adapters share: versions, loads, runs of cases, and output names of models."""
+"""Job results shared by all adapters: versions, loads, runs of cases, and output names of models."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def load_result() -> Dict[str, Any]:
 def run_cases(
     job: Job, phase: Phase, names: List[str], compute: Compute, repeat: Optional[Repeat] = None
 ) -> Dict[str, Any]:
-    """Run all cases, also after failures, and return the result. `repeat` runs for the first case that succeeds."""
+    """Run all cases, even after failures, and return the result. `repeat` is called for the first successful case."""
     cases: List[Dict[str, Any]] = []
     for index in range(len(job["cases"])):
         succeeded = any("outputs" in result for result in cases)
@@ -71,7 +71,7 @@ def widen_bfloat16(bits: Any) -> Any:
 
 @contextlib.contextmanager
 def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
-    """Remove a pattern, such as the engine's own files and lines, from errors that the block raises."""
+    """Remove a pattern, such as file names and lines of the engine, from errors that the block raises."""
     try:
         yield
     except Exception as error:
@@ -80,11 +80,11 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
 
 
 CHUNK_ELEMENTS = 1 << 19
-"""Number of elements that are compared at a time, to avoid copies of large outputs."""
+"""Number of elements to compare at a time, to avoid copies of large outputs."""
 MAPPED_BYTES = 1 << 20
 """Files larger than this are memory-mapped."""
 LOOSE_TOLERANCE = 1e-3
-"""Allowed difference of two runs relative to the largest value, for providers without a fixed summation order."""
+"""Allowed difference between two runs relative to the largest value, for providers without a fixed summation order."""
 
 
 def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Sequence[Any], exact: bool) -> List[str]:
@@ -101,7 +101,7 @@ def find_unstable_outputs(names: Sequence[str], values: Sequence[Any], paths: Se
 
 
 def find_aliased_outputs(names: Sequence[str], values: Sequence[Any], feeds: Dict[str, Any]) -> List[str]:
-    """Return the outputs that share memory with an input: they change when the input is changed.
+    """Return the outputs that share memory with an input, found by changing the input.
 
     Inputs must be writable copies in C order.
     """
@@ -178,7 +178,7 @@ def read_output_names(path: str) -> List[str]:
 
 
 def _read_fields(data: Any, span: Span, field: int) -> Iterator[Span]:
-    """Yield begin and end of each length-delimited field with this number in a message."""
+    """Yield the start and end of each length-delimited field with this number in a message."""
     position, end = span
     while position < end:
         key, position = _read_varint(data, position, end)

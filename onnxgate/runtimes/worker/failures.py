@@ -11,7 +11,7 @@ READ_LIMIT = 40_000
 
 ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)?")
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# The C++ source line and function that ONNX Runtime puts before error texts, also before nested ones. Repetitions are
+# The C++ source line and function that ONNX Runtime puts before error messages, including nested ones. Repetitions are
 # bounded for speed.
 _SIGNATURE = re.compile(
     r"(?<![^\s:])(?:[A-Za-z]:\\|/)[^\s:]*[/\\]\w+\.(?:cc|h):\d+ "
@@ -32,7 +32,7 @@ class UnusableError(Exception):
 
 
 def describe_failure(error: BaseException, hide: str = "") -> Dict[str, Any]:
-    """Return the error as a `jobs.Failure`, without the path of the folder `hide` in its text."""
+    """Return the error as a `jobs.Failure`, with the path of the folder `hide` removed from its text."""
     text = str(error)
     if hide:
         text = text.replace(hide + os.sep, "").replace(hide, ".")

@@ -11,14 +11,14 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
-"""Source: in all wheels since 1.16.0 and in no earlier one."""
+"""Source: present in all wheels since 1.16.0, missing from earlier ones."""
 
 
 def harvest(path: str) -> Dict[str, Any]:
     """Write the registry to a file, and return the release and commit of the build."""
     registry = all(hasattr(state, name) for name in REGISTRY_FUNCTIONS)
     info = ort.get_build_info() if hasattr(ort, "get_build_info") else ""
-    commit = re.search(r"git-commit-id=([0-9a-f]+)", info)  # Source: wheels before 1.17.0 do not contain it
+    commit = re.search(r"git-commit-id=([0-9a-f]+)", info)  # Source: missing from wheels before 1.17.0
     build = {"registry": registry, "release": ort.__version__, "commit": commit.group(1) if commit else ""}
     content = {
         **build,

@@ -1,4 +1,4 @@
-"""Main loop of the worker: runs jobs one after another and sends one reply for each."""
+"""Main loop of the worker: runs jobs one after another and sends one reply per job."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def _answer_request(request: Dict[str, Any], channel: Channel) -> Dict[str, Any]
 class Channel:
     """Connection to the pool, on private copies of the file descriptors 0 and 1.
 
-    Descriptor 0 then refers to an empty file and 1 to the log, so that Python, native code and child processes cannot
-    read requests, and their output goes to the log.
+    Descriptor 0 then refers to an empty file and descriptor 1 to the log, so that Python, native code and child
+    processes cannot read requests. Their output goes to the log.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Compare the contents of two models: changes of weights, and the releases that load each model."""
+"""Compare the contents of two models: their weights, and the releases that load each model."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class ContentChange:
 
     weights: WeightChanges | None = None
     minimum: MinimumRelease | None = None
-    # Required releases that refuse the model now, and that may have loaded the baseline.
+    # Required releases that refuse the current model, but may have loaded the baseline.
     may_be_lost: tuple[str, ...] = ()
-    # Required releases that loaded the baseline, without a prediction for the model now.
+    # Required releases that loaded the baseline, without a prediction for the current model.
     may_be_refused: tuple[str, ...] = ()
     incomplete: MissingAtRevisionError | None = None  # why the comparison is incomplete
     failure: tuple[str, str] | None = None  # reason and hint if only the facts were compared
-    by_lock: bool = False  # the baseline is from a lock, which does not record inputs with a default value
+    by_lock: bool = False  # the baseline is a lock entry, which does not record inputs with a default value
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class PresentModel:
 
 
 def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel) -> ContentChange:
-    """Compare a model with its baseline. The old file is fetched only if operators or versions differ."""
+    """Compare a model with its baseline. The old file is fetched only if operators or version fields differ."""
     groups = _group_targets(now.targets)
     old: Sequence[LoadVerdicts] = [predict_from_facts(before)] * len(groups)
     new: Sequence[LoadVerdicts] = [predict_from_facts(now.facts)] * len(groups)
@@ -72,7 +72,7 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
         if isinstance(answer, CallFailure):
             failure = describe_failure(answer, "comparing the model with its baseline")
         elif answer.failed:
-            failure = (answer.failed, "run the check again when no other program writes to the file")
+            failure = (answer.failed, "re-run the check while no other program writes to the file")
         else:
             old, new, weights = answer.before or old, answer.now, answer.weights
     views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()
@@ -90,7 +90,7 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
 def _compare_files(
     baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel, conditions: tuple[LoadConditions, ...]
 ) -> tuple[ContentComparison | CallFailure, MissingAtRevisionError | None]:
-    """Compare the two files; also return which part of the old one is not available."""
+    """Compare the two files; also return which part of the old model is not available."""
     calls, layouts = baseline.calls, classify_layouts(now.facts, now.file)
     key: tuple[object, ...] = ("contents", now.facts.sha256, now.facts.external, layouts, conditions)
     whole_key = (*key, before.sha256, before.external)
@@ -130,7 +130,7 @@ def _recall(baseline: RevisionModels, key: tuple[object, ...], now: PresentModel
 def _write_base(
     baseline: RevisionModels, path: str, before: ModelFacts, folder: Path, *, fetch: bool
 ) -> tuple[BaseFiles | None, MissingAtRevisionError | None]:
-    """Write the files of the old model; also return which of them are not available."""
+    """Write the files of the old model; also return which of its files are not available."""
     try:
         model = baseline.file(path, fetch=fetch)
     except MissingAtRevisionError as error:
@@ -144,13 +144,13 @@ def _write_base(
 
 
 def _load_requirements(facts: ModelFacts) -> tuple[object, ...]:
-    """Return the facts that decide whether a release loads the model."""
+    """Return the facts that determine whether a release loads the model."""
     types = tuple((value.name, value.type) for value in (*facts.inputs, *facts.outputs))
     return facts.ir_version, facts.opsets, facts.function_opsets, facts.operators, types
 
 
 def _group_targets(targets: Sequence[Target]) -> tuple[tuple[Target, ...], ...]:
-    """Group the targets of ONNX Runtime by providers and extensions, since these affect whether a model loads."""
+    """Group the ONNX Runtime targets by providers and extensions, since these affect whether a model loads."""
     family = (limits.load_limit_table().engine, GPU_ENGINE)
     groups: dict[tuple[frozenset[str], frozenset[str]], list[Target]] = {}
     for target in targets:
@@ -167,7 +167,7 @@ def _load_conditions(targets: Sequence[Target]) -> LoadConditions:
 
 
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
-    """Predict from facts alone, without the file: each release refuses the model, or is unknown."""
+    """Predict from facts alone, without the file. The verdict for each release is "refused" or "unknown"."""
     releases = {release: limits.get_limits(release) for release in operators.list_known_releases()}
     return {
         release: "unknown"
@@ -179,14 +179,14 @@ def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class GroupVerdicts:
-    """Verdicts of releases, before and now, for targets with the same providers and extensions."""
+    """Verdicts of releases for the old and the current model, for targets with the same providers and extensions."""
 
     targets: Sequence[Target]
     before: LoadVerdicts
     now: LoadVerdicts
 
     def select_required(self, before: LoadVerdict, now: LoadVerdict) -> set[str]:
-        """Return the releases with these verdicts in the supported range of a target, without custom builds."""
+        """Return the releases with these verdicts in the supported range of a target that has no custom build."""
         admitted = [Requirement(target.runtime).specifier for target in self.targets if target.python is None]
         return {
             release
@@ -197,7 +197,7 @@ class GroupVerdicts:
 
 
 def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | None:
-    """Return the minimum releases before and now; None if they are equal, or unknown without a lost release.
+    """Return the minimum releases before and now; None if they are equal, or unknown and no release is lost.
 
     `before` and `after` are empty if some releases are lost and others are unknown.
     """
@@ -216,7 +216,7 @@ def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: L
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:
-    """Return the first release from which on all load the model, or the first that loads it if the newest does not."""
+    """Return the release since which the model loads or, if the newest does not load it, the first that loads it."""
     releases = list(verdicts)
     loads = [verdict == "loads" for verdict in verdicts.values()]
     if all(loads):

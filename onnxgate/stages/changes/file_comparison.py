@@ -32,11 +32,11 @@ from onnxgate.support.matching.type_inference import infer_model_types
 Argument = TypeVar("Argument")
 Answer = TypeVar("Answer")
 LoadVerdicts = Mapping[str, LoadVerdict]
-"""By release, ascending."""
+"""Verdicts by release, in ascending order."""
 
 
 class FileCalls(Protocol):
-    """Run functions that read files in child processes, and cache results that depend only on file contents."""
+    """Calls of file-reading functions in child processes, with a cache of results that depend only on file contents."""
 
     def call(
         self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
@@ -54,12 +54,12 @@ class FactsReading(msgspec.Struct, frozen=True):
     """Facts of one file, or the reason why it is not a model."""
 
     facts: ModelFacts | None = None
-    locations: tuple[str, ...] = ()  # of its external data
+    locations: tuple[str, ...] = ()  # locations of its external data
     invalid: str = ""
 
 
 def read_base(file: Path) -> FactsReading:
-    """Read a model that was written without its data; its facts contain neither path nor data files."""
+    """Read a model that was written without its data. Its facts contain neither a path nor data files."""
     if other_type := detect_other_type(file):
         return FactsReading(invalid=other_type)
     try:
@@ -75,7 +75,7 @@ def read_base(file: Path) -> FactsReading:
 
 @functools.lru_cache(maxsize=1)
 def _view_base(file: Path) -> ModelView:
-    """Return the view of a file, cached because a model is compared right after its facts are read."""
+    """Return the view of a file. It is cached because a model is compared right after its facts are read."""
     return read_view(file)
 
 
@@ -97,7 +97,7 @@ def read_present(named: NamedFile) -> FactsReading:
 
 
 class LoadConditions(msgspec.Struct, frozen=True):
-    """Providers and extensions with which a release may load more models."""
+    """Providers and extensions, with which a release may load more models."""
 
     providers: tuple[str, ...]
     extensions: tuple[str, ...]
@@ -112,7 +112,7 @@ class BaseFiles(msgspec.Struct, frozen=True):
 
 
 class ContentQuery(msgspec.Struct, frozen=True):
-    """Two files to compare; without a base, only a prediction for the current one."""
+    """Two files to compare; without a base, only the current file is predicted."""
 
     present: Path
     base: BaseFiles | None
@@ -127,12 +127,12 @@ class ContentComparison(msgspec.Struct, frozen=True):
     weights: WeightChanges | None = None
     unreadable: str = ""  # reason if weights were not compared
     failed: str = ""  # reason if nothing was compared
-    lasting: bool = False  # can be cached: all available data were read, and the base files have their digests
+    lasting: bool = False  # can be cached: all available data was read, and the base files match their digests
 
 
 def compare_files(query: ContentQuery) -> ContentComparison:
-    """Predict both files and compare their weights."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's threads reserve 40 MB each of the memory limit
+    """Predict which releases load each file, and compare the weights."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each NumPy thread reserves 40 MB of the memory limit
     from onnxgate.model.diff.model_diff import measure_weight_changes
 
     base = query.base
@@ -160,7 +160,7 @@ def _has_digests(base: BaseFiles) -> bool:
 
 
 def predict_from_operators(view: ModelView, conditions: Sequence[LoadConditions]) -> tuple[dict[str, LoadVerdict], ...]:
-    """Predict for each condition whether each release loads a model; "unknown" if extensions or providers decide."""
+    """Predict for each condition whether each release loads a model; "unknown" if extensions or providers matter."""
     if not conditions:
         return ()
     model = infer_model_types(view)

@@ -1,4 +1,4 @@
-"""Models at a revision, read from the lock of that revision if a digest proves a match, otherwise from the file."""
+"""Models at a revision: read from the lock of that revision if a digest matches, otherwise from the file."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class DataDigest(msgspec.Struct, frozen=True):
 
 
 class InvalidAtRevisionError(Exception):
-    """The file at the revision is not a valid model, so no later change can have broken it."""
+    """The file at the revision is not a valid model, so later changes cannot have broken it."""
 
 
 @dataclass(slots=True)
 class RevisionModels:
-    """Models of one revision. Paths are relative to the repository root, in facts to the folder of the config."""
+    """Models at one revision. Paths are relative to the repository root, but paths in facts to the config folder."""
 
     tree: Tree
-    folder: str  # of the config, relative to the repository root; "" for the root
-    scratch: Path  # an existing folder for written files
+    folder: str  # config folder, relative to the repository root; "" for the root
+    scratch: Path  # an existing folder for the files that are written
     calls: FileCalls
     failures: dict[str, MissingAtRevisionError] = field(default_factory=dict)
     """Files that could not be read, by path relative to the repository root; each must be reported."""
@@ -66,7 +66,7 @@ class RevisionModels:
 
     @classmethod
     def at(cls, revision: Revision, folder: str, scratch: Path, calls: FileCalls) -> RevisionModels:
-        """Return the models of a revision, and create `scratch`."""
+        """Return the models at a revision, and create the folder `scratch`."""
         scratch.mkdir(parents=True)
         return cls(Tree(revision), folder, scratch, calls)
 
@@ -81,11 +81,11 @@ class RevisionModels:
         return self._lock(posixpath.join(self.folder, LOCK_NAME))
 
     def relative(self, at: str) -> str:
-        """Return a path relative to the folder of the config."""
+        """Return a path relative to the config folder."""
         return posixpath.relpath(at, self.folder or ".")
 
     def located(self, at: str) -> tuple[RevisionModels, str]:
-        """Return the models of the repository or submodule that contains a path, and the path inside it.
+        """Return the models in the repository or submodule that contains a path, and the path relative to it.
 
         Raises:
             MissingAtRevisionError: the commit of the submodule cannot be fetched.
@@ -109,7 +109,7 @@ class RevisionModels:
         return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}", self.calls)
 
     def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
-        """Return whether digests prove that the model at `file` and its data files equal those at `at`."""
+        """Return whether digests prove that the model at `file` and its data files are equal to those at `at`."""
         return self._is_same_file(at, file, facts.sha256) and all(
             self._is_same_data(at, file, facts, data) for data in facts.external
         )
@@ -118,8 +118,8 @@ class RevisionModels:
         """Return the facts of the model at the revision. `name` is its path in the project.
 
         Raises:
-            MissingAtRevisionError: its content is not available, and no lock describes it.
-            InvalidAtRevisionError: it was not a readable model.
+            MissingAtRevisionError: the content of the model is not available, and no lock describes it.
+            InvalidAtRevisionError: the file was not a readable model.
         """
         if at not in self._facts:
             pointer = self.tree.pointer(at)
@@ -142,7 +142,7 @@ class RevisionModels:
         """Return the model file, without its external data.
 
         Raises:
-            MissingAtRevisionError: its content is missing and, with `fetch`, cannot be fetched.
+            MissingAtRevisionError: the content is missing and, with `fetch`, cannot be fetched.
         """
         file = self._written(at, fetch=fetch)
         if invalid := self._reading(at).invalid:
@@ -150,7 +150,7 @@ class RevisionModels:
         return file
 
     def _written(self, at: str, *, fetch: bool) -> Path:
-        """Return the model file, which is written at the first call."""
+        """Return the model file, which is written on the first call."""
         file = self._file(at)
         if not file.is_file():
             revision = self.revision if fetch else replace(self.revision, offline=True)
@@ -159,7 +159,7 @@ class RevisionModels:
         return file
 
     def complete_file(self, at: str, folder: Path) -> Path:
-        """Return the model file in the same folder as its data, in `folder` if it has data; nothing is fetched.
+        """Return the model file in the same folder as its data; that is `folder` if there is data. Nothing is fetched.
 
         Raises:
             MissingAtRevisionError: a file is missing.
@@ -181,7 +181,7 @@ class RevisionModels:
         return pointer.sha256 == sha256 if pointer is not None else self.tree.is_same(at, file)
 
     def _is_same_data(self, at: str, file: Path, facts: ModelFacts, data: ExternalFile) -> bool:
-        """Compare untracked data with the lock of the revision; data without a record count as equal."""
+        """Compare untracked data with the lock at the revision. Data that is not in the lock is treated as equal."""
         where = self._data_path(at, data.location)
         if where:
             return self._is_same_file(where, file.parent / data.location, data.sha256)
@@ -202,7 +202,7 @@ class RevisionModels:
         return msgspec.structs.replace(facts, external=tuple(self._data(at, reading.locations, entry)))
 
     def _reading(self, at: str) -> FactsReading:
-        """Return the cached or new reading of the model file."""
+        """Return the facts of the model file; they are cached."""
         if at not in self._readings:
             pointer = self.tree.pointer(at)
             key = ("base", pointer.sha256 if pointer is not None else f"git {self.tree.entries[at].blob}")
@@ -227,7 +227,7 @@ class RevisionModels:
         return answer
 
     def _data(self, at: str, locations: Collection[str], entry: LockedModel | None) -> Iterator[ExternalFile]:
-        """Yield the data files as recorded in the tree or, if missing there, in the lock."""
+        """Yield the data files as recorded in the git tree or, if they are missing there, in the lock."""
         locked = {file.location: file for file in entry.external} if entry is not None else {}
         for location in sorted(locations):
             where = self._data_path(at, location)
@@ -252,7 +252,8 @@ class RevisionModels:
     def _find_locked(self, at: str, content: LfsPointer) -> LockedModel | None:
         """Find the entry with exactly this content, under any name, in a lock that may list the path.
 
-        The lock at its current path is searched first, then locks in the parent folders: the config may have moved.
+        The lock at its current path is searched first, then locks in the parent folders, because the config may have
+        moved.
         """
         folders = (self.folder, *map(str, PurePosixPath(at).parents))
         for path in dict.fromkeys(posixpath.normpath(posixpath.join(folder, LOCK_NAME)) for folder in folders):
@@ -275,7 +276,7 @@ class RevisionModels:
 
 MODEL_SUFFIX = ".onnx"
 NEARLY_IDENTICAL_PERCENT = 90
-"""Similarity (percent, as computed by git) from which on a file counts as renamed even if its interface changed."""
+"""A file with at least this similarity (percent, from git) is treated as renamed even if its interface changed."""
 
 
 def find_renamed_models(
@@ -285,9 +286,9 @@ def find_renamed_models(
     facts: Mapping[str, ModelFacts],
     remarks: list[str],
 ) -> dict[str, str]:
-    """Map current paths to earlier ones: by content, then by equal name or similar content with the same interface.
+    """Map current paths to earlier paths: by content, then by equal name or similar content with the same interface.
 
-    `newcomers` are all new models of the project, selected or not; `facts` has those that can be read.
+    `newcomers` are all new models in the project, selected or not; `facts` has the facts of the readable ones.
     """
 
     def has_same_data(file: NewFile, path: str) -> bool:
@@ -307,7 +308,7 @@ def find_renamed_models(
 
 
 def find_missing_files(baseline: RevisionModels) -> list[str]:
-    """Return the models of the revision, of any project, whose files no longer exist."""
+    """Return the models at the revision whose files no longer exist, including models of other projects."""
     root, lock = baseline.revision.root, baseline.own_lock
     locked = {posixpath.join(baseline.folder, path) for path in lock.models} if lock is not None else set()
     return [

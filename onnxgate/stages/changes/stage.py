@@ -41,7 +41,7 @@ FETCH_HINT = "fetch the missing files (`git fetch`, `git lfs fetch`), or select 
 
 
 MIN_SIZE_CHANGE = 0.01
-"""Smallest relative change of size that is reported."""
+"""Smallest relative size change that is reported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class PresentModels:
 
     project: Project
     planned: Sequence[PlannedModel]
-    facts: Mapping[str, ModelFacts]  # of models that are readable or described by the lock
+    facts: Mapping[str, ModelFacts]  # facts of models that are readable or in the lock
     places: Mapping[str, Place]
     incomplete: Mapping[str, tuple[str, str]]  # models with incomplete content -> reason and hint
 
@@ -66,7 +66,7 @@ class DetectedChanges:
 
 
 def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[ModelChange]:
-    """Yield the models that differ from the lock, which contains neither weights nor connections of nodes."""
+    """Yield the models that differ from the lock. The lock contains neither weights nor connections between nodes."""
     for model in models:
         if model.entry is not None and model.changes:
             yield ModelChange(
@@ -79,7 +79,7 @@ def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[M
 
 
 def find_changes_since_revision(present: PresentModels, revision: Revision, calls: FileCalls) -> DetectedChanges:
-    """Compare all models with the revision, under their earlier names. `calls` reads the files."""
+    """Compare all models with the revision, in which they may have other names. `calls` reads the files."""
     folder = present.project.folder.relative_to(revision.root).as_posix()
     with temporary_folder() as scratch:
         baseline = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past", calls)
@@ -104,7 +104,7 @@ class _RevisionComparison:
         return f"at `{self.baseline.revision.name}`"
 
     def compare(self) -> None:
-        """Compare all readable models, then those that were removed."""
+        """Compare all readable models, then find removed models."""
         models = {self._path(model.path): model for model in self.present.project.models()}
         self._fetch_pointers()
         renamed, unclear = self._find_renamed([model for at, model in models.items() if not self._existed(at)])
@@ -120,11 +120,11 @@ class _RevisionComparison:
         ]
 
     def add_incomplete(self, path: str, reason: str, hint: str) -> None:
-        """Record that a comparison is undecided."""
+        """Record that a comparison could not be completed."""
         self.detected.undone.append(IncompleteCheck(Stage.LOCK, path, "", reason, hint or FETCH_HINT))
 
     def add_failures(self) -> None:
-        """Record the files of the revision that could not be read, unless already recorded for their model."""
+        """Record the files at the revision that could not be read, unless they are already recorded for their model."""
         for at, error in self.baseline.failures.items():
             path = self.baseline.relative(at)
             if not any(it.model == path and error.reason in it.reason for it in self.detected.undone):
@@ -148,9 +148,9 @@ class _RevisionComparison:
         return at in tree.entries or (at := tree.followed(at)) in tree.entries or bool(tree.submodule(at))
 
     def _find_renamed(self, new: Sequence[SelectedModel]) -> tuple[dict[str, str], bool]:
-        """Map current paths to earlier ones; also return whether an unreadable new model may be a renamed one.
+        """Map current paths to earlier paths; also return whether an unreadable new model may be a renamed model.
 
-        All models of the project are considered, selected or not, because renames are matched among all of them.
+        All models in the project are considered, selected or not, because renames are matched among all of them.
         """
         missing = find_missing_files(self.baseline) if new else []
         if not missing:
@@ -168,7 +168,7 @@ class _RevisionComparison:
         return None if isinstance(answer, CallFailure) else answer.facts
 
     def _compare_model(self, planned: PlannedModel, at: str) -> None:
-        """Compare one model with an earlier path. A model that git does not track is compared with its lock, or new."""
+        """Compare one model with an earlier path; a model that git does not track is compared with its lock entry."""
         try:
             if self._existed(at):
                 self._compare_with_file(planned, at)
@@ -220,7 +220,7 @@ class _RevisionComparison:
         self._report_incomplete(planned.path, content)
 
     def _report_incomplete(self, path: str, content: ContentChange) -> None:
-        """Report an incomplete comparison, as undecided if a required release may no longer load the model."""
+        """Report an incomplete comparison; it is undecided if a required release may no longer load the model."""
         incomplete, at, remarks = content.incomplete, self._at, self.detected.remarks
         if content.failure is not None:
             reason, hint = content.failure
@@ -229,7 +229,7 @@ class _RevisionComparison:
         if content.may_be_lost:
             lost = name_releases(content.may_be_lost)
             if incomplete is not None:
-                reason = f"does not load on {lost}; it is unknown whether the version {at} did: {incomplete.reason}"
+                reason = f"does not load on {lost}; it is unknown whether the version {at} loads: {incomplete.reason}"
                 self.add_incomplete(path, reason, incomplete.hint)
             else:
                 remarks.append(f"{path}: does not load on {lost}; there is no prediction for the version {at}")
@@ -289,7 +289,7 @@ def describe_change(change: ModelChange) -> tuple[str, ...]:
 
 
 def name_releases(releases: Sequence[str]) -> str:
-    """Name releases of ONNX Runtime: `onnxruntime 1.17.0 to 1.17.3`."""
+    """Name ONNX Runtime releases, such as `onnxruntime 1.17.0 to 1.17.3`."""
     engine = limits.load_limit_table().engine
     return name_runtimes(
         (f"{engine} {release}" for release in releases),

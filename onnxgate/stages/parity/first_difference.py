@@ -1,7 +1,7 @@
 """Search for the first node that differs from a reference.
 
-Both sides compute every value that the differing outputs depend on. The nodes at which the distance grows are then
-run in isolation, with the reference's values as inputs: the mismatch begins at the first one that still differs. The
+Both sides compute every value that the differing outputs depend on. The nodes at which the distance grows are then run
+in isolation, with the values of the reference as inputs. The mismatch begins at the first node that still differs. The
 reference is another run of the model, a fresh export of its source, or the exported program of the source.
 """
 
@@ -54,18 +54,18 @@ if TYPE_CHECKING:
     from onnx import ModelProto, TensorProto
 
 MAX_PORTION_BYTES = 512 * 1024 * 1024
-"""Maximum size of the values of both sides that exist at the same time."""
+"""Maximum total size in bytes of the values that both sides store at the same time."""
 MAX_TRACE_BYTES = 4 * 1024 * 1024 * 1024
-"""Maximum size of the values that the source writes."""
+"""Maximum total size in bytes of the values that the source writes."""
 MAX_ROUNDING_RATIO = 1e-4
-"""Differences below this share of the largest output value are rounding in single precision."""
+"""Differences below this share of the largest output value are treated as single-precision rounding."""
 SAME_AS_PROGRAM = (
     "the model matches the exported program of its source, so the source behaves differently during export"
 )
 
-RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # model, inputs, folder for the outputs
+RunCase = Callable[[Path, jobs.InputCase, Path], jobs.Observation]  # model, inputs and folder for the outputs
 SubmitToolchainJob = Callable[[jobs.Job], jobs.Observation]
-ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # values of the reference by names of the candidate
+ReferenceValues = Callable[[Sequence[str]], Mapping[str, Path]]  # values of the reference, by name in the candidate
 
 
 class SearchError(Exception):
@@ -84,9 +84,9 @@ class DifferenceOrigin:
     output: str
     before: Distance
     after: Distance
-    within: tuple[int, ...] = ()  # preceding nodes without reference values, which may be the origin too
-    since: str = ""  # an equal value before all of them; "" for the model's inputs
-    fused: bool = False  # the node differs only if the optimizer fuses it with others
+    within: tuple[int, ...] = ()  # preceding nodes without reference values, any of which may be the origin
+    since: str = ""  # an equal value before these nodes; "" for the model inputs
+    fused: bool = False  # the node differs only if the optimizer fuses it with other nodes
 
 
 @dataclass(slots=True)
@@ -97,11 +97,11 @@ class SearchSide:
     proto: ModelProto
     case: jobs.InputCase
     run: RunCase
-    folder: Path  # for written files; created when needed
+    folder: Path  # folder for written files; created when needed
     _count: Iterator[int] = field(default_factory=itertools.count)
 
     def values(self, names: Sequence[str]) -> dict[str, Path]:
-        """Return files of the values with these names, except types that NumPy does not support.
+        """Return the files with the values of these names, except values of types that NumPy does not support.
 
         Raises:
             SearchError: the model does not run with these values as outputs.
@@ -127,7 +127,7 @@ class SearchSide:
                 raise SearchError(f"{prefix} run ({type(observation).__name__.lower()})")
 
     def value(self, name: str, others: Sequence[str] = ()) -> Path:
-        """Return one value; `others` are computed as outputs too."""
+        """Return one value; `others` are also computed as outputs."""
         values = self.values([*others, name])
         if name not in values:
             raise SearchError(f"NumPy does not support the type of `{name}`")
@@ -155,7 +155,8 @@ def search_origin(
 ) -> DifferenceOrigin | None:
     """Find the first node whose output differs from the reference; None if no node differs in isolation.
 
-    `available` names the values of the reference, None for all. `exact`: both sides compute identically.
+    `available` has the names of the reference values, or None if all are available. With `exact`, both sides compute
+    identically.
 
     Raises:
         SearchError: the search failed.
@@ -183,19 +184,19 @@ def search_origin(
 def _measure_own_distances(
     side: SearchSide, suspects: Sequence[Suspect], reference: Mapping[str, Path]
 ) -> dict[str, Distance]:
-    """Measure the distance of each suspect in isolation, with the reference's values as inputs."""
+    """Measure the distance of each suspect in isolation, with the reference values as inputs."""
     feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **reference}
     types = {name: value for name, path in feeds.items() if (value := _read_value_type(path)) is not None}
     isolated = isolate_nodes(side.proto, [suspect.step.index for suspect in suspects], types)
     folder = side.create_folder()
     inputs = {name: str(feeds[name]) for name in isolated.values}
-    for number, tensor in enumerate(isolated.weights):  # omitted from the structure
+    for number, tensor in enumerate(isolated.weights):  # the structure does not contain weights
         inputs[tensor.name] = str(_write_weight(tensor, side.model, folder / f"{number}.npy"))
     path = folder / "model.onnx"
     try:
         restore_lists((isolated.model.graph, *isolated.model.functions), side.model)
     except (OSError, UnreadableModel) as reason:
-        raise SearchError(f"attributes of nodes cannot be read: {reason}") from reason
+        raise SearchError(f"node attributes cannot be read: {reason}") from reason
     path.write_bytes(isolated.model.SerializeToString())
     outputs = side.outputs(path, jobs.InputCase(name="apart", origin="generated", inputs=inputs))
     return {
@@ -229,7 +230,7 @@ def _read_value_type(path: Path) -> KnownValue | None:
 def _find_uncompared(
     nodes: Sequence[SearchNode], first: SearchNode, compared: Collection[str]
 ) -> tuple[tuple[int, ...], str]:
-    """Return the preceding nodes whose values were not compared, and the last compared value before them."""
+    """Return the preceding nodes whose values were not compared, and the last compared value before these nodes."""
     makers = {name: node for node in nodes for name in node.outputs}
     within: set[int] = set()
     since: list[str] = []
@@ -249,7 +250,7 @@ def _find_uncompared(
 def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) -> DifferenceOrigin | None:
     """Find where an output begins to differ between two optimization levels of one runtime.
 
-    If the mismatch remains with every value as an output, compare node by node; otherwise search for a wrong fusion.
+    If the mismatch remains when every value is an output, compare node by node; otherwise search for a wrong fusion.
 
     Raises:
         SearchError: the search failed.
@@ -258,7 +259,7 @@ def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) 
     right = plain.value(output)
     limit = compare_files(optimised.value(output), right).relative / 8
     origin = None
-    # Some releases do not load a model with so many outputs at this level.
+    # Some releases cannot load a model with so many outputs at this level.
     with contextlib.suppress(SearchError):
         if compare_files(optimised.value(output, names), right).relative > limit:
             origin = search_origin(optimised, plain.values, None, [output], exact=False)
@@ -266,9 +267,9 @@ def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) 
 
 
 def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit: float) -> DifferenceOrigin | None:
-    """Find a wrong fusion by making one value on the path an output at a time, which prevents its fusion.
+    """Find a wrong fusion by making each value on the path an output in turn, which prevents its fusion.
 
-    `limit` is the largest relative difference that counts as equal.
+    `limit` is the largest relative difference that is treated as equal.
     """
     nodes = list_search_nodes(plain.proto, [output])
     makers = {name: node.index for node in reversed(nodes) for name in node.outputs}
@@ -295,12 +296,12 @@ def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit:
 def create_first_difference(
     proto: ModelProto, origin: DifferenceOrigin, case: str, root: Path, folder: Path, detail: str = ""
 ) -> FirstDifference:
-    """Create the evidence. Places are relative to `folder`, the folder of the config."""
+    """Create the evidence. Places are relative to the config folder `folder`."""
     node = proto.graph.node[origin.node]
     if origin.fused:
         detail = "when the optimizer fuses it with other nodes"
     elif not detail and len(origin.within) == 1:
-        detail = f"or at the {format_operator_name(proto.graph.node[origin.within[0]])} before it"
+        detail = f"or at the preceding {format_operator_name(proto.graph.node[origin.within[0]])}"
     elif not detail and origin.within:
         since = f" after `{origin.since}`" if origin.since else ""
         detail = f"or at one of the {len(origin.within)} preceding nodes{since}"
@@ -320,15 +321,15 @@ def create_first_difference(
 
 @dataclass(frozen=True, slots=True)
 class FreshExport:
-    """Fresh export matched with the committed model."""
+    """Fresh export whose values are matched with those of the committed model."""
 
     path: Path
     proto: ModelProto
-    names: Mapping[str, str]  # value of the committed model -> value of the fresh one
+    names: Mapping[str, str]  # value in the committed model -> value in the fresh export
     weights: tuple[WeightPair, ...]
 
     def reference(self, side: SearchSide) -> ReferenceValues:
-        """Return the values of the fresh export, which `side` runs, by names of the committed model."""
+        """Return the values of the fresh export, which `side` runs, by name in the committed model."""
 
         def values(names: Sequence[str]) -> Mapping[str, Path]:
             fresh = side.values([self.names[name] for name in names])
@@ -350,7 +351,7 @@ def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshE
 def describe_differing_weight(
     fresh: FreshExport, committed: ModelProto, path: Path, origin: DifferenceOrigin | None
 ) -> str:
-    """Describe the first weight of the node that differs from the fresh export; "" without one."""
+    """Describe the first weight of the node that differs from the fresh export; "" if no weight differs."""
     names = set(find_node_weights(committed, origin.node)) if origin is not None else set()
     for pair in fresh.weights:
         old, new = pair.old, pair.new
@@ -370,7 +371,7 @@ def describe_differing_weight(
 
 
 def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
-    """Yield the weights that a node uses, directly or through nodes that depend on weights only."""
+    """Yield the weights that a node uses directly, or through nodes that depend only on weights."""
     alive = find_live_values(proto.graph)
     makers = {name: node for node in proto.graph.node for name in node.output if name}
     weights = {tensor.name for tensor in proto.graph.initializer}
@@ -384,7 +385,7 @@ def find_node_weights(proto: ModelProto, index: int) -> Iterator[str]:
 
 
 def create_fresh_export(source: jobs.Export, submit: SubmitToolchainJob, folder: Path) -> Path | None:
-    """Export a source that has only computed outputs so far; None if the export fails."""
+    """Export a source that has so far only computed outputs; None if the export fails."""
     folder.mkdir(parents=True)
     job = msgspec.structs.replace(source, output=str(folder), cases=(), export=True, eager=False, float64=False)
     match submit(job):
@@ -402,11 +403,11 @@ def search_program_values(
     output: str,
     folder: Path,
 ) -> DifferenceOrigin | None:
-    """Find where an output begins to differ from the exported program of the source, by values with equal names.
+    """Find where an output begins to differ from the exported program of the source, by comparing values of equal name.
 
     Raises:
         SearchError: the search failed.
-        NoFirstNodeError: the model matches the exported program, which differs from the source.
+        NoFirstNodeError: the model matches the exported program, but that program differs from the source.
     """
     own_names = {name: name for node in side.proto.graph.node for name in node.output if name}
     names, exported = (fresh.names, fresh.proto) if fresh is not None else (own_names, side.proto)

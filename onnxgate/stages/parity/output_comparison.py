@@ -1,4 +1,4 @@
-"""Compare one output with its reference: select the criterion and compute the metrics."""
+"""Compare one output with its reference: choose the criterion and compute the metrics."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 PairKind = Literal["source", "runtime", "optimization", "engine", "quantized"]
 CaseOutput = tuple[str, str]  # case, output
 TOO_FEW_LABELS = "too few labels"
-"""Note on an output with too few labels for a verdict."""
+"""Note for an output with too few labels for a verdict."""
 SAME_FILE_PAIRS = ("runtime", "optimization")
-"""Pairs of runs of the same quantized file, with stricter bounds than for a float model."""
+"""Kinds of pairs that run the same quantized file. Their bounds are stricter than those for a float model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ParityModel:
 def create_parity_model(
     model: SelectedModel, file: Path, reading: ParsedModel, cases: Iterable[InputCase], locked: LockedModel | None
 ) -> ParityModel:
-    """Create the compared model. `reading` was read from `file`, which may be a copy."""
+    """Create the model for comparison. `reading` was read from `file`, which may be a copy."""
     return ParityModel(
         path=model.path,
         place=model.place,
@@ -89,7 +89,8 @@ def measure_difference(
 ) -> Difference:
     """Compare one output of one case.
 
-    Ratios such as SNR are used for float models, and for quantized outputs without a configured tolerance.
+    Ratios such as SNR are used in comparisons with float models, and for quantized outputs without a configured
+    tolerance.
     """
     traits = model.comparability
     bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half)
@@ -145,9 +146,9 @@ def _count_masked_differences(positions: Array, candidate: Array, reference: Arr
 
 @contextmanager
 def _replace_masked(positions: Array, candidate: Array, reference: Array) -> Iterator[Array]:
-    """Replace the candidate's elements outside the positions by those of the reference.
+    """Replace the candidate elements outside the positions with those of the reference.
 
-    A large result is kept in a temporary file until the context ends.
+    A large result is stored in a temporary file until the context exits.
     """
     if candidate.nbytes <= MAPPED_BYTES:
         yield np.where(positions, candidate, reference)
@@ -161,7 +162,7 @@ def _replace_masked(positions: Array, candidate: Array, reference: Array) -> Ite
 
 
 def _check_half_noise(model: ParityModel, plain: Difference, candidate: Array, reference: Array) -> Difference:
-    """Return a mismatch if an output that agrees in float16 has too much noise over all elements."""
+    """Return a mismatch if a float16 output agrees element by element, but has too much noise over all elements."""
     traits = model.comparability
     is_half = traits.half or candidate.dtype.itemsize == 2
     if not is_half or traits.bfloat16 or candidate.dtype.kind != "f":
@@ -217,13 +218,13 @@ def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> Rat
 
 @dataclass(frozen=True, slots=True)
 class OutputMask:
-    """Mask of one case: an array (batch, time) whose ones keep or drop a position."""
+    """Mask of one case: a file with an array (batch, time). `ones_keep` means that ones mark the compared positions."""
 
     path: str
     ones_keep: bool
 
     def positions(self, shape: tuple[int, ...]) -> Array | None:
-        """Return which elements of an output of this shape are compared; None for all, or if the mask does not fit."""
+        """Return which elements of an output of this shape to compare; None for all, or if the mask does not fit."""
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None
@@ -234,10 +235,10 @@ class OutputMask:
 
 
 def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[CaseOutput, OutputMask]:
-    """Find, by case and output, the mask of outputs whose first two axes (batch, time) are those of a mask.
+    """Find, by case and output, the masks of outputs whose first two axes (batch, time) are those of the mask.
 
-    A mask is used only if its polarity follows from the graph or its name is the usual one. All other outputs are
-    compared completely.
+    A mask is used only if the graph shows whether ones or zeros are ignored, or if the mask is named `attention_mask`.
+    All other outputs are compared completely.
     """
     values = []
     for value in reading.facts.inputs:
@@ -255,7 +256,7 @@ def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[
         if ones_keep is not None:
             masks.append((value, ones_keep))
     if len(masks) != 1:
-        return {}  # with several masks, it is unknown which one applies to an output
+        return {}  # with several masks, it is unknown which mask applies to an output
     mask, ones_keep = masks[0]
     outputs = [value.name for value in reading.facts.outputs if (value.shape or ())[:2] == mask.shape]
     return {

@@ -1,7 +1,7 @@
-"""Locate the quantization loss of a model per tensor, the worst first.
+"""Find the tensors of a model with the largest quantization loss.
 
 A quantized tensor is compared with its values before quantization in the same run, so the loss of a layer does not
-include that of preceding layers.
+include the loss of preceding layers.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ MAX_LAYERS = 5
 QUANTIZER_SUFFIXES = ("_QuantizeLinear_Input", "_quantized", "_QuantizeLinear_Output", "_DequantizeLinear_Output")
 """Suffixes that onnxruntime.quantization adds to names of float tensors. Source: releases 1.16–1.31."""
 MIN_NOISE_SHARE = 0.05
-"""Minimum noise of a listed layer, as a share of the worst layer's noise."""
+"""Minimum noise of a reported layer, as a share of the noise of the worst layer."""
 
 
 @dataclass(frozen=True, slots=True)
 class TensorPair:
-    """A tensor of the float model and its counterpart in the quantized model."""
+    """A tensor in the float model and its counterpart in the quantized model."""
 
     tensor: str
-    node: int  # of the float model: the producer of the tensor, or the reader of the weight; -1 without one
+    node: int  # node in the float model that computes the tensor or reads the weight; -1 if there is none
     kind: Literal["input", "output", "weight"]
-    after: str  # value in the quantized model, as float or integer
+    after: str  # float or integer value in the quantized model
     before: str = ""  # value before quantization; "" if not available
-    activation: str = ""  # "Relu" or "Clip" if quantization includes it, so that clipping loses nothing
+    activation: str = ""  # "Relu" or "Clip" if quantization includes it; clipping then loses nothing
     scale: str = ""  # if `after` is an integer: names of its scale and zero point
     zero: str = ""
 
 
 def pair_tensors(quantized: ModelProto, real: ModelProto) -> tuple[TensorPair, ...]:
-    """Pair tensors of the float and the quantized model, in the order of the float model's nodes."""
+    """Pair the tensors of the float model with those of the quantized model, in the node order of the float model."""
     pairs: dict[tuple[str, str], TensorPair] = {}
     for pair in _TensorPairing(quantized, real).list_pairs():
         key = (pair.tensor, pair.kind)
@@ -89,7 +89,7 @@ class _TensorPairing:
             before = maker.input[0]
             if name := self._float_name(before) or self._float_name(node.output[0]):
                 pair = self._create_pair(name, node.output[0], before)
-                # Quantization may include the float model's activation.
+                # Quantization may include an activation of the float model.
                 activation = self._real.node[pair.node].op_type if pair.node >= 0 else ""
                 own = self._makers[before].op_type if before in self._makers else ""
                 is_merged = activation in ("Relu", "Clip") and activation != own
@@ -98,7 +98,7 @@ class _TensorPairing:
             yield self._create_pair(name, node.output[0])
 
     def _pair_weight(self, node: NodeProto) -> Iterator[TensorPair]:
-        """Yield the weight at the same input of the float model's node of the same name."""
+        """Yield the weight at the same input of the node with the same name in the float model."""
         for consumer in self._consumers.get(node.output[0], ()):
             index = self._real_nodes.get(consumer.name, -1)
             position = list(consumer.input).index(node.output[0])
@@ -130,23 +130,23 @@ class _TensorPairing:
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """Lazily computed elements of an array, processed in chunks."""
+    """Elements of an array, computed lazily and processed in chunks."""
 
     array: Array
     convert: Callable[[Array], Array] = np.asarray
 
     @property
     def kind(self) -> str:
-        """NumPy kind of their type."""
+        """NumPy kind of the element type."""
         return self.convert(self.array.reshape(-1)[:0]).dtype.kind
 
 
 def find_worst_layers(
     pairs: Sequence[TensorPair], quantized: Values, real: Values, proto: ModelProto, place_of: FindPlace
 ) -> tuple[Layer, ...]:
-    """Return the layers that add most noise, worst first.
+    """Return the layers that add the most noise, worst first.
 
-    `proto` is the float model. The values are of one case; they are looked up when needed and read in chunks.
+    `proto` is the float model. The values belong to one case; they are looked up when needed and read in chunks.
     """
     noises = {
         pair.tensor: _relative_noise(_dequantized_value(pair, quantized), _plain_value(pair.tensor, real))
@@ -167,7 +167,7 @@ def find_worst_layers(
 def _added_noise(
     pair: TensorPair, quantized: Values, real: Values, noises: Mapping[str, float | None], proto: ModelProto
 ) -> float | None:
-    """Return the noise that the layer itself adds, as a share of the float tensor's power."""
+    """Return the noise that the layer itself adds, as a share of the power of the float tensor."""
     before = _value_before_quantization(pair, quantized, real)
     if before is not None:
         return _relative_noise(_dequantized_value(pair, quantized), before)
@@ -196,7 +196,7 @@ def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values
 
 
 def _relative_noise(value: _Elements | None, reference: _Elements | None) -> float | None:
-    """Return the power of the difference divided by the power of the reference; None if not comparable."""
+    """Return the power of the difference divided by the power of the reference; None if they are not comparable."""
     if value is None or reference is None or value.array.shape != reference.array.shape or not reference.array.size:
         return None
     if reference.kind != "f" or value.kind != "f":

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOutputs:
-    """Outputs of one run: paths of `.npy` files by case and output, None for types that NumPy does not support."""
+    """Outputs of one run: paths of `.npy` files by case and output; None if NumPy does not support the type."""
 
     names: tuple[str, ...]
     paths: dict[CaseOutput, str | None]
 
 
-OutputsByLevel = dict[str, RunOutputs]  # by optimisation level
+OutputsByLevel = dict[str, RunOutputs]  # by optimization level
 OutputsByRuntime = dict[str, OutputsByLevel]
 ParityEvidence = tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]
 
@@ -54,7 +54,7 @@ def collect_evidence(
     eager: Mapping[str, CaseResult] | None,
     unusable: Collection[str],
 ) -> ParityEvidence:
-    """Return every comparison of one model, and the outputs that could not be compared with their reasons.
+    """Return all comparisons of one model, and the outputs that could not be compared, with reasons.
 
     `eager` are the outputs of the source, by case; None if the model has no source. `unusable` names the cases whose
     inputs cannot be run.
@@ -76,7 +76,7 @@ def collect_evidence(
 
 
 def compare_with_float(model: ParityModel, runs: Sequence[ObservedRun], real: RunOutputs, name: str) -> ParityEvidence:
-    """Compare a quantized model with its float model `name`; outputs match by name, or by position if names differ."""
+    """Compare a quantized model with its float model `name`; match outputs by name, or by position if names differ."""
     outputs = collect_outputs(runs)
     comparer = _OutputComparer(_with_scales(model, outputs))
     for runtime, levels in outputs.items():
@@ -117,7 +117,7 @@ def _with_scales(model: ParityModel, runs: OutputsByRuntime) -> ParityModel:
 
 
 def collect_outputs(runs: Iterable[ObservedRun]) -> OutputsByRuntime:
-    """Group the outputs by runtime and level, in the order of releases."""
+    """Group the outputs by runtime and optimization level, in release order."""
     outputs: OutputsByRuntime = {}
     for run in runs:
         match run.observation:
@@ -129,7 +129,7 @@ def collect_outputs(runs: Iterable[ObservedRun]) -> OutputsByRuntime:
 
 
 def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
-    """Return the outputs of one run on the cases that did not fail."""
+    """Return the outputs of one run, without failed cases."""
     paths = {
         (case.name, name): path
         for case, case_result in zip(cases, result.cases, strict=True)
@@ -145,12 +145,12 @@ class _OutputComparer:
 
     model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)  # reason for a missing comparison -> hint
+    reasons: dict[str, str] = field(default_factory=dict)  # reason why a comparison is missing -> hint
     by_design: set[str] = field(default_factory=set)  # reasons that do not make the check undecided
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # (runtime, case, output) compared with the source
     uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
-    negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs within their tolerance of zero
-    significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs with other values in some case
+    negligible: dict[tuple[PairKind, str], str] = field(default_factory=dict)  # outputs that zeros would match
+    significant: set[tuple[PairKind, str]] = field(default_factory=set)  # outputs that are significant in some case
 
     def evidence(self) -> ParityEvidence:
         """Return the comparisons and the incomplete checks."""
@@ -226,8 +226,8 @@ class _OutputComparer:
     def compare_with_reference(self, runs: OutputsByRuntime, unequal: set[tuple[str, str, str]]) -> None:
         """Compare each runtime with the reference at the same level.
 
-        At `all`, outputs that differ between levels are left out. The reference is the newest ONNX Runtime; without
-        one, the newest release of the first engine in `ENGINES`.
+        At level `all`, outputs that differ between levels are left out. The reference is the newest ONNX Runtime
+        release; if there is none, it is the newest release of the first engine in `ENGINES`.
         """
         for runtime, levels in runs.items():
             by_reference: dict[str, list[Difference]] = {}
@@ -254,7 +254,7 @@ class _OutputComparer:
     def compare_outputs(
         self, pair: PairKind, runtime: str, level: str, outputs: RunOutputs, reference: RunOutputs
     ) -> Iterator[Difference]:
-        """Compare the outputs that both runs have, except those compared with the source."""
+        """Compare the outputs that both runs have, except outputs compared with the source."""
         for key, path in outputs.paths.items():
             if key in reference.paths and (runtime, *key) not in self.covered:
                 yield from self._compare(key, level, pair, path, reference.paths[key])
@@ -302,14 +302,14 @@ class _OutputComparer:
         if difference.agrees and difference.metric == "worst_abs" and difference.bound_from != "config":
             precision = "half" if traits.half or array.dtype.itemsize == 2 else "single"
             if is_negligible(array, expected, difference.bound, DEFAULT_BOUNDS[precision][0]):
-                reason = f"output `{output}` is within its tolerance of zero ({difference.bound:.2g})"
-                self.negligible.setdefault((pair, output), f"{reason}, so any small output would pass")
+                reason = f"output `{output}` differs from zero by less than its tolerance ({difference.bound:.2g})"
+                self.negligible.setdefault((pair, output), f"{reason}, so any output near zero would pass")
             elif any(part.any() for part in iter_parts(expected)):
                 self.significant.add((pair, output))
         yield difference
 
     def report_few_labels(self) -> None:
-        """Report outputs with too few labels; they do not make the check undecided if numbers were compared too."""
+        """Report outputs with too few labels; the check is not undecided if numeric outputs were also compared."""
         differences = (difference for comparison in self.comparisons for difference in comparison.differences)
         figures = (figure for difference in differences for figure in difference.figures)
         has_numbers = any(figure.metric == "sqnr_db" for figure in figures)
@@ -320,8 +320,8 @@ class _OutputComparer:
                 self.by_design.add(reason)
 
     def report_negligible(self) -> None:
-        """Report outputs that are negligible in every case with a nonzero result."""
-        hint = "set `tolerance` for this output by name: a smaller `atol`, or the same one if 0 is expected"
+        """Report outputs whose nonzero results are negligible in every case."""
+        hint = "set a `tolerance` with a smaller `atol` for this output by name; keep the same `atol` if 0 is expected"
         self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
 
 
@@ -330,7 +330,7 @@ def _pair_kind(runtime: str, reference: str) -> PairKind:
 
 
 def reference_rank(runtime: str) -> tuple[bool, int, Version]:
-    """Return a sort key: other engines in reverse order of `ENGINES`, then ONNX Runtime; newer releases later."""
+    """Return a sort key: other engines in reverse order of `ENGINES`, then ONNX Runtime. Newer releases come last."""
     engine = parse_engine(runtime)
     position = ENGINES.index(engine) if engine in ENGINES else len(ENGINES)
     return is_onnxruntime(runtime), -position, runtime_sort_key(runtime)[1]

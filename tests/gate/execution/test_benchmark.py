@@ -181,7 +181,7 @@ FAILED = Failure(type="Fail", text="no")
         (TimedOut(limit_s=300, during="", log=""), "the measurement timed out after 300 s"),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
-            "a run takes too long to measure: 7 rounds in 20 s",
+            "a run takes too long to measure: only 7 rounds in 20 s",
         ),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),
@@ -215,7 +215,7 @@ def test_no_release_of_onnxruntime(track: Track) -> None:
 def test_wrong_result_type_is_an_internal_error(track: Track) -> None:
     """A result of the wrong type is an internal error."""
     track.observation = Completed(result=LoadResult(providers=()))
-    with pytest.raises(TypeError, match="unexpected observation of a benchmark: Completed"):
+    with pytest.raises(TypeError, match="unexpected benchmark result: Completed"):
         track.hold(BOTH, against="HEAD")
 
 
@@ -267,7 +267,7 @@ def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
     track.observation = Completed(result=timed(*rounds))
     done = track.hold(Budget(slower_than_baseline=1.2), against="HEAD")
     (raced,) = done.subjects
-    noisy = "measurements vary too much to compare with 1.2 times the time of `m.onnx` at `HEAD`"
+    noisy = "measurements vary too much to check the limit of 1.2 times the time of `m.onnx` at `HEAD`"
 
     assert isinstance(raced, Raced)
     assert raced.verdict == verdict

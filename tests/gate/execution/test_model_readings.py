@@ -125,7 +125,7 @@ def test_model_that_changes_during_the_check(tmp_path: Path, change: Callable[[P
 
     incomplete = execute(tmp_path, WatchedRuntimes(watch)).step.undone
 
-    changed = [(it.model, it.stage) for it in incomplete if it.reason == "its files changed during the check"]
+    changed = [(it.model, it.stage) for it in incomplete if it.reason == "the model files changed during the check"]
     assert [("m.onnx", Stage.PARITY), ("m.onnx", Stage.RUNTIME)] == changed
 
 

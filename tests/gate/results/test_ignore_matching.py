@@ -111,7 +111,7 @@ def entry_findings(**more: object) -> list[tuple[str, str, str]]:
 
 
 DONE = [("note", "ignore-unused", "no longer matches a finding")]
-MOVED = [("note", "ignore-unused", "applies to content that no model has")]
+MOVED = [("note", "ignore-unused", "applies to a `sha256` that no model has")]
 ENDED = [("error", "ignore-expired", "expired on 2027-01-01")]
 PAST = {"expired": True, "until": "2027-01-01"}
 

@@ -69,13 +69,14 @@ def test_details_share_engine_and_verb() -> None:
 def test_several_runtimes_take_a_plural_verb() -> None:
     """A detail is written in the singular; for several runtimes its verb is converted to the plural."""
     message = only_message(
-        hit("onnxruntime 1.9.0", "does not read this location", works_until="1.8.0"),
-        hit("onnxruntime 1.10.0", "does not read this location", works_until="1.8.0", works_since="1.11.0"),
+        hit("onnxruntime 1.9.0", "does not read data from this location", works_until="1.8.0"),
+        hit("onnxruntime 1.10.0", "does not read data from this location", works_until="1.8.0", works_since="1.11.0"),
         hit("onnxruntime 1.12.0", "has no kernel", works_until="1.8.0"),
     )
 
     assert message == (
-        "imports opset 21 of `ai.onnx`; onnxruntime 1.9.0 and 1.10.0 do not read this location; 1.12.0 has no kernel "
+        "imports opset 21 of `ai.onnx`; onnxruntime 1.9.0 and 1.10.0 do not read data from this location; "
+        "1.12.0 has no kernel "
         "(last worked on 1.8.0; works again since 1.11.0)"
     )
 

@@ -204,7 +204,7 @@ def test_different_reports_of_one_shard_are_undecided(parts: list[Report]) -> No
     worse = report_json.seal_report(replace(parts[0], verdict="fail", exit=1, remarks=("another",)))
     report = merged(report_files([*parts, worse]))
 
-    assert "shard 1 has reports that differ: `0.json` and `2.json`" in reasons(report)
+    assert "the reports of shard 1 differ: `0.json` and `2.json`" in reasons(report)
     assert report.remarks == ("another",)
 
 
@@ -231,14 +231,14 @@ def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Repor
     [
         (b"", "it is empty, because its job did not complete"),
         (b"  \n", "it is empty"),
-        (b"[]", "it is not a report of onnxgate"),
-        (b"{}", "it is not a report of onnxgate"),
+        (b"[]", "it is not an onnxgate report"),
+        (b"{}", "it is not an onnxgate report"),
         (b"\xff\xfe", "it is truncated or not JSON"),
         (b'{"version": 1, "onn', "it is truncated or not JSON"),
-        (b'{"version": 2, "onnxgate": "9"}', "it has report version 2; this onnxgate supports 1"),
+        (b'{"version": 2, "onnxgate": "9"}', "it has report version 2; this onnxgate version supports 1"),
         (b'{"version": 1, "onnxgate": "9.9"}', f"it was written by onnxgate 9.9; this is {__version__}"),
-        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is not a report of onnxgate"),
-        (b"[" * 100_000, "it is not a report of onnxgate"),
+        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is not an onnxgate report"),
+        (b"[" * 100_000, "it is not an onnxgate report"),
         (b'{"a":' * 100_000, "it is truncated or not JSON"),
     ],
 )
@@ -255,7 +255,7 @@ def test_unsharded_report_is_rejected(project: Project, parts: list[Report]) -> 
     """The report of an unsharded check is not accepted as a shard."""
     whole = report_of(request_of(project, STATIC), summarize_passing())
 
-    assert "it is the report of an undivided check" in reasons(merged(report_files([*parts, whole])))
+    assert "it is the report of a check that ran without `--shard`" in reasons(merged(report_files([*parts, whole])))
 
 
 def resealed(report: Report, **shard: object) -> Report:
@@ -343,8 +343,8 @@ def test_no_reports_are_undecided() -> None:
     ("expected", "message"),
     [
         (ExpectedCheck(plan="0123456789ab"), "not to `0123456789ab` (`--key`)"),
-        (ExpectedCheck(config="e" * 64), "the config in this folder is not the one that"),
-        (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one that"),
+        (ExpectedCheck(config="e" * 64), "the config in this folder is not the one used to check the shards"),
+        (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one used to check the shards"),
     ],
 )
 def test_reports_of_an_earlier_check_are_rejected(parts: list[Report], expected: ExpectedCheck, message: str) -> None:

@@ -277,8 +277,8 @@ def test_two_weights_swapped(tmp_path: Path) -> None:
 
     assert summarize(comparison) == []
     assert [(it.name, it.text) for it in comparison.weights] == [
-        ("w1", "has the former content of `w1`"),
-        ("w3", "has the former content of `w3`"),
+        ("w1", "has the previous content of `w1`"),
+        ("w3", "has the previous content of `w3`"),
     ]
 
 

@@ -69,7 +69,7 @@ KINDS = {
     safetensors(): "a safetensors file",
     b"\x89HDF\r\n\x1a\n" + bytes(30): "an HDF5 file (Keras writes these)",
     b"\x1c\x00\x00\x00TFL3" + bytes(30): "a TensorFlow Lite model",
-    b"\x18\x00\x00\x00ORTM" + bytes(30): "a model in ONNX Runtime's own format (.ort)",
+    b"\x18\x00\x00\x00ORTM" + bytes(30): "a model in the ORT format of ONNX Runtime (.ort)",
     b"GGUF\x03" + bytes(30): "a GGUF model",
     b"\xff\x00\xff\x00" * 9: "binary data of an unknown type",
 }

@@ -98,7 +98,7 @@ def test_offline(locked: Checkout, monkeypatch: pytest.MonkeyPatch, tmp_path_fac
     unreachable = locked.run(status=3)
 
     assert stale.splitlines() == [
-        "`a.onnx` changed since it was locked: imports opset 16 of `ai.onnx` instead of 17",
+        "`a.onnx` has changed since it was locked: imports opset 16 of `ai.onnx` instead of 17",
         "`onnxgate.lock` is not up to date: 1 difference; run `onnxgate lock`",
     ]
     assert updated.startswith("updated `a.onnx`: imports opset 16 of `ai.onnx` instead of 17\n")
@@ -131,7 +131,7 @@ def test_paths(locked: Checkout) -> None:
     locked.write("b.onnx", RELU.replace("17", "16"))
 
     assert locked.run("b.onnx").startswith("updated `b.onnx`: imports opset 16")
-    assert locked.run("--check", status=1).startswith("`a.onnx` changed since it was locked")
+    assert locked.run("--check", status=1).startswith("`a.onnx` has changed since it was locked")
     (locked.folder / "b.onnx").unlink()
     assert locked.run("b.onnx").startswith("removed `b.onnx`\n")
     assert "`b.onnx` does not exist" in locked.run("b.onnx", status=2)

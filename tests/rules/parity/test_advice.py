@@ -34,7 +34,7 @@ LABELS = msgspec.structs.replace(
     detail="at [3]: 4 instead of 5; 2 of 64 elements differ",
 )
 WORDS = msgspec.structs.replace(LABELS, detail="at [3]: 'cat' instead of 'cut'; 2 of 64 elements differ")
-NAMED = 'set for example `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
+NAMED = 'set a tolerance such as `tolerance = { "label/0" = { rtol = 0, atol = 20 } }`'
 
 
 def _comparison(pair: Literal["source", "runtime", "optimization"], *differences: Difference) -> Comparison:
@@ -53,7 +53,7 @@ def test_measuring_is_suggested_for_default_tolerances() -> None:
     (hit,) = source_mismatch.judge(_comparison("source", FAR))
 
     assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
-    assert "; if the difference is larger, export it again, or set `tolerance` for the model" in hit.fix
+    assert "; if the difference is larger, export the model again, or set `tolerance` for the model" in hit.fix
 
 
 @pytest.mark.parametrize("bound_from", ["config", "lock"])
@@ -81,7 +81,7 @@ def test_strings_have_no_tolerance() -> None:
     """A tolerance is not suggested for strings."""
     (hit,) = runtime_mismatch.judge(_comparison("runtime", WORDS))
 
-    assert hit.fix.endswith(", or accept the finding with an `[[ignore]]`: strings have no tolerance")
+    assert hit.fix.endswith(", or accept the finding with an `[[ignore]]` entry, because strings have no tolerance")
 
 
 def test_number_of_allowed_elements_is_shown() -> None:

@@ -144,7 +144,7 @@ def test_a_node_that_loads_contradicts_its_prediction() -> None:
     ] == summarize([predicted("Det"), predicted("Conv"), predicted("Mul"), runs(*BOTH, alone=nodes)])
 
 
-CONTRADICTED = "`Conv` loads alone, although `missing-kernel` predicted that it would not: node `conv`"
+CONTRADICTED = "`Conv` loads in a single-node model, although `missing-kernel` predicted that it would not: node `conv`"
 
 
 def test_a_model_that_loads_and_then_crashes_was_not_refused() -> None:

@@ -414,7 +414,7 @@ def test_an_unavailable_runtime_is_an_observation(locked: Callable[..., Locked],
         observation = host.submit(elsewhere, Probe()).result(60)
 
     assert isinstance(observation, Unavailable)
-    assert observation.reason == "the lock has no wheel of `numpy==1.26.4` for Python 3.11"
+    assert observation.reason == "the lock has no wheel for `numpy==1.26.4` on Python 3.11"
     assert observation.hint
 
 

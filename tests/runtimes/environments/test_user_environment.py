@@ -162,11 +162,11 @@ def test_local_builds(tmp_path: Path, version: str, release: str) -> None:
     ("version", "expected"),
     [
         ("", "onnxruntime in `.venv` does not work: broken"),
-        ("main", "onnxruntime in `.venv` reports no valid version: Invalid version: 'main'"),
+        ("main", "onnxruntime in `.venv` reports an invalid version: Invalid version: 'main'"),
     ],
 )
 def test_builds_that_do_not_work(tmp_path: Path, version: str, expected: str) -> None:
-    """An engine that cannot be imported or reports no valid version is unavailable, with its message as the reason."""
+    """An engine that cannot be imported or reports an invalid version is unavailable; its message is the reason."""
     fake_environment(tmp_path, version)
 
     with pytest.raises(UnavailableError) as caught:

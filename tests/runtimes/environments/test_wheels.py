@@ -50,7 +50,7 @@ def test_a_package_without_a_wheel_for_this_machine_is_unavailable() -> None:
 @pytest.mark.parametrize("pin", ["numpy==1.26.5", "onnx==1.26.4"])
 def test_a_pin_without_wheels_is_unavailable(pin: str) -> None:
     """A pin without wheels, as in a lock edited by hand, makes the runtime unavailable."""
-    with pytest.raises(UnavailableError, match=f"the lock has no wheel of `{pin}` for Python 3.11"):
+    with pytest.raises(UnavailableError, match=f"the lock has no wheel for `{pin}` on Python 3.11"):
         wheels.required_wheels(runtime(pin), [package(f"cp311-cp311-{HERE}")])
 
 

@@ -40,7 +40,7 @@ CASES = {
         "",
         '"dynamic_shapes": {"x": {0: "batch", 1: torch.export.Dim("columns")}}',
         "UserError",
-        "the source fixes `columns`",
+        "the source fixes the size of `columns`",
         False,
     ),
     "conflict": (
@@ -61,13 +61,20 @@ CASES = {
         "each parameter of `forward`",
         None,
     ),
-    "by-keyword": ("return x * y", ", *, y", '"dynamo": False, "kwargs": {"y": X}', "TypeError", "by position", None),
+    "by-keyword": (
+        "return x * y",
+        ", *, y",
+        '"dynamo": False, "kwargs": {"y": X}',
+        "TypeError",
+        "positional arguments",
+        None,
+    ),
     "too-many-names": (
         "return x * 2",
         "",
         '"dynamo": False, "input_names": ["x", "mask"]',
         "RuntimeError",
-        "name as many inputs as the graph has: 1",
+        "reduce the length of `input_names` to 1",
         None,
     ),
 }

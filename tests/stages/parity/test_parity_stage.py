@@ -329,7 +329,10 @@ def test_output_near_zero_is_not_checked(tmp_path: Path) -> None:
     _, equal = _gather(PLAIN, _ran(tmp_path, NEW, {"all": small}), eager)
 
     assert [(entry.reason, entry.by_design) for entry in undone] == [
-        (f"output `{name}` is within its tolerance of zero (1e-05), so any small output would pass", False)
+        (
+            f"output `{name}` differs from zero by less than its tolerance (1e-05), so any output near zero would pass",
+            False,
+        )
         for name in "yz"
     ]
     assert (held, equal) == ([], [])

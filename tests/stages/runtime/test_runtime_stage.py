@@ -227,7 +227,7 @@ def test_source_that_fails_on_a_case(tmp_path: Path) -> None:
 
 def test_wrong_result_type_is_an_internal_error(tmp_path: Path) -> None:
     """A result of another job type raises an error, so that it is never counted as a pass."""
-    with pytest.raises(TypeError, match="unexpected observation of a run: Completed"):
+    with pytest.raises(TypeError, match="unexpected result of a run: Completed"):
         _attempts(tmp_path, ran(NEW, "all", Completed(result=LoadResult(providers=()))))
 
 

@@ -18,7 +18,7 @@ def probe(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def load(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Create an evaluator, which looks up an implementation for each node."""
+    """Create an evaluator, which finds an implementation for each node."""
     _create_evaluator(job, phase)
     return engine_results.load_result()
 

@@ -44,7 +44,7 @@ def load(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def run(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Create a session and run every case; the first that succeeds runs twice."""
+    """Create a session and run every case. The first successful case runs twice."""
     session = _create_session(job, phase)
     _require_providers("the session has no", job, session.get_providers(), failures.ProviderNotUsedError)
     names = arrays.name_arrays((output.name, _is_container(output.type)) for output in session.get_outputs())
@@ -53,7 +53,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
         return _compute_outputs(session, feeds)
 
     def repeat(feeds: Dict[str, Any], paths: List[Any]) -> Dict[str, Any]:
-        """Run the case again; return the outputs that differ, and those that share memory with inputs."""
+        """Run the case again. Return the outputs that differ and the outputs that share memory with inputs."""
         values, exact = compute(feeds), session.get_providers() == [CPU]
         return {
             "unstable": engine_results.find_unstable_outputs(names, values, paths, exact),
@@ -70,13 +70,13 @@ def race(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def measure_memory(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return the peak memory of this process, after running a model in it."""
+    """Return the peak memory of this process after running a model."""
     return benchmark.measure_peak_memory(job, phase, _create_session, _prepare_run)
 
 
 def harvest(job: Job, phase: Phase) -> Dict[str, Any]:
     """Write the kernels and schemas of the build to a file."""
-    from .. import kernel_registry  # needs parts of the build that other jobs do not need
+    from .. import kernel_registry  # imports parts of the build that other jobs do not need
 
     phase("harvest")
     return kernel_registry.harvest(job["output"])
@@ -102,14 +102,14 @@ def _create_session(job: Job, phase: Phase) -> Any:
 
 
 def _require_providers(subject: str, job: Dict[str, Any], present: List[str], error: Type[Exception]) -> None:
-    """Raise the error if a provider of the job, except for the CPU provider, is not present."""
+    """Raise an error if a requested provider other than the CPU provider is not available."""
     lacking = [provider for provider in job["providers"] if provider != CPU and provider not in present]
     if lacking:
         raise error("%s `%s`; available: `%s`" % (subject, "`, `".join(lacking), "`, `".join(present)))
 
 
 def _prepare_run(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
-    """Return a function that runs the session once. Raises KeyError if the feeds lack an input."""
+    """Return a function that runs the session once. It raises KeyError if an input is missing from the feeds."""
     inputs = {value.name: feeds[value.name] for value in session.get_inputs()}
     return lambda: _compute_outputs(session, inputs)
 
@@ -121,7 +121,7 @@ def _is_container(type_name: str) -> bool:
 
 
 def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
-    """Return one value per name of `name_arrays`, None if numpy cannot represent it. All nodes run, even for None."""
+    """Return one value per name in `name_arrays`, or None if numpy cannot represent it. All nodes always run."""
     outputs = session.get_outputs()
     names = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
     values = {}

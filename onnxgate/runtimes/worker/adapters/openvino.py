@@ -18,7 +18,7 @@ ERROR_PREFIX = re.compile(
     r"|Model wasn't fully converted\.\s*|Summary:\s*|^-- ",
     re.MULTILINE,
 )
-"""Locations in OpenVINO's code, and text that is the same for all models."""
+"""Locations in OpenVINO's code, and text without information about the model."""
 BFLOAT16 = "bf16"
 UNSUPPORTED_ELEMENTS = frozenset("u1 u2 u3 u4 u6 i4 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0 dynamic undefined".split())
 """Element types that numpy cannot represent."""
@@ -64,7 +64,7 @@ def _compile_model(job: Job, phase: Phase) -> Any:
 
 
 def _to_array(tensor: Any) -> Any:
-    """Return a copy, since the next case may reuse the memory."""
+    """Return a copy, since the next case may overwrite the memory."""
     name = tensor.element_type.get_type_name()
     if name in UNSUPPORTED_ELEMENTS:
         return None

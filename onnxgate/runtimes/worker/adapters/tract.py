@@ -40,7 +40,7 @@ def run(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def _load_runnable(job: Job, phase: Phase) -> Any:
-    """Return the runnable model and its input names, in its own order."""
+    """Return the runnable model and its input names, in tract's order."""
     phase("load")
     model = tract.onnx().load(job["model"])
     inputs = [model.input_name(index) for index in range(model.input_count())]

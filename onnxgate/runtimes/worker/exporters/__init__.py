@@ -9,7 +9,7 @@ class Framework(NamedTuple):
     """One framework with its exporter and the packages that affect its exports."""
 
     title: str  # name in messages
-    exporter: str  # module of this folder, and its function
+    exporter: str  # module in this folder and its function
     modules: Tuple[str, ...]  # top-level packages that sources import and that define model classes
     packages: Tuple[str, ...]  # alternative distributions of the framework
     recorded: Tuple[str, ...]  # other distributions whose versions the lock records
@@ -18,7 +18,7 @@ class Framework(NamedTuple):
 
 
 PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx", "onnxscript", "onnx-ir"))
-"""Has no `converters`, since the exporter reports missing packages itself."""
+"""`converters` is empty, since the exporter itself reports missing packages."""
 
 _TREE_PACKAGES = (("onnx", "onnxmltools", "skl2onnx"), ("skl2onnx", "onnxmltools", "packaging"))
 """Recorded packages and converters of boosted trees. onnxmltools imports packaging without declaring it.

@@ -23,9 +23,9 @@ class ArrayCall(NamedTuple):
     """A function of arrays, in the order of the graph's inputs and outputs."""
 
     function: Function
-    names: Sequence[str]  # of the graph's inputs, in the function's order; () if unknown
+    names: Sequence[str]  # names of the graph's inputs, in the function's order; () if unknown
     dtypes: Sequence[Any]  # types that the function accepts
-    sample: Optional[Sequence[Any]] = None  # its own example inputs
+    sample: Optional[Sequence[Any]] = None  # example inputs from the source
 
 
 def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Optional[Function] = None) -> None:
@@ -93,7 +93,7 @@ def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
 
 
 def _has_float32(narrow: Sequence[Wire], wide: Sequence[Wire]) -> bool:
-    """Return whether a float output is not in float64, so that it cannot serve as an exact reference."""
+    """Return whether a float output does not have type float64 and therefore cannot serve as an exact reference."""
     for few, many in zip(narrow, wide):  # noqa: B905 - new in Python 3.10
         for paths in zip(few["outputs"], many["outputs"]):  # noqa: B905
             types = [np.load(path, mmap_mode="r").dtype for path in paths if path is not None]
@@ -103,7 +103,7 @@ def _has_float32(narrow: Sequence[Wire], wide: Sequence[Wire]) -> bool:
 
 
 def save_arrays(arrays: Sequence[Any], folder: str) -> List[Optional[str]]:
-    """Write each array as `<index>.npy`; None for types that numpy cannot write without pickle."""
+    """Write each array as `<index>.npy` and return the paths; None for types that numpy cannot write without pickle."""
     os.makedirs(folder, exist_ok=True)
     paths: List[Optional[str]] = []
     for number, value in enumerate(arrays):

@@ -46,7 +46,7 @@ BOOSTED_ESTIMATORS = {
 class SampleRows(NamedTuple):
     """Sample rows: one matrix, or the columns of a table."""
 
-    columns: Sequence[str]  # () for a matrix
+    columns: Sequence[str]  # empty for a matrix
     values: List[Any]
 
     def names(self, recipe: SourceResult) -> List[str]:
@@ -98,10 +98,10 @@ export_lightgbm = partial(export_sklearn, boosted="lightgbm")
 
 
 def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
-    """Return the sample rows as arrays of two dimensions.
+    """Return the sample rows as two-dimensional arrays.
 
     Raises:
-        SourceError: they have another form.
+        SourceError: the rows have an unexpected type or shape.
     """
     value = recipe.args
     if isinstance(value, tuple) and len(value) == 1:
@@ -119,7 +119,7 @@ def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
 
 
 def _convert_with_skl2onnx(job: Wire, recipe: SourceResult, rows: SampleRows, *, trees: bool) -> Any:
-    """Convert the model with skl2onnx. Without `ZipMap`, so that probabilities are a matrix."""
+    """Convert the model with skl2onnx, without `ZipMap` so that probabilities are a matrix."""
     options = dict(recipe.options or {})
     try:
         return _convert_with_fallback(job, recipe, rows, {"zipmap": False, **options}, trees)
@@ -181,7 +181,7 @@ def _register_boosted(framework: str) -> None:
 def _eager_call(
     recipe: SourceResult, rows: SampleRows, graph: Any, outputs: Sequence[str]
 ) -> Union[eager.ArrayCall, str]:
-    """Return a call that computes the outputs of the graph, or the reason why there is none."""
+    """Return a call that computes the outputs of the graph, or the reason why this is not possible."""
     raw = _uses_raw_scores(recipe.options or {})
     methods = [find_method(name, recipe.model, raw) for name in outputs]
     if None in methods:
@@ -214,7 +214,7 @@ def _uses_raw_scores(options: Any) -> bool:
 
 
 def find_method(output: str, estimator: Any, raw: bool) -> Any:
-    """Return the method that computes an output, by skl2onnx's output names; None if unknown."""
+    """Return the method that computes an output, derived from skl2onnx's output names; None if unknown."""
     candidates = {
         "label": ["predict"],
         "probabilities": ["decision_function"] if raw else ["predict_proba", "decision_function"],

@@ -35,7 +35,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     """
     recipe = _check_result(read_source_result(returned, job["source"], EXPECTED_RETURN, MAPPING_KEYS), job["source"])
     if job["export"]:
-        jax.clear_caches()  # otherwise, cached traces of functions that the source called would be exported
+        jax.clear_caches()  # otherwise, JAX would export cached traces of functions that the source has called
         _export(job, recipe, result, phase)
         jax.clear_caches()  # functions traced for the export cannot run. Source: jax2onnx 0.17.1
     has_values = all(hasattr(arg, "__array__") for arg in recipe.args)
@@ -60,7 +60,7 @@ def _check_result(recipe: SourceResult, source: str) -> SourceResult:
 
 
 def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
-    """Return axis -> name for each argument. `dynamic_shapes` may be by position, parameter or input name."""
+    """Return the axis names of each argument by axis. `dynamic_shapes` may use positions, parameters or input names."""
     requested = recipe.dynamic_shapes
     if requested is None:
         return [{} for _ in recipe.args]
@@ -117,7 +117,7 @@ def _export(job: Wire, recipe: SourceResult, result: Wire, phase: Phase) -> None
 
 
 def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
-    """Return the arrays of the function's result, flattened in the order of the exporter."""
+    """Return the arrays in the function's result, flattened in the exporter's order."""
     return [np.asarray(leaf) for leaf in jax.tree_util.tree_leaves(function(*map(jax.numpy.asarray, values)))]
 
 

@@ -40,10 +40,10 @@ def export_model(
 
 
 def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optional[Sequence[str]] = None) -> Any:
-    """Convert the model, and write it unless the job is without `export`. Return the value of `convert`.
+    """Convert the model, and write it if the job's `export` is set. Return the value of `convert`.
 
     Raises:
-        SourceError: the model has another number of outputs than `output_names`.
+        SourceError: the number of outputs differs from that of `output_names`.
     """
     path = export_path(job)
     converted = convert_within_limits(job, convert, path)
@@ -134,7 +134,7 @@ def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
 def raise_ml_opset(model: Any, pinned: Optional[int]) -> bool:
     """Raise `ai.onnx.ml` to the pinned version if all used operators are unchanged in it. Return whether it changed.
 
-    skl2onnx ignores the requested version and imports the oldest one that has all used operators.
+    skl2onnx ignores the requested version and imports the oldest version that contains all used operators.
     Source: skl2onnx 1.20, `convert_topology`.
     """
     domain = "ai.onnx.ml"
@@ -228,7 +228,7 @@ def _required_by_content(part: Any, model: Any) -> int:
 
 
 def _nested_messages(message: Any) -> Iterator[Any]:
-    """Yield the message and all messages inside it."""
+    """Yield the message and all nested messages."""
     yield message
     for field, value in message.ListFields():
         if field.message_type is None or field.name in _SKIPPED_FIELDS:

@@ -35,8 +35,8 @@ EXPECTED_RETURN = "`(module, args)` or a mapping with `model` and `args`"
 EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
 """Lowest and highest opset that each exporter writes.
 
-Source: measured with torch 2.13. Outside of this range, TorchScript fails, and dynamo writes 18 unless it can convert
-the graph.
+Source: measured with torch 2.13. Outside of this range, TorchScript fails, and dynamo writes opset 18 unless it can
+convert the graph.
 """
 _TRACER_WARNING = "Converting a tensor to a Python "
 
@@ -64,7 +64,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
 
 def _read_result(returned: Any, source: str) -> SourceResult:
-    """Read the value that the callable returned.
+    """Validate the value that the callable returned.
 
     Raises:
         SourceError: the callable returned an unexpected value.
@@ -140,7 +140,7 @@ def _requested_details(recipe: SourceResult, call: ModuleCall, axes: Sequence[to
 
 
 def _observe_source(copied: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis], program: Any) -> Wire:
-    """Return the source's behavior, and the axis sizes that only the source accepts, not its exported program."""
+    """Return the source's behavior, and the axis sizes that the source accepts but its exported program does not."""
     behaviour = torch_behaviour.observe_call(copied, axes)
     narrowed = torch_behaviour.find_narrowed_axes(program.exported_program, axes) if program is not None else []
     rows = []
@@ -184,14 +184,14 @@ def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **optio
 
 
 def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
-    """Return values that tracing turned into constants, by project line. Write all other warnings to the log."""
+    """Return values that tracing turned into constants, with project lines. Write all other warnings to the log."""
     constants: List[Wire] = []
     for warning in caught:
         text, name, number = str(warning.message), warning.filename, warning.lineno
         file = project_path(os.path.abspath(name), folders)
         line = linecache.getline(name, number).strip()
         is_baked = warning.category.__name__ == "TracerWarning" and text.startswith(_TRACER_WARNING)
-        # An assertion only rejects inputs that are unlike the example.
+        # An assertion only rejects inputs that differ from the example.
         if not is_baked or file is None or line.startswith("assert "):
             sys.stderr.write(warnings.formatwarning(warning.message, warning.category, name, number))
             continue
@@ -245,7 +245,7 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     seed_generators()
     with torch.no_grad():
         call = call.with_tensors(torch_eager.read_case(call, case, names))
-        try:  # skip the check that inputs match the example, if this release can
+        try:  # skip the check that inputs match the example, if this release supports it
             module = program.module(check_guards=False)
         except TypeError:
             module = program.module()

@@ -21,7 +21,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Opt
 Phase = Callable[[str], None]
 Wire = Dict[str, Any]
 MIN_SIMILARITY = 0.65
-"""Of a name and the suggested spelling, as in `onnxgate.core.text`."""
+"""Minimum similarity between a name and the suggested spelling, as in `onnxgate.core.text`."""
 
 # Modules imported from the folder of each source: two folders may have different modules with the same name, and a
 # module that registers an operator must not be imported twice in one process.
@@ -33,13 +33,13 @@ class SourceError(Exception):
 
 
 def split_source(source: str) -> Tuple[str, str]:
-    """Return the file and the callable's name of `<file>.py:<callable>`."""
+    """Split `<file>.py:<callable>` into the file and the name of the callable."""
     file, _, name = source.rpartition(":")
     return os.path.abspath(file), name
 
 
 def folders_of(job: Dict[str, Any]) -> Tuple[str, str]:
-    """Return the folders of the project's code: that of the config, and that of the source."""
+    """Return the folders of the project's code: the folder of the config and the folder of the source."""
     return job["folder"], os.path.dirname(split_source(job["source"])[0])
 
 
@@ -64,7 +64,7 @@ def load_callable(source: str) -> Callable[[], Any]:
 
 
 def _import_file(file: str) -> ModuleType:
-    """Import a file under its stem, which exporters write into models, unless another module has that name."""
+    """Import a file under its stem, which exporters write into models, unless another module already has that name."""
     name = os.path.splitext(os.path.basename(file))[0]
     imported = sys.modules.get(name)
     if name in sys.builtin_module_names if imported is None else getattr(imported, "__file__", None) != file:
@@ -272,7 +272,7 @@ def _frame_lines(error: BaseException) -> List[Tuple[str, int]]:
 
 
 def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
-    """Return the lines of the FX node that was being translated: PyTorch stores them in the node, not in the error."""
+    """Return the lines of the FX node that was being translated. PyTorch stores them in the node, not in the error."""
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         trace = getattr(frame.f_locals.get("node"), "meta", {})
         trace = trace.get("stack_trace") if isinstance(trace, dict) else None
@@ -282,7 +282,7 @@ def _node_lines(error: BaseException) -> List[Tuple[str, int]]:
 
 
 class SourceResult(NamedTuple):
-    """Return value of the user's callable; each framework supports some of the fields."""
+    """Return value of the user's callable. Each framework supports only some of the fields."""
 
     model: Any
     args: Any = None
@@ -301,10 +301,10 @@ def unexpected_return(source: str, problem: str) -> SourceError:
 
 
 def read_source_result(value: Any, source: str, expected: str, keys: Sequence[str]) -> SourceResult:
-    """Read `(model, args)`, or a mapping with `model` and any of `keys`.
+    """Parse `(model, args)`, or a mapping with `model` and any of `keys`.
 
     Raises:
-        SourceError: the value has another form; the message contains `expected`.
+        SourceError: the value has an unexpected form; the message contains `expected`.
     """
     if isinstance(value, tuple) and len(value) == 2:
         return SourceResult(*value)
@@ -326,7 +326,7 @@ def read_source_result(value: Any, source: str, expected: str, keys: Sequence[st
 
 
 def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
-    """Raise `SourceError` if there are names, but not `count` of them."""
+    """Raise `SourceError` if there are names, but their number is not `count`."""
     if names is not None and len(names) != count:
         raise unexpected_return(source, f"{pluralize(len(names), 'name')} in `{what}`; the model has {count}")
 

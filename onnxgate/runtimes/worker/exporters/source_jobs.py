@@ -85,7 +85,7 @@ def find_framework(returned: Any, source: str) -> Framework:
             if module in by_module:
                 return by_module[module]
     imported = {framework for module, framework in by_module.items() if module in sys.modules}
-    if len(imported) == 1:  # its exporter reports the better error
+    if len(imported) == 1:  # its exporter reports a better error
         return imported.pop()
     titles = ", ".join(framework.title for framework in FRAMEWORKS)
     expected = "`(model, inputs)` or a mapping with `model` and `args`"
@@ -95,7 +95,7 @@ def find_framework(returned: Any, source: str) -> Framework:
 
 
 def _candidate_models(returned: Any) -> Iterator[Any]:
-    """Yield values that may be the model, most likely first: the value, its elements, and their elements."""
+    """Yield values that may be the model, the most likely one first: the value, its elements, and their elements."""
     level = [returned]
     for _ in range(3):
         yield from level
@@ -180,8 +180,8 @@ _GRACE_S = 2.0
 def command(job: Wire, phase: Phase) -> Wire:
     """Run a `Command` job: a user's command, without a shell.
 
-    The child stays in this process group and ends with it. Background processes that it leaves running are not waited
-    for, although they may keep the output open.
+    The child stays in this process group and ends with it. Background processes of the command are not waited for,
+    even if they keep the output open.
     """
     argv = job["argv"]
     phase(f"command `{argv[0]}`")

@@ -54,7 +54,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
-    """Return the concrete function for its own signature, or for the arguments with a dynamic batch axis."""
+    """Return the concrete function for the function's own signature, or for the arguments with a dynamic batch axis."""
     if hasattr(function, "structured_input_signature"):
         return function
     if getattr(function, "input_signature", None) is not None:
@@ -72,7 +72,7 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
 
 
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:
-    """Return the function as a call on arrays. Mappings are flattened by sorted keys, like the graph's outputs."""
+    """Return the function as a call on arrays. Mappings are flattened by sorted keys, as in the graph's outputs."""
     captured = {id(inner) for _, inner in concrete.graph.captures}
     tensors = [value for value in concrete.inputs if value.dtype != tf.resource and id(value) not in captured]
 

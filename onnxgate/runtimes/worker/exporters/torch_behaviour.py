@@ -19,7 +19,7 @@ MAX_AXIS_SIZE = 4096
 
 
 def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
-    """Return leaves, changed buffers and dynamic output axes; empty if the call fails."""
+    """Return leaves, changed buffers and dynamic output axes; an empty result if the call fails."""
     with _restore_module(call.module):
         before = _copy_buffers(call.module)
         first = _try_call(call)
@@ -44,7 +44,7 @@ def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
 
 
 def _try_call(call: ModuleCall) -> Any:
-    """Return the module's result in a tuple; None if it fails, which the run on the cases reports."""
+    """Return the module's result in a tuple; None if the call fails, which the run on the cases reports."""
     try:
         return (call.run(),)
     except Exception:  # noqa: BLE001 - user code can raise any error
@@ -60,7 +60,7 @@ def _copy_tensors(returned: Any) -> List[Any]:
 
 
 def _is_cache(before: Any, between: Any, after: Any) -> bool:
-    """Return whether only the first of two calls changed the buffer, by creating or resizing it, such as for masks."""
+    """Return whether only the first of two calls changed the buffer, by creating or resizing it (common for masks)."""
     resized = before is None or before.shape != between.shape
     return resized and after is not None and _are_equal(after, between)
 
@@ -72,7 +72,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 def _describe_leaves(returned: Any) -> List[Wire]:
-    """Return kind and name of each leaf: `plus`; `states_0` for a part of a value; "" for no name."""
+    """Return the kind and name of each leaf, such as `plus`, or `states_0` for a part of a value; "" if unnamed."""
     leaves = []
     with_path = getattr(_pytree, "tree_flatten_with_path", None)
     pairs = with_path(returned[0])[0] if with_path else [((), leaf) for leaf in _pytree.tree_leaves(returned[0])]
@@ -86,7 +86,7 @@ def _describe_leaves(returned: Any) -> List[Wire]:
 
 
 def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: List[Any]) -> List[Wire]:
-    """Return output axes that change when all dynamic input axes grow by one, or double if that fails."""
+    """Return output axes that change when all dynamic input axes grow by one, or are doubled if that fails."""
     sizes = {(e.input, e.axis): int(call.leaves[call.tensors[e.input]].shape[e.axis]) for e in axes}
     sizes = {axis: size for axis, size in sizes.items() if size}
     for longer in ({k: size + 1 for k, size in sizes.items()}, {k: 2 * size for k, size in sizes.items()}):
@@ -141,7 +141,7 @@ def do_branches_vary(call: ModuleCall) -> bool:
 
 @contextlib.contextmanager
 def _record_branches() -> Iterator[List[Any]]:
-    """Collect the results of `bool(tensor)` in the block, in order."""
+    """Collect the results of all `bool(tensor)` calls in the block, in order."""
     branches: List[Any] = []
 
     class Recorder(TorchFunctionMode):  # type: ignore[misc]

@@ -42,7 +42,7 @@ class ModuleCall(NamedTuple):
             return self.module(*args, **kwargs)
 
     def with_tensors(self, tensors: Sequence[Any]) -> ModuleCall:
-        """Return the call with other tensors."""
+        """Return the call with different tensors."""
         leaves = list(self.leaves)
         for index, tensor in zip(self.tensors, tensors):  # noqa: B905 - new in Python 3.10
             leaves[index] = tensor
@@ -108,7 +108,7 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
     feeds.append(("the source's sample", call.sample))
 
     def compute(tensors: List[Any]) -> List[Any]:
-        """Return the arrays of the module's result, flattened; the exporter drops None."""
+        """Return the arrays in the module's result, flattened without None, as in the export."""
         with torch.no_grad(), _restore_buffers(call.module):
             returned = call.with_tensors(tensors).run()
         leaves = [leaf for leaf in _pytree.tree_leaves(returned) if isinstance(leaf, torch.Tensor)]
@@ -119,7 +119,7 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
 
 
 def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase) -> List[Wire]:
-    """Run the cases with module and inputs in float64; [] if the conversion fails. Converts the module in place."""
+    """Convert the module to float64 in place, and run the cases in float64; [] if the conversion fails."""
     try:
         leaves = tuple(leaf.double() if is_float(leaf) else leaf for leaf in call.leaves)
         wide = call._replace(module=call.module.double(), leaves=leaves)

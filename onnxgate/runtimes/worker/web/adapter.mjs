@@ -14,7 +14,7 @@ const PACKAGE = "onnxruntime-web";
 // Source: onnxruntime-web 1.20.1 and 1.30.0.
 const UNHOLDABLE = /non-tensor|unsupported (?:data )?type/i;
 
-/** Returns versions; the runtime's is the one that it reports itself. */
+/** Returns versions; the runtime's version is the one that it reports. */
 export async function probe(job, engine) {
   const { env } = await engine.ort();
   const versions = job.packages.map((name) => [name, engine.versionOf(name)]);
@@ -62,7 +62,7 @@ function refuseUnsupported({ providers, extensions }) {
 }
 
 /**
- * Returns the result of `work`; replaces an exception without a message by an error.
+ * Returns the result of `work`; replaces an exception that has no message with an error.
  *
  * Source: measured. Up to 1.23, C++ exceptions are thrown as a number; since 1.24, as an error with their message.
  */

@@ -35,7 +35,7 @@ export function locations(bytes) {
   try {
     collect(bytes, "model", found);
   } catch (error) {
-    if (!(error instanceof RangeError)) throw error; // not a model, which the runtime reports
+    if (!(error instanceof RangeError)) throw error; // not a model; the runtime reports the error
   }
   return found;
 }
@@ -53,7 +53,7 @@ function collectEntry(bytes, found) {
   if (entry.get(KEY) === "location") found.add(entry.get(VALUE) ?? "");
 }
 
-/** Yields number and content of each length-delimited field; other fields are skipped. */
+/** Yields the number and content of each length-delimited field; skips other fields. */
 function* fields(bytes) {
   for (let at = 0; at < bytes.length; ) {
     const [tag, afterTag] = varint(bytes, at);
@@ -86,7 +86,7 @@ function varint(bytes, at) {
   throw new RangeError("a number exceeds its message");
 }
 
-/** Returns whether the file is in the folder or below, also after resolving links. */
+/** Returns whether the file is in the folder or a subfolder, even after resolving links. */
 function isInside(file, folder) {
   try {
     const relative = path.relative(fs.realpathSync(folder), fs.realpathSync(file));

@@ -65,7 +65,7 @@ export function encode({ type, data, dims }) {
   return Buffer.concat([encodeHeader((single ? "|" : "<") + BY_TYPE.get(type), dims), bytes]);
 }
 
-/** Source: numpy's description of its format; 1.0 has 2 bytes for the length of the header, 2.0 and 3.0 have 4. */
+/** Source: numpy's description of its format; 1.0 stores the length of the header in 2 bytes, 2.0 and 3.0 in 4. */
 function header(file) {
   if (!file.subarray(0, MAGIC.length).equals(MAGIC)) throw new Error("not a .npy file");
   const start = file[MAGIC.length] === 1 ? 10 : 12;

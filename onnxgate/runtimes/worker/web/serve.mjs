@@ -1,4 +1,4 @@
-/** Runs one job and sends one reply, also after errors. */
+/** Runs one job and sends one reply, even after errors. */
 
 import path from "node:path";
 
