@@ -1,4 +1,4 @@
-"""The measured values and the arithmetic on them: a contestant that failed has no figures."""
+"""The measured values and calculations with them. A contestant that failed has no values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""How long it takes to find the first node that differs: transformers of several hundred nodes, one weight 1 % off.
+"""Measure the search for the first differing node, in transformers of several hundred nodes with one wrong weight.
 
     python bench/first_difference.py PYTHON [LAYERS ...]
 
-PYTHON has an ONNX Runtime. The right and the wrong model are run by it; only the search is timed, worker warm.
+PYTHON is an interpreter with ONNX Runtime, which runs the correct and the wrong model. Only the search is timed, with
+a running worker.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python bench/predictions.py [COUNT ...]
 
 The models are ONNX's own operator tests as the installed onnx makes them, repeated under other names until there are
-enough. Each count is done in a process of its own that begins with nothing, three times, in turn.
+enough. Each count is measured three times, in turn, each time in a new process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Cost of the static stages, compared with other tools and lower bounds.
 
-Every contestant is a process of its own over all models of a corpus, repetition by repetition in turn. Files are read
+Every contestant processes all models of a corpus in its own process; the contestants take turns. Files are read
 once before, so that all find them in the page cache. In each repetition onnxgate first runs with an empty cache, then
 on the unchanged project. The corpora take up to 5 GB of disk at a time; peers take up to 8 GB of memory for the file of
 1.9 GB.

@@ -75,10 +75,10 @@ def contents() -> dict[str, str]:
     """Return each generated file by its path in `docs/`."""
     schemas = {
         "config": describe(config.json_schema(rules.by_id), _kinds(config_types)),
-        "diff": _describe_answer(difference_types, "Difference", "A difference of two models by onnxgate"),
-        "inventory": _describe_answer(inventory_types, "Inventory", "An inventory of onnxgate"),
-        "log": _describe_answer(log_types, "ExplainedLog", "A log that onnxgate explained"),
-        "matrix": _describe_answer(matrix_types, "Matrix", "A matrix of onnxgate", report_types),
+        "diff": _describe_answer(difference_types, "Difference", "Difference between two models (onnxgate diff)"),
+        "inventory": _describe_answer(inventory_types, "Inventory", "Inventory of runtimes (onnxgate runtimes list)"),
+        "log": _describe_answer(log_types, "ExplainedLog", "Explained log (onnxgate explain)"),
+        "matrix": _describe_answer(matrix_types, "Matrix", "Support matrix (onnxgate matrix)", report_types),
         "report": describe(report_schema(), _kinds(report_types)),
     }
     return {

@@ -1,4 +1,4 @@
-"""Run the commands that pages show, and write their output below them; `--check` lists pages that are outdated."""
+"""Run the commands shown on pages, and write their output below them; `--check` lists outdated pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import onnx.parser
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = ROOT / "fixtures" / "projects"
 WIDTH = 88
-"""Columns of the terminal: the output fits into the text of a page at a screen of 1280 px."""
+"""Terminal width; the output fits into the text of a page on a screen that is 1280 px wide."""
 BLOCK = re.compile(
     r"^(?P<mark><!-- run: (?P<folder>[a-z]+)(?P<index>, needs an index)? -->\n```console\n)(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,

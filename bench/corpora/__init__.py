@@ -29,7 +29,7 @@ def _small(count: int) -> Callable[[Path], None]:
 
 
 def write_small(path: Path, number: int) -> None:
-    """Write the small model of that number: 5 to 200 nodes of one of six families, every other one with shapes."""
+    """Write the small model with this number: 5 to 200 nodes of one of six families, every other one with shapes."""
     from onnx import shape_inference
 
     from bench.corpora.draft import Draft
@@ -114,5 +114,5 @@ ALL: tuple[Corpus, ...] = (
 
 
 def by_name(name: str) -> Corpus:
-    """Return the corpus of that name."""
+    """Return the corpus with this name."""
     return next(corpus for corpus in ALL if corpus.name == name)

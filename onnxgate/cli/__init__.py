@@ -16,8 +16,8 @@ from onnxgate.cli.shared.error_handling import report_errors
 from onnxgate.core.text import find_similar
 
 _GC_THRESHOLD = 100_000
-"""Objects before a garbage collection, 700 by default: modules and results live until the end, so that
-repeated searches for cycles only cost time (5 % of the start-up)."""
+"""Number of new objects that starts a garbage collection (Python's default: 700). Modules and results live until the
+process ends, so collecting them more often only costs time (5 % of the start-up)."""
 
 COMMANDS = {
     "init": "Set up a repository: config, lock, workflow and hooks.",
@@ -32,20 +32,20 @@ COMMANDS = {
     "plan": "Divide a check among CI jobs.",
     "merge": "Merge the reports of CI jobs into one verdict.",
 }
-"""Each command with its line in `onnxgate --help`; `onnxgate/cli/<name>.py` defines it as `command`."""
+"""The commands and their lines in `onnxgate --help`. `onnxgate/cli/<name>.py` defines each of them as `command`."""
 CI_COMMANDS = ("plan", "merge")
-"""Commands under a heading of their own."""
+"""Commands listed under a separate heading in the help."""
 
 
 class LazyGroup(click.Group):
     """A group that imports a command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the help."""
+        """Return the names in the order in which the help lists them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command with this name, None if it does not exist."""
+        """Return the command with this name, or None if it does not exist."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"onnxgate.cli.{cmd_name}").command

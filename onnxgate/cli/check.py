@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     metavar="NAME",
     help="Run only the input case with this name, as shown in findings. Repeatable.",
 )
-@click.option("--shard", metavar="I/N", help="Check only part I of N, to divide the check among CI jobs.")
+@click.option("--shard", metavar="I/N", help="Check only shard I of N, to divide the check among CI jobs.")
 @click.option(
     "--plan",
     type=click.Path(path_type=Path),
@@ -97,7 +97,7 @@ def command(
     until: datetime.datetime | None,
     options: CommonOptions,
 ) -> int:
-    """Check all models of the project, or those that PATHS select.
+    """Check all models in the project, or only those selected by PATHS.
 
     PATHS are models, their data files, folders or export scripts.
 
@@ -128,7 +128,7 @@ def command(
 
 
 def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
-    """Return the stages that `--static` or `--stage` selects; by default all.
+    """Return the stages that `--static` or `--stage` selects; all stages by default.
 
     Raises:
         UsageError: both options are given, or a stage does not exist.

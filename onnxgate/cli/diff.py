@@ -35,7 +35,9 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 
 @click.command("diff")
 @click.argument("models", nargs=-1, metavar="OLD NEW")
-@click.option("--exit-code", is_flag=True, help="Exit with 1 if the models differ, 3 if a part could not be compared.")
+@click.option(
+    "--exit-code", is_flag=True, help="Exit with 1 if the models differ, or 3 if a part could not be compared."
+)
 @click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
 @common_options_without("config", "jobs", "fail_on", "no_ignores")
@@ -46,7 +48,7 @@ def command(
 
     OLD and NEW are files, or REV:PATH for a file at a git revision. PATH is relative to the root of the repository, or
     to the current folder if it begins with `./`. Git LFS content and external data are fetched. Renamed nodes and
-    weights are not differences.
+    weights do not count as differences.
 
     Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if one of them is not a model.
     """
@@ -94,16 +96,16 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
 
 
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return the model of that name; one of a git revision is written to `scratch`, with its data.
+    """Return the model with this name. A model at a git revision is written to `scratch` with its data.
 
     Raises:
-        UsageError: it does not exist, or is not a model.
+        UsageError: the file does not exist, or is not a model.
     """
     path = options.start / name
     if ":" in name and not path.exists():
         return _resolve_revision(name, scratch, options)
     if not path.exists() and not path.is_symlink():
-        raise UsageError(f"`{name}` does not exist", hint="name a file, or `REV:PATH` for a file at a git revision")
+        raise UsageError(f"`{name}` does not exist", hint="specify a file, or `REV:PATH` for a file at a git revision")
     try:
         wrong = detect_other_type(path)
     except OSError as error:
@@ -116,7 +118,7 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return a model at a revision; its path is relative to git's root, or to the start folder after `./`."""
+    """Return the model at a git revision. A path that begins with `./` is relative to `start`, others to git's root."""
     revision, _, path = name.partition(":")
     start = options.start.resolve()
     root = find_git_root(start)

@@ -36,13 +36,13 @@ FORMATS = ("text", "json")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
     """Explain a rule, or the errors in a log.
 
-    RULE is the name of a rule; without it, all rules are listed. With `--log`, each known error of inference engines,
+    RULE is the name of a rule; without it, all rules are listed. With `--log`, each known error from inference engines,
     exporters, onnx, pip, uv, numpy and protobuf is printed with its cause, its fix and the affected releases.
 
     Exit status with `--log`: 3 if the log contains only unknown errors, otherwise 0.
     """
     if log is not None and rule is not None:
-        raise UsageError("RULE and `--log` exclude each other", hint="run `onnxgate explain --log FILE`")
+        raise UsageError("RULE and `--log` cannot be combined", hint="run `onnxgate explain --log FILE`")
     if log is not None:
         sinks = parse_outputs(outputs, FORMATS)
         with _open_log(log) as stream:
@@ -61,7 +61,7 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
     """Open the log as bytes.
 
     Raises:
-        UsageError: it cannot be read.
+        UsageError: the log cannot be read.
     """
     if str(path) == "-":
         yield sys.stdin.buffer
@@ -87,7 +87,7 @@ def _render_page(name: str) -> Iterator[str]:
 
 
 def _suggest_rules(name: str) -> str:
-    """Return a hint with the most similar rule, or with all rules that contain the name as a word."""
+    """Return a hint with the most similar rule, or with all rules whose names contain `name` as a word."""
     if near := find_similar(name, rules.by_id):
         return f"did you mean `{near}`?"
     matching = [rule for rule in rules.by_id if f"-{name.strip('-')}-" in f"-{rule}-"]

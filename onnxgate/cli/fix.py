@@ -35,7 +35,7 @@ from onnxgate.rules import by_id
 from onnxgate.runtimes.environments.storage import cache_dir
 
 BACKUP_FOLDER = "backups"
-"""Folder of backups in the cache, so that git does not track them."""
+"""Name of the folder for backups. It is in the cache, so that git does not track the backups."""
 STATE_PHRASES = {
     "unchanged": "with nothing to fix",
     "repaired": "repaired",
@@ -80,8 +80,9 @@ def command(
     A repaired model must pass the static stages and compute the same outputs as the original on every locked runtime,
     at both optimization levels. A backup of the original is kept in the cache.
 
-    With `--target` or without a config, no runtime is started, and outputs are compared only on the reference evaluator
-    of the onnx package. If both are missing, only findings that do not depend on a release are fixed.
+    With `--target`, or if there is no config, no runtime is started: outputs are computed and compared only with the
+    reference evaluator of the onnx package. If there is no config and `--target` is not given, only findings that do
+    not depend on a release are fixed.
 
     Exit status: 0 if no error remains; 1 if errors remain, a repair was rejected or requires `--unsafe`, or `--dry-run`
     found a repair; 3 if a repair could not be verified or written, or a file could not be read.
@@ -112,7 +113,7 @@ def command(
     summary += _render_remaining(remaining)
     print_wrapped([f"{summary}; run `onnxgate lock` next" if unlocked else summary])
     if counts and target is None and not runs:
-        print_wrapped(["note: problems with releases were not checked; use `--target` to fix these as well"])
+        print_wrapped(["note: problems that depend on a release were not checked; use `--target` to fix these as well"])
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} ignored by `[[ignore]]`"
         print_wrapped([f"note: {ignored}; use `--no-ignores` to fix these as well"])
@@ -125,7 +126,7 @@ def command(
 def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
-    """Return the project, the request, and whether runtimes are locked that can be started."""
+    """Return the project, the request, and whether the locked runtimes can be started."""
     project = find_project(options) if target is None else None
     if project is None:
         set_command_folder(options.start)
@@ -224,7 +225,7 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
 
 
 def _render_others(repair: FixResult) -> Iterator[str]:
-    """Yield the remaining findings that are not listed yet, as they have no automatic fix."""
+    """Yield the remaining findings that were not printed above."""
     for finding in repair.remaining:
         if finding not in repair.findings:
             yield f"  not fixed: {finding.level} {finding.rule}: {finding.message}"
@@ -245,7 +246,7 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, named: bool) -> str:
 
 
 def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
-    """Return "; 1 finding remains: `missing-kernel` (no automatic fix)", and "" if there is none."""
+    """Return "; 1 finding remains: `missing-kernel` (no automatic fix)", or "" if there is none."""
     if not remaining:
         return ""
     names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)

@@ -31,7 +31,7 @@ WORKFLOW = ".github/workflows/onnxgate.yml"
 HOOKS_CONFIG = ".pre-commit-config.yaml"
 ACTION_WIDTH = 6
 MAX_NAMED = 3
-"""Files and models that one line names."""
+"""Maximum number of files or models named in one line."""
 
 
 @click.command("init")
@@ -119,7 +119,7 @@ def _print_steps(steps: Sequence[str]) -> None:
 
 
 def _find_kept_config(survey: RepositorySurvey, force: bool) -> str | None:
-    """Return the description of a config that is not overwritten; None if a config is written."""
+    """Describe an existing config that is not overwritten; return None if a config is written."""
     existing = find_config(survey.folder)
     if existing is not None and existing == survey.folder / PYPROJECT:
         return f"{existing.name} (contains `[tool.onnxgate]`)"
@@ -151,7 +151,7 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
         )
     for builder in dict.fromkeys(script.builder for script in survey.exports if script.builder):
         yield (
-            f"optional: return `(module, inputs)` from `{builder}` and set it as `source`, so that `check` compares "
+            f"optional: return `(module, inputs)` from `{builder}` and set `source` to it, so that `check` compares "
             "the model with PyTorch"
         )
     if len(exported) < len(survey.exports):
@@ -174,7 +174,7 @@ def _require_models(survey: RepositorySurvey) -> None:
 
 
 def _print_models(survey: RepositorySurvey, *, is_new: bool) -> None:
-    """Print the models. An existing config may select others than a new one, so that only problems are named."""
+    """Print the number of models. Skipped models are shown only for a new config; an existing one may select them."""
     notes = []
     if survey.uses_lfs or survey.pointers:
         notes.append(f"Git LFS, {len(survey.pointers)} not fetched" if survey.pointers else "Git LFS")
@@ -243,7 +243,7 @@ def _choose_exports(survey: RepositorySurvey, interactive: bool) -> list[ExportS
 
 
 def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactive: bool) -> bool:
-    """Return whether `git diff` shows models as text. Git is not configured without consent."""
+    """Return whether to set up `git diff` for models. Git is configured only with the user's consent."""
     if selected is not None or survey.root is None or not interactive:
         return bool(selected) and survey.root is not None
     if is_git_driver_set_up(survey.root, _models_from_git_root(survey)):
@@ -252,7 +252,7 @@ def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactiv
 
 
 def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
-    """Return the paths of the models relative to git's root."""
+    """Return the paths of the models relative to the repository root."""
     return [_path_from_git_root(survey, model) for model in survey.models]
 
 

@@ -120,19 +120,20 @@ def command(
 
 def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], measure: bool, preview: bool) -> None:
     if upgrades and paths:
-        raise UsageError("`--upgrade` and PATHS exclude each other")
+        raise UsageError("`--upgrade` and PATHS cannot be combined")
     if check and (upgrades or measure or preview):
-        raise UsageError("`--check` excludes `--upgrade`, `--preview` and `--measure`")
+        raise UsageError("`--check` cannot be combined with `--upgrade`, `--preview` or `--measure`")
     if preview and (not upgrades or measure):
         raise UsageError(
-            "`--preview` requires `--upgrade` and excludes `--measure`", hint="run `onnxgate lock --upgrade --preview`"
+            "`--preview` requires `--upgrade` and cannot be combined with `--measure`",
+            hint="run `onnxgate lock --upgrade --preview`",
         )
 
 
 def _add_quantization_figures(
     project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
 ) -> LockUpdate:
-    """Return the new lock with figures of quantized models, measured on the runtimes of that lock."""
+    """Return the new lock with the accuracy of quantized models, measured on the runtimes in that lock."""
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
@@ -157,7 +158,7 @@ def _relock_project(
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-    """Print the preview. Return 1 if a model would break or change beyond its tolerance, 3 if that is unknown."""
+    """Print the preview. Return 1 if a model would break or an output would exceed its tolerance, 3 if unknown."""
     if old is None:
         raise LockError(f"`{project.lock_path.name}` does not exist", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
@@ -251,7 +252,7 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
 
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
-    """Yield the differences, with the messages of the rules of `onnxgate check`."""
+    """Yield the differences, with the same messages as in `onnxgate check`."""
     model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files)
     compared = {state.facts.path for state in model_states}
     yield from (hit.message for hit in lock_stale.judge(lock_state))

@@ -1,4 +1,4 @@
-"""`onnxgate matrix`: on which releases models load."""
+"""`onnxgate matrix`: shows on which releases models load."""
 
 from __future__ import annotations
 

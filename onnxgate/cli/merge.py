@@ -29,9 +29,11 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     """Merge the reports of CI jobs into one verdict.
 
     REPORTS are files written by `onnxgate check --shard I/N --output json=FILE`, or folders that contain them. The
-    merged report equals that of an undivided check. Inside a project, reports for another config or lock are rejected.
+    merged report equals the report of a check without `--shard`. Inside a project, reports for another config or lock
+    are rejected.
 
-    Exit status: as for `onnxgate check`; also 3 if no model fails and a shard is missing, damaged or of another check.
+    Exit status: as for `onnxgate check`; also 3 if no model fails and a shard is missing, is damaged or
+    belongs to another check.
     """
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")

@@ -26,12 +26,12 @@ from onnxgate.project.lock.lock_file import load_lock
     type=click.Choice(["json", "text"]),
     default="json",
     show_default=True,
-    help="json: one line, also usable as the matrix of a GitHub Actions job; text: for people.",
+    help="json: one line, which a GitHub Actions job can use as its matrix; text: for people.",
 )
 @click.option(
     "--measured",
     is_flag=True,
-    help="Use the costs that earlier checks recorded in the cache. The jobs then need `--plan FILE`.",
+    help="Estimate costs from cached durations of earlier checks. The jobs then require `--plan FILE`.",
 )
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def command(
@@ -39,8 +39,8 @@ def command(
 ) -> int:
     """Divide a check among CI jobs.
 
-    All models, or those that PATHS select, are divided into up to N shards of similar cost. Costs are estimated from
-    config and lock, as for `onnxgate check --shard I/N` without a plan.
+    All models, or only those selected by PATHS, are divided into up to N shards of similar cost. Costs are estimated
+    from the config and the lock, in the same way as for `onnxgate check --shard I/N` without a plan.
 
     Each job runs `onnxgate check --shard I/N --plan FILE --output json=report-I.json` with the same PATHS, and a last
     job runs `onnxgate merge report-*.json`.
@@ -61,5 +61,5 @@ def _render_text(plan: ShardPlan, quiet: bool) -> str:
         lines.append(f"shard {entry.index}/{entry.of}: {pluralize(entry.models, 'model')}, about {weight_s:.1f} s")
         lines += [escape_log_line(f"  {path}") for path in entry.paths]
     total = pluralize(len(plan.division.state.models), "model")
-    basis = f"by measured costs of {plan.measured}" if plan.measured else "by estimated costs"
+    basis = f"with measured costs for {plan.measured}" if plan.measured else "with estimated costs"
     return "\n".join([*lines, f"{total} in {pluralize(len(plan.entries), 'shard')}, {basis}", ""])

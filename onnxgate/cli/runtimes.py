@@ -92,7 +92,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
 
 
 @command.command("prune", short_help="Remove unused environments and results.")
-@click.option("--all", "everything", is_flag=True, help="Also remove environments in locks, regardless of age.")
+@click.option("--all", "everything", is_flag=True, help="Also remove environments of locked runtimes, of any age.")
 @click.option(
     "--older-than",
     "age",
@@ -107,14 +107,14 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also keep the environments in this lock. Repeatable.",
+    help="Also keep the environments of the runtimes in this lock. Repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, options: CommonOptions) -> int:
-    """Remove environments, results and other cached data that were not used recently.
+    """Remove environments, results and other cached data not used recently.
 
-    Environments in the project's lock or in use are kept.
+    Environments that are in use or belong to the project's lock are kept.
     """
     age_s = None if everything else parse_age(age)
     before = float("inf") if age_s is None else time.time() - age_s
@@ -195,6 +195,6 @@ def _print_prepared(
         if error.hint:
             click.echo(escape_log_line(f"  hint: {error.hint}"))
     own = sum(bool(runtime.environment) for runtime in chosen)
-    own_note = f"; {pluralize(own, 'environment')} of your own not changed" if own else ""
+    own_note = f"; {pluralize(own, 'user-managed environment')} not changed" if own else ""
     locked = len(chosen) - own
     click.echo(f"{locked - len(failed)} of {pluralize(locked, 'environment')} ready{own_note}")

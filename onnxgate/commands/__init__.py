@@ -1,1 +1,1 @@
-"""The commands without their command line: values in, values out."""
+"""Implementation of the commands, without command-line parsing and output."""

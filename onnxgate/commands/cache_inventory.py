@@ -23,13 +23,13 @@ from onnxgate.runtimes.worker_spec import environment_path
 
 ENVIRONMENTS_FOLDER = "environments"
 PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
-"""Other folders whose content can be recreated. All others are kept, such as backups of models."""
+"""Other folders in the cache with recreatable content. Folders not listed here, such as backups of models, are kept."""
 COMPANION_SUFFIXES = (".lock", ".uses")
 PREPARE_HINT = "run `onnxgate runtimes prepare`"
 
 
 def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
-    """Return each runtime with the targets that lock it."""
+    """Return the locked runtimes, each with its targets."""
     targets_by_runtime: dict[LockedRuntime, list[str]] = {}
     for name, target in sorted(lock.targets.items()):
         for runtime in target.runtimes:
@@ -116,7 +116,7 @@ class PruneResult:
 def remove_unused(cache: Path, *, named: Collection[Path], before: float, really: bool) -> PruneResult:
     """Remove unused data from all known folders of a cache.
 
-    Environments in `named` are kept, and all data used after `before`, in seconds since the epoch.
+    Environments in `named` are kept, and so is all data used after `before` (seconds since the epoch).
     """
     removed: dict[str, int] = {}
     in_use: list[str] = []
@@ -186,13 +186,13 @@ def environment_folders(locks: Iterable[Lock], environments: Environments) -> se
 
 
 class DiskUsage:
-    """Disk usage of files; a file with several hard links counts once."""
+    """Disk usage of files; a file with several hard links is counted once."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, int], list[int]] = {}  # bytes, hard links, hard links that were counted
 
     def add(self, path: Path) -> None:
-        """Count a file, or a folder with all below it; links are not followed."""
+        """Count a file, or everything in a folder. Symbolic links are not followed."""
         for file_stat in _walk_files(path):
             blocks = getattr(file_stat, "st_blocks", None)
             size = file_stat.st_size if blocks is None else int(blocks) * 512
@@ -206,7 +206,7 @@ class DiskUsage:
 
     @property
     def freed_bytes(self) -> int:
-        """Return the size that removal frees: a file with a hard link elsewhere remains."""
+        """Return the size that is freed if the files are removed, which excludes files with hard links elsewhere."""
         return sum(size for size, names, counted in self._files.values() if counted >= names)
 
 

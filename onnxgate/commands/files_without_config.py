@@ -1,4 +1,4 @@
-"""Models without a config: on which releases they load, predicted from support data."""
+"""Check models without a config: predict from support data on which releases they load."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ Verify = Callable[[tuple[MatrixModel, ...]], tuple[MatrixModel, ...]]
 def check_files(
     request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
 ) -> FileCheck:
-    """Check files with the file and support stages, on all releases of a request of `make_request`.
+    """Check files with the file and support stages, on all releases of a request from `make_request`.
 
     If `target` is given, it is a requirement: each model has to load on all of its releases. Otherwise a model fails if
-    it loads on no release and the newest one refuses it.
+    no release loads it and the newest one refuses it.
     """
     outcome = pipeline.run(request)
     models, pointers = predict_matrix(outcome), _find_pointers(outcome)
@@ -139,10 +139,10 @@ def open_no_pool() -> NoReturn:
 
 def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
     if not paths and find_config(start) is not None:
-        hint = "name the models, or omit `--target` to check the models of the config"
-        raise UsageError("`--target` requires paths of models", hint=hint)
+        hint = "specify the models, or omit `--target` to check the models in the config"
+        raise UsageError("`--target` requires paths to models", hint=hint)
     if not paths:
-        hint = "name the models to check, or run `onnxgate init`"
+        hint = "specify the models to check, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` in this folder or its parents", hint=hint)
     named: set[str] = set()
     for path in paths:
@@ -192,9 +192,9 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
 
 
 def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], IncompleteCheck]:
-    """Return rule, model and fix of findings about Git LFS pointers, with the undecided check in place of each.
+    """Return the undecided checks that replace findings about Git LFS pointers, by rule, model and fix.
 
-    Whether a model loads depends on content that is not here.
+    Whether a model loads depends on content that was not fetched.
     """
     return {
         (it.rule, it.hit.model, it.hit.fix): IncompleteCheck(Stage.FILE, it.hit.model, "", it.hit.message, it.hit.fix)
@@ -204,7 +204,7 @@ def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], Incomplet
 
 
 def is_pointer(rule_hit: RuleHit) -> bool:
-    """Return whether a finding is about a Git LFS pointer, the model's or that of its data."""
+    """Return whether a finding is about a Git LFS pointer, which may be the model or its data."""
     is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
     return rule_hit.rule == "lfs-pointer" or is_data
 
@@ -214,7 +214,7 @@ def _find_undecided_models(
 ) -> Iterator[IncompleteCheck]:
     """Yield models without a verdict: the prediction is unknown on releases that decide it.
 
-    Models with an error of the file stage are left out: they fail, or are undecided as Git LFS pointers.
+    Models with an error in the file stage are skipped: they fail or, as Git LFS pointers, are already undecided.
     """
     errors = {it.hit.model for it in outcome.gathered.judged if it.stage is Stage.FILE and it.level is Level.ERROR}
     for model in models:
@@ -260,7 +260,7 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Lower findings about loading to notes, unless the newest release and all others refuse the model."""
+    """Downgrade findings about loading to notes, unless the newest release and all others refuse the model."""
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
     for finding in findings:
         if finding.stage == Stage.FILE.value or refused.get(finding.model, "") in finding.runtimes:
@@ -270,7 +270,7 @@ def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel])
 
 
 def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -> list[Finding]:
-    """Return the findings with fixes for the newest release: without a target, no other one is required."""
+    """Return the findings with fixes for the newest release, because no other release is required without a target."""
     failing = {it.model for it in findings if it.stage == Stage.SUPPORT.value and it.level == "error"}
     if not failing:
         return list(findings)
@@ -294,11 +294,11 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
 
 
 CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
-"""Words of fixes that require a config."""
+"""Words in fixes that require a config."""
 
 
 def _adapt_fix(finding: Finding, target: str | None) -> Finding:
-    """Return the finding with a fix that works without a config: alternatives that edit it are dropped."""
+    """Return the finding with a fix that works without a config: alternatives that edit a config are removed."""
     fix = finding.fix
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"
@@ -337,11 +337,11 @@ def _complete_fix_command(arguments: str, model: str, target: str | None) -> str
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules of the file stage whose models no release loads, unless the data is a Git LFS pointer."""
+"""Rules of the file stage for models that no release loads, unless the data is a Git LFS pointer."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules of the file stage whose effect is not predicted, the most important one first."""
+"""Rules of the file stage whose effect on loading is not predicted, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
-"""Rules whose reasons precede others."""
+"""Rules whose reasons are listed first."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:

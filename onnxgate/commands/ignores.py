@@ -23,7 +23,7 @@ from onnxgate.project.toml import decode, find_key_lines
 
 REASON = "present when the gate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
-"""Rules whose finding is about one content of a model, although no baseline is compared."""
+"""Rules whose findings apply only to the current content of a model, although they need no baseline."""
 NON_IGNORABLE_RULES = {
     "lock-stale": "run `onnxgate lock` to update the lock",
     "ignore-expired": "fix the finding, or set a new `until` date",
@@ -31,7 +31,7 @@ NON_IGNORABLE_RULES = {
     "not-a-model": "repair the file, or add it to `exclude`",
     "lfs-pointer": "fetch the file with `git lfs pull`",
 }
-"""Rules that cannot be ignored, each with what to do instead."""
+"""Rules that cannot be ignored, each with a hint on how to resolve its findings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ def accept_findings(
     """
     Ignore every finding of the outcome except notes. `data` is the config.
 
-    Ignoring one finding may reveal others that follow from it; this is repeated until no new one appears.
+    Ignoring a finding may reveal findings that depend on it, so this is repeated until no new finding appears.
 
     Raises:
-        UsageError: the entries of the config are in a form that cannot be edited.
+        UsageError: the entries in the config are in a form that cannot be edited.
     """
     project = request.project
     plan = _IgnorePlan(project.config.ignore, request.ignores.today, until)
@@ -206,7 +206,7 @@ def _create_entry(
 
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
-    """Return by fingerprint the lines to paste into the config; the user fills in the reason."""
+    """Return the lines to paste into the config, by fingerprint. The user fills in the reason."""
     contents, lines = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)

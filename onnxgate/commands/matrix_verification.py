@@ -32,7 +32,7 @@ def find_releases(request: GateRequest) -> list[LockedRuntime]:
 def verify_matrix(
     models: Sequence[MatrixModel], request: GateRequest, pool: WorkerPool, progress: Progress, *, offline: bool
 ) -> tuple[MatrixModel, ...]:
-    """Return the models with the results of loading them. A lock is not written."""
+    """Return the models with the results of loading them. No lock is written."""
     files = {model.path: model.absolute for model in request.models}
     index = UvIndex(offline=offline)
     specs = _WheelResolver(index, NumpyResolver(index), progress).find_specs(find_releases(request))
@@ -66,7 +66,7 @@ def _describe_observation(observation: Observation) -> tuple[Observed, str]:
         case Crashed(signal=signal, during=during):
             return "crashed", f"{signal} during {during}"
         case TimedOut(limit_s=limit_s):
-            return "timed-out", f"loading did not end within {limit_s:g} s"
+            return "timed-out", f"loading did not finish within {limit_s:g} s"
         case Unavailable(reason=reason, hint=hint):
             return "unavailable", f"{reason} ({hint})" if hint else reason
 

@@ -1,4 +1,4 @@
-"""Measured tolerances of sources (float32 against float64), and figures of quantized models."""
+"""Measure tolerances of models with a source (float32 against float64), and the accuracy of quantized models."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Figures = TypeVar("Figures")
 
 @dataclass(slots=True)
 class Measurement(Generic[Figures]):
-    """Figures by model and output, and notes about models that were not measured."""
+    """Measured values by model and output, and notes about models that were not measured."""
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -92,7 +92,7 @@ def measure_quantized_models(
     project: Project, lock: Lock, models: Sequence[SelectedModel], pool: WorkerPool
 ) -> Measurement[MeasuredQuantization]:
     """
-    Compare each model with `quantized-from` with its float model, on the newest locked runtime.
+    Compare each model that has `quantized-from` with its float model, on the newest locked runtime.
 
     Raises:
         ConfigError: the user's inputs do not match a model.

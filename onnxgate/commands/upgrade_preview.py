@@ -45,7 +45,7 @@ FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
 
 @dataclass(slots=True)
 class OutputStore:
-    """Outputs of models on every runtime, stored after their run."""
+    """Stored outputs of the models on every runtime."""
 
     folder: NewFolder
     models: dict[str, ParityModel] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class OutputStore:
 
 
 def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
-    """Preview what the new lock changes for a request with the old one; `folder` returns unused paths for outputs."""
+    """Compare checks with the old lock, which `request` contains, and the new one. `folder` returns unused paths."""
     old, stores = request.lock, (OutputStore(folder), OutputStore(folder))
     locked, planned = _planned_runtimes(request, old), _planned_runtimes(request, new)
     changes_by_model = {path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in planned.items()}
@@ -108,7 +108,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
 
 @dataclass(frozen=True, slots=True)
 class _RuntimeChanges:
-    """Runtimes of one model by name, in the old and the new lock; a runtime with other packages is a new one."""
+    """Runtimes of one model by name, in the old and the new lock; a runtime with other packages counts as new."""
 
     old: RuntimesByName
     new: RuntimesByName
@@ -177,7 +177,7 @@ def _compare_added_runtime(
 def _measure_output_changes(
     cell: Cell, before: str, stores: tuple[OutputStore, OutputStore]
 ) -> tuple[tuple[Measured, ...], str]:
-    """Return the largest change of each output since the runtime `before`, or the reason why it is unknown."""
+    """Return the largest change of each output compared with the runtime `before`, or why it is unknown."""
     if not before:
         return (), "no earlier release of this engine is locked"
     model = stores[1].models.get(cell.model)

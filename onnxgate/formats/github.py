@@ -15,7 +15,7 @@ WORKFLOW_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 MAX_ANNOTATIONS = 9
 """Maximum number of findings per level; the tenth annotation counts the others."""
 MAX_MESSAGE_UNITS = 4000
-"""Maximum length of a message in UTF-16 units; the runner, a .NET program, cuts at 4096."""
+"""Maximum length of a message in UTF-16 units; the runner, a .NET program, truncates messages at 4096."""
 
 
 def format(report: Report) -> str:

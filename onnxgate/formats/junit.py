@@ -18,7 +18,7 @@ from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 PROJECT_SUITE = "onnxgate"
-"""Suite for findings and gaps without a model."""
+"""Suite for findings and unfinished checks that do not belong to a model."""
 
 
 def format(report: Report) -> str:
@@ -72,7 +72,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not predicted": "skipped",
 }
-"""State of a cell -> outcome of its test, unless it passed."""
+"""Outcome of a test by the state of its cell, unless the test passed."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support tables, not run",
     "not predicted": wording.NOT_PREDICTED,

@@ -151,7 +151,7 @@ def render_row(first: str, cells: Iterable[str]) -> str:
 
 
 def render_comparisons(report: Report, page: Page) -> Iterator[str]:
-    """Yield the comparisons, and the figures that are nearest to their bounds."""
+    """Yield the comparisons, and the values nearest to their limits."""
     yield from (f"{capitalize_first(sentence)}.\n" for sentence in wording.describe_comparisons(report))
     tightest = wording.select_tightest(report.measured)
     figures = [f"- {escape_markdown(wording.describe_measurement(figure))}" for figure in tightest]
@@ -211,7 +211,7 @@ def render_not_done(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page) -> Iterator[str]:
-    """Yield undecided or skipped checks; equal reasons are merged."""
+    """Yield undecided or skipped checks; those with the same reason are merged."""
     if not items:
         return
     blocks = []
@@ -235,7 +235,7 @@ MAX_BOXES = 49
 MAX_LABEL_NAME = 60
 """Maximum length of a name in a label, in characters."""
 BOX_SHAPES = {"input": "[/{}/]", "output": r"[\{}\]", "weight": "[({})]", "more": "({})"}
-"""Kind of box -> shape; all others are rectangles."""
+"""Shapes by kind of box; other boxes are rectangles."""
 BOX_STYLES = {
     "failing": "fill:#ffebe9,stroke:#cf222e,stroke-width:3px,color:#82071e",
     "more": "fill:none,stroke:#8c959f,stroke-dasharray:4 3",
@@ -298,7 +298,7 @@ def format(report: Report) -> str:
 
 
 def _render_measurements(report: Report) -> Iterator[str]:
-    """Yield the comparisons and all figures with their input cases."""
+    """Yield the comparisons and all measured values with their input cases."""
     sentences = [capitalize_first(sentence) for sentence in wording.describe_comparisons(report)]
     if sentences or report.measured:
         yield "\n### Comparisons\n"
@@ -342,7 +342,7 @@ COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
 """Limits of the undecided and skipped checks, and of the table."""
 MAX_COMMENT_FINDINGS = 20
 MAX_OPEN_CELLS = 24
-"""Maximum number of cells of a table that is not collapsed in a comment."""
+"""Maximum number of cells in a table; in a comment, larger tables are collapsed."""
 ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
 
 

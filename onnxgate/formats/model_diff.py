@@ -28,7 +28,7 @@ WEIGHT_CHANGES = {
     "copied": "duplicated",
     "unreadable": "not compared",
 }
-"""Kind of change -> word, in the order of summaries."""
+"""Words for the kinds of change, in the order of summaries."""
 ROUNDING_CHANGE = 1e-6
 """Relative L2 change below which float weights differ only by rounding."""
 
@@ -49,7 +49,7 @@ Section = tuple[str, str, tuple[OutlineLine, ...]]
 def format_text(
     difference: Difference, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False
 ) -> str:
-    """Render the difference. `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the headline.
+    """Render the difference. `width` is the terminal width, 0 does not wrap lines; `quiet` renders only the headline.
 
     With `verbose`, lists are complete.
     """

@@ -32,7 +32,7 @@ MORE_REASONS_HINT = "`-v` lists all reasons"
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """The answer about one model."""
+    """The result for one model."""
 
     model: MatrixModel
     word: str  # a word of STYLES: ok, warn, FAIL, ?
@@ -44,7 +44,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
 
 
 def answer_matrix(matrix: Matrix, *, required: bool = False) -> list[ModelAnswer]:
-    """Return an answer per model, with all its errors and warnings."""
+    """Return the result for each model, with all its errors and warnings."""
     return [_answer(model, matrix, required=required) for model in matrix.models]
 
 
@@ -122,7 +122,7 @@ def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
 
 
 def list_unverified(matrix: Matrix) -> dict[str, str]:
-    """Return reason -> names of the runtimes that could not be verified for this reason."""
+    """Return the names of the runtimes that could not be verified, by reason."""
     unverified: dict[str, set[str]] = {}
     for entry in matrix.entries:
         if entry.observed in ("unavailable", "timed-out"):
@@ -150,7 +150,7 @@ def format_text(
 ) -> str:
     """Render the table, a line per model, everything else that was found, and the verdict.
 
-    `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the last line, `verbose` all reasons.
+    `width` is the terminal width, and 0 does not wrap lines; `quiet` renders only the last line, `verbose` all reasons.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
@@ -195,7 +195,7 @@ def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bo
 
 
 def _list_reason_lines(model: MatrixModel) -> Iterator[str]:
-    """Yield every reason with its releases, and the detail of the newest of them."""
+    """Yield every reason with its releases, and the details for the newest release."""
     known = [entry.runtime for entry in model.runtimes]
     for span in list_reasons(model):
         newest = span.runtimes[-1].rpartition(" ")[2]

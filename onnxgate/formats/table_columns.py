@@ -22,7 +22,7 @@ class RuntimeColumn(msgspec.Struct, frozen=True):
 
     @property
     def major(self) -> str:
-        """Return `1.`; "" if the ends do not share it."""
+        """Return the major version as `1.`; "" if the ends of the range have different ones."""
         majors = {end.partition(".")[0] for end in self.ends if "." in end}
         return f"{majors.pop()}." if len(majors) == 1 else ""
 

@@ -63,7 +63,7 @@ class Column(msgspec.Struct, frozen=True, dict=True):
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """An output for text. Lines are wrapped at `width`; 0 does not wrap them."""
+    """Settings of a text output. Lines are wrapped at `width`; 0 does not wrap them."""
 
     color: bool = False
     width: int = 0
@@ -183,10 +183,10 @@ def format(
     snippets: Mapping[str, Sequence[str]] | None = None,
     elapsed_s: float | None = None,
 ) -> str:
-    """Render the report. `width` is that of the terminal, 0 does not wrap lines; `quiet` renders only the last line.
+    """Render the report. `width` is the terminal width, and 0 does not wrap lines; `quiet` renders only the last line.
 
-    `inputs` is the folder in which inputs are stored; `snippets` has the lines that accept a finding in the config, by
-    its fingerprint.
+    `inputs` is the folder in which inputs are stored; `snippets` has the config lines that accept a finding, by its
+    fingerprint.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
@@ -332,7 +332,7 @@ def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
-    """Yield comparisons and cache use; with `-vv` also all figures, those nearest to their bounds first."""
+    """Yield comparisons and cache use; with `-vv` also all measured values, those nearest to their limits first."""
     sentences = wording.describe_runs(report)
     figures = sorted(report.measured, key=wording.bound_usage, reverse=True) if verbosity > 1 else ()
     if not sentences and not figures:
@@ -365,7 +365,7 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield undecided or skipped checks; equal reasons are merged."""
+    """Yield undecided or skipped checks; those with the same reason are merged."""
     if not items:
         return
     yield paper.ink(title, "heading")

@@ -34,14 +34,14 @@ STATE_WORDS = {
     "skipped": "–",
     "not asked": "–",
 }
-"""State of a cell -> word in tables."""
+"""Words in tables for the states of cells."""
 WORD_MEANINGS = {
     "ok*": "predicted, not run",
     "warn": "warning or ignored finding",
     "?": "could not be checked",
     "–": "not checked",
 }
-"""Words of tables that need an explanation."""
+"""Table words that need an explanation."""
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
 NOT_PREDICTED = "could not be predicted, and was not run"
 DEFAULT_PATH = "onnxgate.lock"
@@ -199,20 +199,20 @@ def describe_missing_sources(report: Report) -> list[str]:
 
 
 RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": "top-1 agreement {:.4g}"}
-"""Metrics of which more is better -> template of a value."""
+"""Metrics for which larger values are better, with the template of a value."""
 
 BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
-"""Metrics of budgets, as multiples of the baseline -> noun."""
+"""Nouns for the metrics of budgets, which are multiples of the baseline."""
 
 BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
 """Metrics of the ends of their confidence intervals."""
 
 BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}
-"""Origin of a bound -> words; a default needs none."""
+"""Words for the origin of a limit; a default limit needs no words."""
 
 
 def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
-    """Return the figure nearest to its bound for each model, and for each budget of a model."""
+    """Return the value nearest to its limit for each model, and for each budget of a model."""
     nearest: dict[tuple[str, str], Measured] = {}
     for figure in measured:
         if figure.bound is None or figure.metric in BUDGET_INTERVAL_METRICS:
@@ -224,7 +224,7 @@ def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 
 def bound_usage(figure: Measured) -> float:
-    """Return the used share of the tolerance; infinity if the figure is not finite or has no bound."""
+    """Return the used share of the tolerance; infinity if the value is not finite or has no limit."""
     if figure.value is None or figure.bound is None:
         return math.inf
     if figure.metric in RATIO_METRICS:
@@ -233,7 +233,7 @@ def bound_usage(figure: Measured) -> float:
 
 
 def describe_measurement(measured: Measured) -> str:
-    """Describe a figure and its bound."""
+    """Describe a measured value and its limit."""
     model, origin = truncate(measured.model), BOUND_ORIGINS.get(measured.bound_from, "")
     if measured.metric in (*BUDGET_METRICS, *BUDGET_INTERVAL_METRICS):
         metric, _, end = measured.metric.partition(", ")
@@ -297,7 +297,7 @@ def list_unpredicted_runtimes(report: Report) -> list[str]:
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return model -> runtime -> cell."""
+    """Return the cells by model and runtime."""
     table: dict[str, dict[str, Cell]] = {model.path: {} for model in report.models}
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
@@ -309,7 +309,7 @@ QUIET_STATES: tuple[CellState, ...] = ("pass", "predicted", "not predicted", "no
 
 
 def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return model -> runtime -> cell for tables: a warning if the config ignores a finding about this runtime."""
+    """Return the cells for tables, by model and runtime. A cell with an ignored finding is a warning."""
     ignored: dict[str, list[Finding]] = {}
     for finding in report.findings:
         if finding.ignored and finding.level != "note" and finding.model:

@@ -109,7 +109,7 @@ def runs_on_node(engine: str) -> bool:
 
 
 def parse_engine(runtime: str) -> str:
-    """Return the engine in a runtime's name: `onnxruntime` of `onnxruntime+onnxruntime-extensions 1.31.1`."""
+    """Return the engine in a runtime's name: `onnxruntime` for `onnxruntime+onnxruntime-extensions 1.31.1`."""
     variant, _, _ = runtime.partition(" ")
     return variant.partition("@")[0].partition("+")[0]
 
@@ -178,7 +178,7 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
 
 
 def suggest_requirement(text: str) -> str:
-    """Return the requirement that a text without operator or engine means: `onnxruntime==1.18.*` for `1.18`.
+    """Return the requirement that a text without operator or engine probably means: `onnxruntime==1.18.*` for `1.18`.
 
     It is "" if the text has both, or cannot be interpreted.
     """
@@ -240,7 +240,7 @@ def is_satisfiable(specifier: SpecifierSet) -> bool:
 
 LIBRARY_SUFFIXES = (".so", ".dll", ".dylib")
 PREINSTALLED_PACKAGES = ("numpy",)
-"""Packages that every environment has with its engine."""
+"""Packages that every environment contains in addition to its engine."""
 
 
 def is_library(text: str) -> bool:
@@ -276,5 +276,5 @@ def extension_problem(text: str) -> str:
     if requirement.extras or requirement.marker:
         return "expected a package and a version range, without extras or markers"
     if package_name(text) in (*ENGINES, *ONNXRUNTIME_BUILDS, *PREINSTALLED_PACKAGES):
-        return f"`{requirement.name}` does not register custom operators; every environment has it"
+        return f"`{requirement.name}` does not register custom operators; every environment contains it"
     return ""

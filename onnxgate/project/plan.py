@@ -86,7 +86,7 @@ def _plan_runtimes(project: Project, lock: Lock, names: Collection[str]) -> tupl
 
 
 def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[SelectedModel]) -> tuple[IncompleteCheck, ...]:
-    """Return a skipped check per optional environment of the user that did not exist when the lock was written."""
+    """Return a skipped check for each optional user environment that did not exist when the lock was written."""
     selected = {name for model in models for name in model.settings.targets or project.config.targets}
     return tuple(
         IncompleteCheck(
@@ -102,7 +102,7 @@ def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[Selected
 
 
 def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> ReportedRuntime:
-    """Return a runtime of the target of that name, for reports."""
+    """Return a runtime of the target with this name, for reports."""
     return ReportedRuntime(
         target=name,
         engine=runtime.variant,

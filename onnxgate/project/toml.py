@@ -85,8 +85,8 @@ def find_key_lines(text: str) -> Mapping[Keys, int]:
     """
     Return the line, from 1, of every table and key of a TOML text, in the order of the text.
 
-    An element of an array of tables is named by its index: `("model", "0", "path")`. Keys inside of a value (an inline
-    table, an array) have no line of their own. If the text is invalid, only keys before the error are returned.
+    An element of an array of tables has its index as key: `("model", "0", "path")`. Keys inside a value (an inline
+    table, an array) do not have their own line. If the text is invalid, only keys before the error are returned.
     """
     lines: dict[Keys, int] = {}
     arrays: dict[Keys, int] = {}  # array of tables -> index of its newest element
@@ -130,7 +130,7 @@ def _read_keys(text: str, at: int) -> tuple[Keys, int]:
 
 
 def _read_string(literal: str) -> str:
-    """Return the value of a string as TOML spells it."""
+    """Return the value of a TOML string literal."""
     if literal.isprintable() and "\\" not in literal and literal[:3] not in (3 * '"', "'''"):
         return literal[1:-1]  # it has no escapes
     return str(loads(f"key = {literal}")["key"])

@@ -1,4 +1,4 @@
-"""Support tables made from dumps of builds and joined for several releases, and the cache of harvested builds."""
+"""Create support tables from dumps of builds, join the tables of several releases, and cache harvested builds."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from onnxgate.support.operators import (
 
 PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
 OPEN_END = 2**31 - 1
-"""ONNX Runtime's end of an open range of versions."""
+"""End of an open-ended version range in ONNX Runtime."""
 HARVEST_VERSION = 1
-"""Version of the cached format; a harvest of another version is repeated."""
+"""Version of the cached format; harvests with a different version are repeated."""
 
 
 class HarvestRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,10 +101,10 @@ def _make_parameter(formal: DumpedParameter) -> FormalParameter:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Return one table with the releases of several; their order does not matter.
+    """Join tables of different releases; their order does not matter.
 
     Raises:
-        ValueError: there are none, they are of different engines or platforms, or have a release in common.
+        ValueError: there are no tables, or their engines or platforms differ, or they have a release in common.
     """
     kinds = {(table.engine, table.platform) for table in tables}
     releases = [source.release for table in tables for source in table.sources]
@@ -264,7 +264,7 @@ class HarvestCache(msgspec.Struct):
     _loaded: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
 
     def get(self, key: str) -> BuildSupport | None:
-        """Return a build's support, None if it is not cached."""
+        """Return the support of a build, or None if it is not cached."""
         if key not in self._loaded:
             try:
                 content = self._path(key).read_bytes()
@@ -281,7 +281,7 @@ class HarvestCache(msgspec.Struct):
         """Store a harvest atomically: other processes may read and write the same file.
 
         Raises:
-            OSError: it cannot be written; this process can still get it.
+            OSError: the file cannot be written; this process can still use the harvest.
         """
         content = encode_harvest(harvest)
         self._loaded[key] = _add_digest(_make_build_support(harvest), content)
@@ -296,7 +296,7 @@ class HarvestCache(msgspec.Struct):
 
 
 def _validate_harvest(harvest: HarvestRecord, key: str) -> BuildSupport | None:
-    """Return a harvest's support; None if it is damaged, or of another build than its file's name."""
+    """Return the support in a harvest; None if it is damaged, or its file is named for another build."""
     if harvest.table is not None:
         builds = [make_harvest_key("", source.release, source.sha256) for source in harvest.table.sources]
         if [key.endswith(build) for build in builds] != [True]:

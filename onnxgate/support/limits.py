@@ -48,7 +48,7 @@ def load_limit_table() -> LimitTable:
 
 
 def get_limits(release: str) -> Limits | None:
-    """Return the limits of one exact release, None if it was not measured."""
+    """Return the limits of one exact release, or None if it was not measured."""
     return load_limit_table().releases.get(str(Version(release).public))
 
 
@@ -61,13 +61,13 @@ def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) ->
 
 @functools.cache
 def find_first_release_for_ir(ir_version: int) -> str:
-    """Return the release since which all accept the IR version; "" if there is none."""
+    """Return the release since which all releases accept the IR version; "" if there is none."""
     return _find_first_release(lambda limits: ir_version <= limits.ir)
 
 
 @functools.lru_cache(maxsize=4096)
 def find_first_release_for_opset(domain: str, version: int) -> str:
-    """Return the release since which all accept the opset; "" if there is none."""
+    """Return the release since which all releases accept the opset; "" if there is none."""
     return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version))
 
 
@@ -78,7 +78,7 @@ def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
-    """Return the release since which all work and the one until which all worked; `releases` is ascending.
+    """Return the release since which all releases work, and the one up to which all worked; `releases` is ascending.
 
     A value is "" if there is no such release. Both are "" if all work.
     """
@@ -99,7 +99,7 @@ def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
 
 
 def find_layout_span(layout: DataLayout) -> tuple[str, str]:
-    """Return the measured release since which this layout is read, and the one until which it was."""
+    """Return the measured release since which this layout is read, and the one up to which it was read."""
     measured = {
         name: answer
         for name, row in load_limit_table().releases.items()

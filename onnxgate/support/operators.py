@@ -41,7 +41,7 @@ class FormalParameter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
-    """One version of one operator's schema. `releases` is a bit per release of the table, the first one lowest."""
+    """One version of one operator's schema. `releases` has a bit for each release of the table, the first lowest."""
 
     since: int
     deprecated: bool
@@ -58,7 +58,7 @@ class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True, array_like=True):
-    """One registered kernel: versions `start` to `end`, or with `end` 0 open-ended."""
+    """One registered kernel for versions `start` to `end`; 0 means an open-ended range."""
 
     start: int
     end: int

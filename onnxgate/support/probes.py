@@ -45,7 +45,7 @@ PROBE_WEIGHTS = b"\0\0\x80?" * 2
 
 
 class ProbeError(ValueError):
-    """Loads that do not form a limit: a rejected version below an accepted one, or a failed control probe."""
+    """Inconsistent results: a rejected version below an accepted one, or a failed control probe."""
 
 
 @functools.cache
@@ -82,7 +82,7 @@ def derive_limits(loads: Mapping[str, bool]) -> Limits:
     """Return the limits of a release from the probes that it loads.
 
     Raises:
-        ProbeError: the loads do not form limits.
+        ProbeError: the results are inconsistent.
     """
     opsets = {
         domain: _find_newest_loaded(f"opset/{domain}", versions, loads) for domain, versions in OPSET_RANGES.items()

@@ -81,7 +81,7 @@ class SupportGapGroup:
 def find_implemented_span(
     operations: Sequence[Operation], implementations: Sequence[Implementation]
 ) -> tuple[str, str]:
-    """Return the release since which all implement the operations, and the one until which all did; "" for none."""
+    """Return the release since which all releases implement the operations, and the one up to which all did, or ""."""
     works = [
         all(match_operation(operation, release) is None for operation in operations) for release in implementations
     ]
@@ -180,7 +180,7 @@ class _SuggestionSearch:
             yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
 
     def _rate_opset(self, domain: str, version: int) -> str:
-        """Rate a model at another opset: "whole" if all is supported, "kept" if as much as before, otherwise "lost"."""
+        """Rate a model at another opset: "whole" if all is supported, "kept" if as much as before, "lost" otherwise."""
         opsets = {**self.prepared.opsets, domain: version}
         accepted = all(accepts_versions(limit, self.prepared.ir_version, opsets) for limit in self.limits)
         for operation in {node.operation for node in self.prepared.all_nodes() if not node.calls}:
@@ -293,7 +293,7 @@ def _change_opset(operation: Operation, domain: str, version: int) -> Operation:
 
 
 def _remove_attribute(operation: Operation, name: str) -> Operation | None:
-    """Return the operation without an attribute, None if it does not have it."""
+    """Return the operation without the attribute, or None if it does not have it."""
     remaining = tuple(attribute for attribute in operation.attributes if attribute.name != name)
     return replace(operation, attributes=remaining) if len(remaining) < len(operation.attributes) else None
 
@@ -405,7 +405,7 @@ def is_lossless_cast(source: str, to: str) -> bool:
 
 
 def _rank_type_cast(operation: Operation, changed: Operation, way: TypeCast) -> tuple[object, ...]:
-    """Return a sort key: few casts first, then exact ones, then near types: of the same kind, and of similar width."""
+    """Return a sort key: first few casts, then exact casts, then types of the same kind and of similar width."""
     before, after = (*operation.inputs, *operation.outputs), (*changed.inputs, *changed.outputs)
     pairs = list(_changed_types(before, after))
     source, _ = pairs[0]

@@ -153,7 +153,7 @@ def test_files(tmp_path: Path) -> None:
     [
         (["--log", "nope.log"], "cannot read `nope.log`: No such file or directory"),
         (["--log", "."], "cannot read `.`: Is a directory"),
-        (["--log", "-", "missing-kernel"], "RULE and `--log` exclude each other"),
+        (["--log", "-", "missing-kernel"], "RULE and `--log` cannot be combined"),
         (["--output", "json"], "`--output` requires `--log`"),
     ],
 )

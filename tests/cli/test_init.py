@@ -238,10 +238,10 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
 
     done = init(installed, repository)
 
-    assert "  - optional: return `(module, inputs)` from `export.py:build_model` and set it as `source`" in done.stdout
+    assert "  - optional: return `(module, inputs)` from `export.py:build_model` and set `source` to it" in done.stdout
     assert (
         "# To compare the model with PyTorch, return `(module, inputs)` from\n"
-        "# `build_model`, with a tuple of example inputs, and set `source =\n"
+        "# `build_model`, where `inputs` is a tuple of example inputs, and set `source =\n"
         '# "export.py:build_model"` instead of `command`.\n'
     ) in (repository / CONFIG).read_text(encoding="utf-8")
 

@@ -80,7 +80,7 @@ def test_release_uses_first_python_with_a_wheel() -> None:
             ("unavailable", "loading exceeds the memory limit of a job: bad_alloc"),
         ),
         (Crashed(signal="SIGSEGV", during="load", log=""), ("crashed", "SIGSEGV during load")),
-        (TimedOut(limit_s=300.0, during="load", log=""), ("timed-out", "loading did not end within 300 s")),
+        (TimedOut(limit_s=300.0, during="load", log=""), ("timed-out", "loading did not finish within 300 s")),
         (Unavailable(reason="no Python 3.9", hint="get one"), ("unavailable", "no Python 3.9 (get one)")),
     ],
 )

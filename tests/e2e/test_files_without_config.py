@@ -310,7 +310,7 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "hint: name the models to check, or run `onnxgate init`"),
+        ((), "hint: specify the models to check, or run `onnxgate init`"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
         (("model.onx",), "hint: did you mean `model.onnx`?"),
         (("--target", "onnxruntme>=1.18", "model.onnx"), "hint: did you mean `--target 'onnxruntime>=1.18'`?"),

@@ -21,7 +21,7 @@ PROVEN = """\
     onnxruntime 1.24.4: bit-identical
     onnxruntime 1.31.1: bit-identical
 """
-NOT_CHECKED = "note: problems with releases were not checked; use `--target` to fix these as well\n"
+NOT_CHECKED = "note: problems that depend on a release were not checked; use `--target` to fix these as well\n"
 BROKEN = ROOT / "fixtures" / "projects" / "broken" / "models"
 
 
@@ -155,7 +155,7 @@ def test_without_a_lock(files: Repository) -> None:
     path = write(files.folder / "m.onnx", model)
     output = files.run("fix", "m.onnx", status=2).err
     unnamed = files.run("fix", "--target", "onnxruntime", status=2).err
-    assert unnamed.startswith("error: `--target` requires paths of models\n")
+    assert unnamed.startswith("error: `--target` requires paths to models\n")
     command = shlex.split(output.partition("cannot be locked, run `")[2].partition("`")[0])
 
     assert command == ["onnxgate", "fix", "--target", "onnxruntime>=1.18,<1.20", "m.onnx"]

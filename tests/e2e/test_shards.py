@@ -192,7 +192,7 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     )
 
     assert output.startswith("shard 1/2: 3 models, about ")
-    assert output.endswith("5 models in 2 shards, by estimated costs\n")
+    assert output.endswith("5 models in 2 shards, with estimated costs\n")
 
 
 @pytest.mark.parametrize(
@@ -249,8 +249,8 @@ def test_costs_go_from_shards_to_the_next_plan(many: Repository, tmp_path: Path)
     assert before == merged
     assert [digests[0]] == [path.name for path in (tmp_path / "kept" / "costs").iterdir()]
     assert measured == sharding_plan.load_costs(tmp_path / "kept" / "costs", digests[0])
-    assert "by measured costs of 1\n" in there.run("plan", "--shards", "2", "--measured", "--output", "text").out
-    assert "by estimated costs\n" in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
+    assert "with measured costs for 1\n" in there.run("plan", "--shards", "2", "--measured", "--output", "text").out
+    assert "with estimated costs\n" in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
     list(judge(many, again, tmp_path / "again", "--static"))
     assert merged == there.run("merge", str(tmp_path / "again"), "--output", "json").out
 
@@ -269,7 +269,7 @@ def test_a_shard_without_a_plan_is_that_of_the_plan(many: Repository, tmp_path: 
 
     assert plan == {shard: tuple(model["path"] for model in report["models"]) for shard, report in reports.items()}
     assert measured != plan
-    assert text.endswith("5 models in 2 shards, by measured costs of 2\n")
+    assert text.endswith("5 models in 2 shards, with measured costs for 2\n")
 
 
 @pytest.mark.index
@@ -282,7 +282,7 @@ def test_run_in_parts(many: Repository, tmp_path: Path) -> None:
     again = planned(many, "--shards", "2", "--measured")
 
     assert whole == many.run("merge", str(tmp_path), "--output", "json").out
-    assert "by measured costs of " in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
+    assert "with measured costs for " in many.run("plan", "--shards", "2", "--measured", "--output", "text").out
     (tmp_path / "again").mkdir()
     list(judge(many, again, tmp_path / "again", "--offline", "--no-cache"))
     assert whole == many.run("merge", str(tmp_path / "again"), "--output", "json").out

@@ -114,7 +114,7 @@ def test_changed_data(project: Project) -> None:
 
     against, _ = gather(project, lock)
 
-    assert against["b.onnx"].changes == ("data file `w.bin` has other bytes",)
+    assert against["b.onnx"].changes == ("data file `w.bin` has different content",)
 
 
 @pytest.mark.parametrize("content", [None, b"short"])
@@ -181,7 +181,7 @@ def test_external_data_of_a_pointer(project: Project, pointed: bool) -> None:
 
     against, _ = gather(project, lock)
 
-    assert against["b.onnx"].changes == ("data file `w.bin` has other bytes",)
+    assert against["b.onnx"].changes == ("data file `w.bin` has different content",)
 
 
 def test_no_model(project: Project) -> None:

@@ -12,7 +12,7 @@ from packaging.version import InvalidVersion, Version
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
 LIMIT = 900
-"""Characters that are kept at the beginning and at the end of a text."""
+"""Number of characters that are kept at the beginning and at the end of a text."""
 _PLACE = re.compile(
     r"/onnxruntime_src/\S*?(\w+\.(?:cc|h)):\d+ .*?\)(?: const)?"
     r"(?:::<lambda\(\S*\)>)?(?: \[with [^\]]*\])? (?=[A-Z\[a-z!])"

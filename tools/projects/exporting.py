@@ -75,7 +75,7 @@ def _edit(script: Path, edits: Edits) -> None:
     text = script.read_text(encoding="utf-8")
     for now, then in edits:
         if now not in text:
-            raise ValueError(f"`{script.name}` no longer says `{now}`")
+            raise ValueError(f"`{script.name}` no longer contains `{now}`")
         text = text.replace(now, then)
     script.write_text(text, encoding="utf-8")
 

@@ -12,7 +12,7 @@ from onnxgate import cli
 OptionKey = tuple[str, str]
 CommonOptions = Mapping[OptionKey, click.Option]
 MIN_COMMANDS = 2
-"""Options of so many commands are described once."""
+"""Options that at least this many commands have are described once."""
 EXIT_STATUS = "Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided."
 """A paragraph of help that the page omits, because its introduction explains it."""
 INTRODUCTION = """

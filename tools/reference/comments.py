@@ -11,7 +11,7 @@ from typing import Any
 
 
 def field_comments(kind: type) -> dict[str, str]:
-    """Return the last comment within each field's lines, by the field's name; fields without one are left out."""
+    """Return the last comment within each field's lines, by the field's name; fields without a comment are skipped."""
     source = textwrap.dedent(inspect.getsource(kind))
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)

@@ -17,7 +17,7 @@ MAX_NAME_LENGTH = 60
 TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
 GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
-"""Their pages add nothing to an entry."""
+"""Rules without a link, because their pages add nothing to an entry."""
 INTRODUCTION = """
 # Error texts
 

@@ -22,8 +22,8 @@ def page(
 ) -> str:
     """Return a page of all types of the schema, those of `order` first.
 
-    `written` is their syntax in a file that people write; without it, the page is of an output, which has no defaults.
-    The types of `hidden` are left out.
+    `written` is the TOML syntax of the types. Without it, the page describes an output, which has no defaults. The
+    types in `hidden` are omitted.
     """
     definitions: Mapping[str, Schema] = schema["$defs"]
     names = [*(name for name in order if name in definitions), *(name for name in definitions if name not in order)]
@@ -91,7 +91,7 @@ def _join_choices(values: Sequence[object]) -> str:
 
 
 SHORT = 12
-"""So many choices are written out."""
+"""Maximum number of choices that are listed."""
 
 
 def _cell(text: str) -> str:

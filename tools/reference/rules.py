@@ -13,7 +13,7 @@ from onnxgate.rules.definition import FIRST_RELEASE, AnyRule
 
 CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 MAX_MODEL_LINES = 12
-"""Longer models of fixtures are not shown."""
+"""Maximum length of a fixture's model; longer ones are not shown."""
 INTRODUCTION = """\
 `onnxgate explain RULE` prints a rule's page in a terminal. Rules are errors unless another level is shown. Set a level
 to `error`, `warning`, `note` or `off` in `onnxgate.toml`:

@@ -138,7 +138,7 @@ def install_signal_handlers() -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore further signals: at exit, a signal would replace the exit status."""
+    """Ignore further signals, because a signal during exit would replace the exit status."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is _handle_signal:
             signal.signal(number, signal.SIG_IGN)
@@ -173,7 +173,7 @@ def _set_alarm(after_s: float, handler: Callable[[int, FrameType | None], object
 
 
 def _exit_now() -> NoReturn:
-    """Exit immediately: workers notice that, and the next onnxgate removes temporary files."""
+    """Exit immediately. Workers detect this, and the next onnxgate command removes temporary files."""
     try:
         os.write(2, b"interrupted\n")
     finally:

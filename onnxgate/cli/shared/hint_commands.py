@@ -13,7 +13,7 @@ _COMMAND = re.compile(r"`(?:onnxgate (?!explain)|git |ls )[^`]+`")
 
 
 class CommandFolder(NamedTuple):
-    """The folder for which commands are written, and the config in it; None without a project."""
+    """The folder for which commands are written, and its config, or None if there is no project."""
 
     folder: Path
     config: Path | None = None

@@ -1,4 +1,4 @@
-"""Options that several commands share, as one value."""
+"""Options shared by several commands, passed as one value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """The shared options of one command; those that it does not have keep their defaults."""
+    """Values of the shared options. Options that a command does not have keep their defaults."""
 
     directory: Path | None = None  # None: the working directory
     config: Path | None = None
@@ -106,7 +106,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--config",
         type=_FILE_TYPE,
         metavar="FILE",
-        help="Config to use (default: the nearest in this folder or its parents).",
+        help="Config to use (default: the nearest one in this folder or its parents).",
     ),
     "offline": click.option("--offline", is_flag=True, help="Do not access the network."),
     "jobs": click.option(
@@ -120,7 +120,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         type=click.Choice(["error", "warning", "never"]),
         default="error",
         show_default=True,
-        help="Lowest level of findings that fails the check.",
+        help="Lowest level of findings that make the check fail.",
     ),
     "no_ignores": click.option("--no-ignores", is_flag=True, help="Also report findings that the config ignores."),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line."),
@@ -154,7 +154,7 @@ def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str
     """Return the value of `--target`. Without `multiple`, click would ignore all values except the last.
 
     Raises:
-        UsageError: there are several.
+        UsageError: it is given more than once.
     """
     if len(values) > 1:
         hint = "combine the ranges, such as `--target 'onnxruntime>=1.18,<1.20'`, or run the command once for each"

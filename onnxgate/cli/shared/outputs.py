@@ -35,8 +35,8 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
     """Return the sinks of `--output`, and text on standard output if no sink writes there.
 
     Raises:
-        UsageError: a format is unknown, two formats share standard output and one of them is for programs, or a file
-            cannot be written.
+        UsageError: a format is unknown, two formats share standard output and one of them is machine-readable, or a
+            file cannot be written.
     """
     sinks = []
     for output in outputs:
@@ -72,11 +72,11 @@ def write_outputs(
 ) -> None:
     """Write the report to every sink.
 
-    `config` is the config of the check; `snippets` and `render_text` are for `text`. Only text on standard output names
-    the folder in which inputs are stored on this machine.
+    `config` is the config of the check; `snippets` and `render_text` are used for `text`. Only text on standard output
+    shows the local folder in which inputs are stored.
 
     Raises:
-        StorageError: a file cannot be written; the others are.
+        StorageError: a file cannot be written. The other files are still written.
     """
 
     def render(sink: Sink, color: bool, width: int) -> str:
@@ -109,10 +109,10 @@ def write_answer(
     render_text: Callable[..., str],
     render_markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write an answer to each sink, in its format. `render_text` gets `color` and `width`.
+    """Write the answer to each sink in its format. `render_text` is called with `color` and `width`.
 
     Raises:
-        StorageError: a file cannot be written; the others are.
+        StorageError: a file cannot be written. The other files are still written.
     """
 
     def render(sink: Sink, color: bool, width: int) -> str:
@@ -150,12 +150,12 @@ def with_command_folder(report: Report) -> Report:
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
-    """Write the result of `render` to each sink; files come first, as a closed pipe ends the process.
+    """Write the result of `render` to each sink. Files are written first, because a closed pipe ends the process.
 
-    `render` gets whether it may use color, and the width of the terminal, 0 if there is none.
+    `render` is called with the sink, whether color is allowed, and the terminal width (0 if there is no terminal).
 
     Raises:
-        StorageError: a file cannot be written; the others are.
+        StorageError: a file cannot be written. The other files are still written.
     """
     unwritten: StorageError | None = None
     for sink in sorted(sinks, key=lambda sink: sink.file is None):

@@ -41,7 +41,7 @@ from onnxgate.runtimes.environments.storage import (
 from onnxgate.runtimes.worker_spec import JobMeter
 
 Snippets = Mapping[str, Sequence[str]]
-"""Fingerprint of a finding -> lines of the config that accept it."""
+"""Config lines that accept a finding, by the fingerprint of the finding."""
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):
@@ -105,13 +105,13 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
 
 
 def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
-    """Return the config of the models, None if there is none.
+    """Return the config for the models, or None if there is none.
 
-    It is `--config`, the nearest config upward from the working directory, or the nearest one upward from the models.
-    A note on stderr names configs below the working directory.
+    This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents or, if there
+    is none, the one nearest to the models. Other configs that belong to models are named in a note on stderr.
 
     Raises:
-        UsageError: there is no config upward, and the models belong to several projects.
+        UsageError: no config applies to the working directory, and the models belong to several projects.
     """
     if options.config is not None:
         return options.config
@@ -153,7 +153,7 @@ def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
 
 
 def _find_own_configs(path: Path) -> set[Path | None]:
-    """Return the nearest config to a file, or to a folder; if a folder has none, those of the models in it."""
+    """Return the config nearest to a file or folder. If a folder has none, return the configs of the models in it."""
     folder = Path(os.path.realpath(path if path.is_dir() else path.parent))
     config = find_config(folder)
     if config is not None or not path.is_dir():
@@ -248,7 +248,7 @@ def _check_project(
 
 
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
-    """Return the baseline of the models; outside of CI there is one only with `--against`."""
+    """Return the baseline of the models; outside CI, there is one only with `--against`."""
     compares = request.stages & {Stage.LOCK, Stage.RUNTIME}
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
     if request.against is None and not in_ci:
@@ -261,7 +261,7 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
 
 
 def _results_folder(stages: frozenset[Stage]) -> Path | None:
-    """Return the folder of cached results; None if no stage uses it, or if it is not private."""
+    """Return the folder of cached results, or None if no stage uses it or other users can write to it."""
     if stages.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
@@ -286,7 +286,7 @@ def _settle_ignores(
     """
     Write or render config entries that accept the findings. Return the resulting outcome, and the rendered entries.
 
-    `before` is the config that the request was made from.
+    `before` is the config from which the request was created.
 
     Raises:
         UsageError: the config cannot be edited or written.

@@ -1,4 +1,4 @@
-"""The worker pool of a command, its progress display, and the timings of `-v`."""
+"""The worker pool of a command, its progress display, and the timings that `-v` prints."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from onnxgate.runtimes.worker_spec import JobLimits, JobMeter
 def open_pool(
     project: Project, options: CommonOptions, progress: Progress | None = None, meter: JobMeter | None = None
 ) -> WorkerPool:
-    """Return a pool with the limits of the config, which the caller has to close."""
+    """Return a worker pool with the limits from the config. The caller has to close it."""
     limits = project.config.limits
     return WorkerPool(
         Environments(cache_dir(), offline=options.offline, shared=shared_cache_dir()),
@@ -59,7 +59,7 @@ def open_pool_with_progress(
 
 
 def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
-    """Print the notes of the pool: those about unsandboxed engines always, others with `-v`."""
+    """Print the notes of the pool: those about unsandboxed engines always, the others only with `-v`."""
     for note in pool.notes:
         if (options.verbose or UNSANDBOXED_NOTE in note) and not options.quiet:
             click.echo(escape_log_line(f"note: {note}"), err=True)

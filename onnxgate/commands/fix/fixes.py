@@ -57,7 +57,7 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunnableCopy:
-    """A copy of the model that runtimes can load, for a model with external data that they reject."""
+    """Copy of a model that runtimes can load; they reject the external data of the original."""
 
     parts: tuple[Part, ...]
     data: Mapping[str, Path]  # name in the folder of the model -> the file
@@ -98,15 +98,15 @@ class Fix:
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
-"""Fields of TensorProto with data or their location. Source: onnx.proto."""
+"""Fields of TensorProto that contain data or its location. Source: onnx.proto."""
 _MAX_HEADER_BYTES = 64 * 1024
-"""Limit for name, shape and location of a tensor; a larger message also contains data."""
+"""Maximum size of a tensor's name, shape and location. A larger message also contains data."""
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
-"""Layouts that some runtimes and the onnx package reject, so that the data are moved."""
+"""Layouts of external data that some runtimes and the onnx package reject."""
 
 
 class _NotInlinableError(Exception):
-    """Data cannot be moved into the model; with the reason and a hint."""
+    """External data cannot be moved into the model. The arguments are the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
     except _NotInlinableError as reason:
         return NoFix(*reason.args)
     if (size := total_size(parts)) > MAX_PROTOBUF_BYTES:
-        message = f"the model would have {size:,} bytes, and protobuf supports less than 2 GiB"
+        message = f"the model would have {size:,} bytes, but protobuf requires less than 2 GiB"
         return NoFix(message, "save the model with external data in the same folder")
     locations = sorted({place.location for place in places})
     files = ", ".join(f"`{location}`" for location in locations)
@@ -228,7 +228,7 @@ def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
     types = {name: value for name, value in inferred.items() if name in untyped and not _lacks_type(value)}
     if error or not types:
         names = ", ".join(f"`{name}`" for name in sorted(untyped))
-        reason = f"shape inference does not find the type of {names}{f' ({error})' if error else ''}"
+        reason = f"shape inference could not determine the type of {names}{f' ({error})' if error else ''}"
         return NoFix(reason, "re-export the model with types of all outputs")
 
     def filled(match: FieldMatch) -> list[Part] | None:
@@ -273,7 +273,7 @@ def _infer_types(request: FixRequest, untyped: set[str]) -> tuple[dict[str, Valu
 
 _NODE_FIELD = 1
 _IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
-"""The opset since which Identity accepts non-tensors. Source: ONNX, Identity-14 and -16."""
+"""First opset in which `Identity` accepts values of this type. Source: ONNX, Identity-14 and -16."""
 
 
 def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
@@ -297,7 +297,7 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
 
 
 def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) -> Change:
-    """Insert a node between each input and its output. The input keeps the name, the output gets a new one."""
+    """Insert a node between each input and its output. The input keeps its name, the output gets a new one."""
     used = set(_used_names(request.proto))
     identities = [(name, _reserve_name(f"{name}_out", used), _reserve_name(f"{name}_identity", used)) for name in names]
     new_names = iter([output for _, output, _ in identities])
@@ -331,7 +331,7 @@ def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) 
 
 
 def _reserve_name(name: str, used: set[str]) -> str:
-    """Return the name, or the first one with a number appended that is not in use, and reserve it."""
+    """Return the name, with a number appended if it is already used, and reserve it."""
     candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     unused = next(candidate for candidate in candidates if candidate not in used)
     used.add(unused)
@@ -349,13 +349,13 @@ def _used_names(proto: ModelProto) -> Iterator[str]:
 
 
 MAX_CONVERTED_BYTES = 500 * 1000 * 1000
-"""The converter needs several times the size of a model in memory."""
+"""Maximum size of a model to convert. The converter needs several times as much memory."""
 UNCONVERTIBLE_OPERATOR = re.compile(r"No (?:Adapter (?:From|To) Version \S+ for|Previous Version of) (\w+)")
 """Error of the converter. Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h."""
 
 
 def _convert_opset(request: FixRequest) -> Change | NoFix | None:
-    """Convert `ai.onnx` with the converter of the onnx package, in another process because it may crash."""
+    """Convert the opset of `ai.onnx` with the onnx package, in another process because the converter may crash."""
     target, now = request.limits.opset, read_opsets(request.proto).get("ai.onnx")
     if target is None or now is None or now == target or (now < target and not request.limits.pinned):
         return None
@@ -364,9 +364,9 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     if now > onnx_opset_version():
         reason = f"onnx {onnx_version} does not support opset {now}"
     elif request.proto.functions:
-        reason = "the converter of onnx drops local functions"
+        reason = "the onnx version converter drops local functions"
     elif graph.sparse_initializer or request.proto.training_info:
-        reason = "the converter of onnx drops sparse weights and training information"
+        reason = "the onnx version converter drops sparse weights and training information"
     elif request.path.stat().st_size > MAX_CONVERTED_BYTES:
         reason = f"the model is larger than {MAX_CONVERTED_BYTES:,} bytes"
     if reason:
@@ -375,16 +375,16 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
     if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
         operator = UNCONVERTIBLE_OPERATOR.search(error)
         subject = f"`{operator[1]}`" if operator else "this model"
-        return NoFix(f"the converter of onnx cannot convert {subject} to opset {target}", hint, error)
+        return NoFix(f"the onnx version converter cannot convert {subject} to opset {target}", hint, error)
     try:
         proto = read_structure(converted, large_bytes=MAX_CONVERTED_BYTES * 2)
     except (OSError, UnreadableModel) as error:
-        return NoFix("the converter of onnx wrote an invalid file", hint, str(error))
+        return NoFix("the onnx version converter wrote an invalid file", hint, str(error))
     _restore_metadata(request.proto, proto)
     before, after = (extract_facts(ModelView(model), request.path, "") for model in (request.proto, proto))
     if (before.inputs, before.outputs) != (after.inputs, after.outputs):
-        return NoFix("the converter of onnx changes the inputs or outputs", hint)
-    words = (f"converts opset {now} of `ai.onnx` to {target} with the converter of onnx",)
+        return NoFix("the onnx version converter changes the inputs or outputs", hint)
+    words = (f"converts opset {now} of `ai.onnx` to {target} with the onnx version converter",)
     return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
 
 
@@ -450,7 +450,7 @@ def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
 
     edits = {(message, "doc_string"): text for message in _DOCUMENTED_MESSAGES}
     edits |= {(message, "metadata_props"): entry for message in _DOCUMENTED_MESSAGES}
-    words = tuple(f"replaces `{path}` by `{short}`" for path, short in sorted(paths.items()))
+    words = tuple(f"replaces `{path}` with `{short}`" for path, short in sorted(paths.items()))
     return Change(rewrite_fields(request.path, edits), words)
 
 
@@ -467,5 +467,6 @@ LEAKED_PATHS = Fix("leaked-paths", frozenset({"path-leaked"}), _shorten_leaked_p
 FIXES = (EXTERNAL_DATA, MISSING_TYPES, OPSET, IR_VERSION, PASSTHROUGH, LEAKED_PATHS)
 """Fixes in the order in which they are applied.
 
-Types precede a conversion, which would write them itself; the IR version follows fixes that may need a newer one.
+Types are added before an opset conversion, which would add them itself. The IR version is lowered after fixes that may
+need a newer one.
 """

@@ -1,4 +1,4 @@
-"""Edits of model files as ranges of other files and new bytes, so that weights are not loaded into memory."""
+"""Edit model files without loading weights into memory: an edited file consists of new bytes and ranges of files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
 
 
 _MAX_DEPTH = 100
-"""Nesting that protobuf accepts. Source: protobuf's default recursion limit."""
+"""Maximum nesting depth that protobuf accepts. Source: protobuf's default recursion limit."""
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
@@ -90,13 +90,13 @@ def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
 
 
 def length_delimited_field(number: int, parts: Sequence[Part]) -> list[Part]:
-    """Return a length-delimited field of these bytes."""
+    """Return a length-delimited field that contains these bytes."""
     return [encode_length_prefix(number, total_size(parts)), *parts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """The range of a message in its file. `form` is its descriptor."""
+    """The range of a message in its file. `form` is the descriptor of the message."""
 
     path: Path
     source: FileWindow
@@ -120,23 +120,23 @@ class FieldMatch:
     depth: int
 
     def content(self) -> bytes:
-        """Return its bytes, without the header."""
+        """Return the bytes of the field, without its header."""
         return self.message.source.read(self.field.start, self.field.end)
 
     def replaced(self, content: Sequence[Part]) -> list[Part]:
-        """Return the field with other bytes."""
+        """Return the field with this content instead."""
         return length_delimited_field(self.field.number, content)
 
     def inner(self) -> Iterator[Field]:
-        """Yield the fields of the message in it."""
+        """Yield the fields of the message in this field."""
         return iter_fields(self.message.source, self.field.start, self.field.end)
 
     def edited(self, edits: Edits, *more: Part, shallow: bool = False) -> list[Part]:
-        """Return the field with edits inside, and with `more` at its end."""
+        """Return the field with the edits applied to its content and `more` appended."""
         return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
 
     def without(self, numbers: frozenset[int]) -> list[Part]:
-        """Return the bytes of its message without these fields."""
+        """Return the content of this field without the fields with these numbers."""
         inside = self._inside()
         parts: list[Part] = []
         for field in inside.fields():
@@ -188,7 +188,7 @@ def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
 
 
 def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backups: Path) -> Path:
-    """Replace a model, after links, by `fresh`; return the path of the backup in `backups`.
+    """Replace a model with `fresh`, following symbolic links. Return the path of the backup in `backups`.
 
     Raises:
         OnnxgateError: the file is outside of the repository, cannot be written, or was changed meanwhile; the original
@@ -197,7 +197,7 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
     file = Path(os.path.realpath(model))
     if not file.is_relative_to(os.path.realpath(root)):
         message = f"`{model}` is a link to `{file}`, which is outside of the repository"
-        raise OnnxgateError(message, hint="replace the link by a copy of the file")
+        raise OnnxgateError(message, hint="replace the link with a copy of the file")
     if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise OnnxgateError(f"`{model}` is read-only", hint=f"run `chmod u+w {shlex.quote(str(file))}`")
     if sha256_of(file) != sha256:
@@ -216,7 +216,7 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
 
 
 def _write_replacement(file: Path, fresh: Path) -> None:
-    """Copy `fresh` with owner and permissions of the old file, and flush it to disk."""
+    """Copy `fresh` with the owner and permissions of the old file, and flush it to disk."""
     with replace_atomically(file, private=True) as temporary:
         shutil.copyfile(fresh, temporary)
         status = file.stat()

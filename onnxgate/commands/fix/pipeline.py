@@ -40,7 +40,7 @@ from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
-"""Rules that find every change of a model."""
+"""Rules with a finding for every change to a model."""
 LOCK_RULES = frozenset({"model-changed", "unlocked-model"})
 """Rules whose findings `onnxgate lock` resolves."""
 OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
@@ -101,7 +101,7 @@ def fix_models(
     *,
     runs: bool = True,
 ) -> Iterator[FixResult]:
-    """Yield the repair of each model of the request; only `scratch` is written to.
+    """Yield the repair of each model in the request. Files are written only to `scratch`.
 
     Without `runs`, the planned runtimes cannot be started, and outputs are compared only on the reference evaluator.
     """
@@ -116,7 +116,7 @@ def fix_models(
 
 ONNX_SUBPROCESS = Path(__file__).with_name("onnx_subprocess.py")
 MAX_COPIED_BYTES = 1024**3
-STILL_REFUSED = "the model would still load on no required release"
+STILL_REFUSED = "the repaired model would still not load on any required release"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,8 @@ class _ModelFixer:
         """Return the model with all changes for the findings applied in order.
 
         Raises:
-            UnreadableModel: it is not a model.
-            OSError: it cannot be read, or its external data are incomplete.
+            UnreadableModel: the file is not a model.
+            OSError: the file cannot be read, or its external data is incomplete.
         """
         candidate = Candidate(self.planned.model)
         root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
@@ -217,7 +217,7 @@ class _ModelFixer:
         files = {location: inspect_data_file(candidate.model.absolute, location) for location in locations}
         for location, file in files.items():
             if file.problem:
-                raise OSError(f"external data `{location}` are incomplete")
+                raise OSError(f"external data `{location}` is incomplete")
         for location, file in files.items():
             _copy_or_link(file.path, place.parent / location)
         return Candidate(
@@ -301,16 +301,16 @@ class _ModelFixer:
         return bool(self.planned.runtimes) and all(runtime.name in refused for runtime in self.planned.runtimes)
 
     def _gains_nothing(self, candidate: Candidate) -> bool:
-        """Return whether the candidate, like the original, loads on no required runtime.
+        """Return whether neither the original nor the candidate loads on any required runtime.
 
-        With `--rule`, the finding itself is to be fixed.
+        This does not matter with `--rule`, which requests to fix specific findings.
         """
         if not candidate.changes or self.fix_options.rules or not self._loads_nowhere(self.before):
             return False
         return self._loads_nowhere(self._check(candidate))
 
     def _select_remaining(self, outcome: GateOutcome) -> tuple[Finding, ...]:
-        """Return the findings of the model that count as not fixed."""
+        """Return the findings of the model that still have to be fixed."""
         rules = self.fix_options.rules
         return tuple(
             finding
@@ -371,7 +371,7 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
 
 
 def _copy_or_link(file: Path, to: Path) -> None:
-    """Copy a file, since the onnx package rejects data with several hard links; runtimes accept them for large files.
+    """Copy a file, or link it if it is large. The onnx package rejects files with several hard links, runtimes do not.
 
     Source: onnx 1.23, ONNX Runtime 1.16 to 1.31.
     """

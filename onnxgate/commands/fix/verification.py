@@ -1,7 +1,8 @@
 """Verification of a repaired model: original and repaired model run on every runtime with the same inputs.
 
 On each runtime, the outputs of both must be equal or within the tolerance of the model. If the original does not load
-there, its outputs on another runtime are the reference; if no runtime loads it, those of ONNX's reference evaluator.
+on a runtime, its outputs on another runtime are the reference. If no runtime loads it, its outputs on ONNX's reference
+evaluator are used.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class _Verifier:
             old += self._run_evaluator(cases)
         if not _has_outputs(old):
             first = next((run for run in old if not isinstance(run.observation, Unavailable)), old[0])
-            reason = "the original model does not run on any runtime, so that its outputs are unknown; "
+            reason = "the original model does not run on any runtime, so its outputs are unknown; "
             reason += f"{first.runtime}: {describe_observation(first.observation)}"
             return Verification(cases=len(cases), reason=reason, hint="run `onnxgate check` for details")
         new = self._run(self.pair.new, cases)
@@ -128,7 +129,7 @@ class _Verifier:
     def _run(
         self, model: Path, cases: Sequence[InputCase], runtimes: Sequence[PlannedRuntime] = ()
     ) -> list[ObservedRun]:
-        """Run a model on these runtimes; on all if there are none."""
+        """Run a model on these runtimes, or on all runtimes if none are given."""
         submitted = []
         for runtime in runtimes or self.specs:
             for job in prepare_runs(model, cases, runtime, self._folder()):
@@ -138,7 +139,7 @@ class _Verifier:
     def _repeat_at_other_sizes(
         self, reading: ParsedModel, ran: list[ObservedRun], cases: tuple[InputCase, ...]
     ) -> tuple[list[ObservedRun], tuple[InputCase, ...]]:
-        """Repeat runs and cases with sizes that the model accepts, if it rejected all generated ones."""
+        """If the model rejected all generated cases, repeat the runs with input sizes that it accepts."""
 
         def create_at(sizes: Sequence[Mapping[str, int]]) -> tuple[InputCase, ...]:
             return create_cases_at(self.pair.model, reading, sizes, self._folder(), seed=0).cases
@@ -183,7 +184,7 @@ class RunComparison:
     largest: float = 0.0
 
     def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
-        """Return the result on one runtime: the worst of its levels."""
+        """Return the result on one runtime, which is the worst result of its optimization levels."""
         results = [self._level(runtime, level) for level in levels]
         state, text = min(results, key=lambda result: WORST_FIRST.index(result[0]))
         return RuntimeComparison(runtime, text, state, required)
@@ -194,7 +195,10 @@ class RunComparison:
         if isinstance(new.observation, Unavailable):
             return "unknown", describe_observation(new.observation)
         if now is None and before is not None:
-            return "differs", f"the original runs, the repaired model does not: {describe_observation(new.observation)}"
+            return (
+                "differs",
+                f"the original runs, but the repaired model does not: {describe_observation(new.observation)}",
+            )
         if now is None:
             return "unknown", f"neither model runs: {describe_observation(new.observation)}"
         if before is not None:
@@ -206,7 +210,7 @@ class RunComparison:
         return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
-        """Return the old model's outputs on the newest other runtime, first at this level; the evaluator is last."""
+        """Return the original's outputs on the newest other runtime, preferably at this level, or on the evaluator."""
         runs = {name: levels for name, levels in collect_outputs(self.old).items() if name != runtime}
         for name in sorted(runs, key=lambda name: (not name.startswith("onnx "), runtime_sort_key(name)), reverse=True):
             outputs = runs[name].get(level) or next(iter(runs[name].values()))
@@ -218,7 +222,7 @@ class RunComparison:
         new = self._with_old_names(new)
         missing = sorted(case for case, _ in old.paths.keys() - new.paths.keys())
         if old.names != new.names:
-            return "differs", "the outputs have other names"
+            return "differs", "the outputs have different names"
         if missing:
             return "differs", f"case `{missing[0]}` no longer has outputs"
         retyped = [key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])]

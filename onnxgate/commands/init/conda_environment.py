@@ -9,11 +9,11 @@ from typing import Literal, NamedTuple
 _KEY = re.compile(r"""(['"]?)([\w.-]+)\1\s*:(?:\s+(.*))?""")
 _QUOTED = re.compile(r"""(['"])([^'"\\]*)\1\s*(?:#.*)?""")
 _SPECIAL_START = tuple("[]{}&*!|>%@`'\",?:")
-"""Characters with a meaning in YAML at the start of a value."""
+"""Characters with a special meaning in YAML at the start of a value."""
 
 
 class EnvironmentEntry(NamedTuple):
-    """One dependency, or the text of a line that is not read."""
+    """One dependency, or the text of a line that could not be parsed."""
 
     kind: Literal["conda", "pip", "not read"]
     text: str
@@ -23,8 +23,8 @@ class EnvironmentEntry(NamedTuple):
 def read_environment(text: str) -> Iterator[EnvironmentEntry]:
     """Yield the entries of `dependencies` and of the `pip` list in it.
 
-    Only lists with one plain or quoted value per line are read. Other lines of the section are yielded as not read,
-    because one of them may contain the runtime.
+    Only lists with one plain or quoted value per line are supported. Other lines in the section are yielded as not
+    parsed, because one of them may contain the runtime.
     """
     found = inside = in_pip = False
     indents: dict[str, int] = {}  # of the items of each list

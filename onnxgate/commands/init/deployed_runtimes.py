@@ -29,7 +29,7 @@ IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "
 DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
 )
-"""Words in the name of a file, folder or group whose packages are not deployed."""
+"""If the name of a file, folder or group contains one of these words, its packages are not deployed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DeployedRuntime:
 
     @property
     def is_for_development(self) -> bool:
-        """True if the name of the file, of its folder or of the group is one of development, tests, docs or CI."""
+        """True if the name of the file, its folder or the group indicates development, tests, docs or CI."""
         *folders, name = PurePosixPath(self.file).parts
         words = {*(folder.lstrip(".").lower() for folder in folders), *_split_name(name), *_split_name(self.group)}
         return not DEVELOPMENT_WORDS.isdisjoint(words)
@@ -71,7 +71,7 @@ class DeployedRuntime:
 class Deployments:
     """All deployed packages in the order of their files, and files that could not be read, each with the reason.
 
-    If all packages are for development, they are in `runtimes`.
+    If all packages are development dependencies, `runtimes` contains them and `ignored` is empty.
     """
 
     runtimes: tuple[DeployedRuntime, ...] = ()
@@ -80,7 +80,7 @@ class Deployments:
 
 
 class Declaration(NamedTuple):
-    """A package as a file declares it; `convert` returns the specifier for `version`."""
+    """A package as declared in a file. `convert` returns the specifier for `version`."""
 
     package: str
     version: str
@@ -94,9 +94,9 @@ Reader = Callable[[str], Iterable[Declaration]]
 
 
 def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
-    """Read those of the files that declare dependencies.
+    """Read the files that declare dependencies and skip all others.
 
-    An exact pin replaces the ranges that it satisfies. Packages for development are ignored if others are declared.
+    An exact pin replaces the ranges that it satisfies. Development dependencies are ignored if others exist.
     """
     runtimes: dict[DeployedRuntime, None] = {}
     problems = []
@@ -122,7 +122,7 @@ def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
 
 
 def _split_name(name: str) -> list[str]:
-    """Return the words of a name: `requirements`, `dev` and `txt` of `requirements-dev.txt`."""
+    """Return the words in a name, such as `requirements`, `dev` and `txt` in `requirements-dev.txt`."""
     return re.split(r"[^a-z0-9]+", name.lower())
 
 
@@ -161,7 +161,7 @@ def _is_dockerfile(name: str) -> bool:
 
 
 def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[DeployedRuntime]:
-    """Yield the packages without ranges for which a file in the same folder or above has an exact pin."""
+    """Yield the packages, except ranges that match an exact pin in a file in the same folder or a parent folder."""
     for runtime in runtimes:
         folder = PurePosixPath(runtime.file).parent
         pins = (
@@ -178,11 +178,11 @@ def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[Depl
 
 
 _OPERATORS = ("===", "==", "~=", ">=", ">", "!=", "<=", "<")
-"""Operators in the order in which people write them."""
+"""Operators in their usual order in a specifier."""
 
 
 def _normalize_specifier(text: str) -> str:
-    """Return a specifier in its normal form. A local version such as `1.18.1+cu118` is a build of the release."""
+    """Return a normalized specifier. A local version such as `==1.18.1+cu118` becomes the release `==1.18.1`."""
     try:
         specifier = SpecifierSet(re.sub(r"^={2,3}\s*([^+*,]+)\+[\w.]+$", r"==\1", text))
     except InvalidSpecifier as error:
@@ -201,7 +201,7 @@ def _find_line(text: str, package: str, version: str = "") -> int:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers; a line that ends with a backslash continues. Comment lines are left out."""
+    """Yield lines with their numbers. Lines that end with a backslash are continued; comment lines are skipped."""
     started = 0
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -249,7 +249,7 @@ def _parse_requirement_line(line: str, number: int) -> Iterator[Declaration]:
 
 
 def _read_environment(text: str) -> Iterator[Declaration]:
-    """Read a conda environment. A package of its `pip` list replaces that of conda, which is installed first."""
+    """Read a conda environment. Its `pip` list is installed last, so a package in it replaces the conda package."""
     entries = tuple(read_environment(text))
     from_pip = [found for it in entries if it.kind == "pip" for found in _parse_requirement_line(it.text, it.line)]
     for kind, entry, line in entries:

@@ -15,7 +15,7 @@ PATH_ARGUMENT = 2
 """`torch.onnx.export(model, args, f)`."""
 MAX_SCRIPT_BYTES = 1_000_000
 SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes", "dynamo")
-"""Arguments that a source can return next to the module and its inputs."""
+"""Arguments that a source can return in addition to the module and its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ExportScript:
 
 
 def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
-    """Return the calls in one file; none if it is not Python. `relative` is its path in the project."""
+    """Return the calls in one file, which are empty if it is not Python. `relative` is its path in the project."""
     script = _parse_script(path, "onnx")
     if script is None:
         return ()
@@ -66,7 +66,7 @@ def _parse_script(path: Path, word: str) -> _ParsedScript | None:
 def _locate_function(
     script: _ParsedScript, name: str, path: Path, folder: Path, relative: str, fallbacks: Sequence[str] = ()
 ) -> str:
-    """Return an importable function, or one of `fallbacks` without a name, as `file.py:function`; "" if none is."""
+    """Return the function as `file.py:function`, "" if it cannot be imported. Without a name, `fallbacks` are used."""
     module, _, imported = script.names.get(name, "").rpartition(".")
     if not module:
         candidates = [name] if name else fallbacks
@@ -117,7 +117,7 @@ class _ParsedScript:
         return ""
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
-        """Return the call with the path that it writes, as far as that is known."""
+        """Return the call with its output path, if that is known."""
         words, default = None, ""
         settings = tuple(keyword.arg for keyword in call.keywords if keyword.arg in SOURCE_SETTINGS)
         match self._target(call):

@@ -59,14 +59,14 @@ def render_config(
     """Return `onnxgate.toml`. The source or command of a script in `exported` is active; others are comments."""
     major, minor, *_ = __version__.split(".")
     lines = [
-        "# Runtimes that the models of this repository must support.",
+        "# Runtimes that the models in this repository must support.",
         "# `onnxgate lock` pins exact releases; `onnxgate check` checks models on them.",
         f'required-version = ">={major}.{minor},<{major}.{int(minor) + 1}"',
         '# models = ["models/**/*.onnx"]  # default: all .onnx files that git tracks',
     ]
     if survey.nested_folders:
         folders = ", ".join(map(quote, survey.nested_folders))
-        lines.append(f"exclude = [{folders}]  # they have a config of their own")
+        lines.append(f"exclude = [{folders}]  # they have their own config")
     used_domains = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
     extensions = sorted(used_domains & EXTENSION_PACKAGES.keys())
     for target in targets:
@@ -100,7 +100,7 @@ def render_config(
 
 
 def _render_assigned_targets(survey: RepositorySurvey, targets: Sequence[SuggestedTarget]) -> Iterator[str]:
-    """Yield an entry for each folder that has a deployment of its own."""
+    """Yield an entry for each folder that is deployed with its own dependencies."""
     services = assign_targets(targets, survey.models)
     for folder, names in services.items():
         yield ""
@@ -139,8 +139,8 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
     yield from _wrap_comment(
-        f"`{package}` needs special hardware and drivers. To check it on machines that have them, name an environment "
-        "that contains the package:"
+        f"`{package}` needs special hardware and drivers. To check it on machines that have them, set `python` "
+        "to an environment that contains the package:"
     )
     name = package.removeprefix("onnxruntime-")
     yield f"# [targets.{package if name in used_names else name}]"
@@ -151,7 +151,7 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
-    """Yield an entry of which only the last line must be uncommented, if the model is known."""
+    """Yield an entry. If the model is known, only its last line is a comment, or no line if it is active."""
     model = find_written_model(survey, script)
     mark, last = ("" if model else "# "), ("" if active else "# ")
     yield ""
@@ -173,8 +173,8 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
     if script.builder:
         function = f"`{escape_unprintable(script.builder.rpartition(':')[2])}`"
         yield from _wrap_comment(
-            f"To compare the model with PyTorch, return `(module, inputs)` from {function}, with a tuple of example "
-            f"inputs, and set `source = {quote(script.builder)}` instead of `command`."
+            f"To compare the model with PyTorch, return `(module, inputs)` from {function}, where `inputs` is a tuple "
+            f"of example inputs, and set `source = {quote(script.builder)}` instead of `command`."
         )
     if not active and (script.source or script.command):
         yield "# Uncomment the last line to enable this."

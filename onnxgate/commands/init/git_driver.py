@@ -1,4 +1,4 @@
-"""Git's diff driver for models: an attribute in the repository and a setting of the clone."""
+"""Git's diff driver for models: an attribute in the repository and a setting in the clone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ATTRIBUTES = ".gitattributes"
 MODEL_PATTERN, DRIVER_ATTRIBUTE = "*.onnx", "diff=onnx"
 TEXTCONV_KEY, CACHE_KEY = "diff.onnx.textconv", "diff.onnx.cachetextconv"
 _MAX_CHECKED_MODELS = 200
-"""The number of models for which the attribute is verified."""
+"""Maximum number of models for which the attribute is verified."""
 _MODEL_LINE = re.compile(rb'^[ \t]*(?:\*\.onnx|"\*\.onnx")[ \t]')
 _DIFF_ATTRIBUTE = re.compile(rb"(?<=[ \t])(?:diff=\S*|[-!]?diff)(?=\s|$)")
 
@@ -74,7 +74,7 @@ def _append_driver_line(content: bytes) -> bytes:
 
 
 def _find_models_without_driver(root: Path, models: Sequence[str]) -> list[str]:
-    """Return the models for which git uses another driver or none."""
+    """Return the models for which git uses another driver or no driver."""
     paths = list(models[:_MAX_CHECKED_MODELS]) or ["model.onnx"]
     answer = repository.read_git_output(root, "check-attr", "-z", "diff", "--", *paths) or ""
     return [path for path, value in zip(paths, answer.split("\0")[2::3], strict=False) if value != "onnx"]

@@ -24,7 +24,7 @@ from onnxgate.project.git.repository import find_git_root
 EXPORT_PACKAGES = ("torch", "onnxscript")
 REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")
 MAX_ATTRIBUTE_CHECKS = 100
-"""Models for which git's attributes are read."""
+"""Maximum number of models for which git attributes are read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class RepositorySurvey:
 
     @property
     def below_root(self) -> str:
-        """Return the folder relative to git's root, "" if it is the root."""
+        """Return the path of the folder relative to the repository root; "" for the root."""
         if self.root is None or self.root == self.folder:
             return ""
         return self.folder.relative_to(self.root).as_posix()
@@ -115,7 +115,7 @@ def _list_files(folder: Path, pattern: str) -> list[str]:
 
 
 def _find_files(folder: Path, pattern: str) -> Iterator[str]:
-    """Yield the files below a folder, except those in hidden folders, of npm and of virtual environments."""
+    """Yield the files below a folder, except those in hidden folders, npm folders and virtual environments."""
     for path in folder.rglob(pattern):
         relative = path.relative_to(folder)
         excluded = ("node_modules", "site-packages")
@@ -124,7 +124,7 @@ def _find_files(folder: Path, pattern: str) -> Iterator[str]:
 
 
 def _find_nested_configs(folder: Path) -> Iterator[str]:
-    """Yield the configs in folders below, also those that git does not track yet."""
+    """Yield the configs in subfolders, including those that git does not track yet."""
     for name in (CONFIG_NAME, PYPROJECT):
         for path in sorted(_find_files(folder, name)):
             config = folder / path
@@ -138,7 +138,7 @@ def _find_parent_config(folder: Path, root: Path | None) -> str:
 
 
 def _survey_deployments(folder: Path, root: Path | None, nested: Iterable[PurePosixPath]) -> Deployments:
-    """Read the files below the folder, and those of the whole repository if none of them declares what is deployed."""
+    """Read the files below the folder, or those in the whole repository if none of them declares a deployed package."""
     excluded = set(nested)
     paths = [path for path in _list_files(folder, "*") if not set(PurePosixPath(path).parents) & excluded]
     found = find_deployments(folder, filter(select_reader, paths))
@@ -158,7 +158,7 @@ def _has_deployed_runtime(deployments: Deployments) -> bool:
 
 
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str, list[str]]:
-    """Return the requirements of the first file that names torch, that file, and problems of the files read so far."""
+    """Return the requirements of the first file that names torch, that file, and problems in the files read so far."""
     problems = []
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):

@@ -26,11 +26,11 @@ from onnxgate.project.lock.releases import find_releases, minor_of
 from onnxgate.support import limits
 
 SUGGESTED_MINORS = 4
-"""Minors of the target for a repository that does not declare a runtime."""
+"""Number of minor releases in the target for a repository that does not declare a runtime."""
 MANY_MINORS = 8
-"""Minors above which the config suggests to check only the oldest and the newest."""
+"""If a target has more minor releases, the config suggests checking only the oldest and the newest."""
 MAX_NAMED = 3
-"""Files and models that a comment names."""
+"""Maximum number of files or models named in a comment."""
 REFUSED_PHRASE = "does not load on"
 DEVELOPMENT_PHRASE = "This is a development dependency; the deployed release may differ"
 NO_DATA_PHRASE = "There is no prediction: onnxgate has no support data for"
@@ -63,11 +63,11 @@ class SuggestedTarget:
 
 
 Predictions = Sequence[MatrixModel]
-"""Each readable model on every release that has support data."""
+"""The prediction for each readable model on every release that has support data."""
 
 
 def predict_models(folder: Path, models: Sequence[str], jobs: int) -> Predictions:
-    """Predict on which releases the models load, by versions, operators, types and kernels."""
+    """Predict on which releases the models load, based on their versions, operators, types and kernels."""
     if not models:
         return ()
     return predict_matrix(pipeline.run(make_request([Path(model) for model in models], None, folder, jobs)))
@@ -81,9 +81,9 @@ def suggest_targets(
     models: Sequence[str] = (),
     pointers: Sequence[str] = (),
 ) -> list[SuggestedTarget]:
-    """Return one target for each distinct release or range that is deployed; without any, the newest minors.
+    """Return a target for each distinct deployed release or range. If there is none, it has the newest minor releases.
 
-    The newest minors are those of the index; if it is None or not available, those that have support data.
+    The newest minor releases come from the index or, if it is None or not available, from the support data.
     `models` are all models of the repository, `pointers` those of them that are Git LFS pointers.
     """
     by_requirement: dict[str, list[DeployedRuntime]] = {}
@@ -109,7 +109,7 @@ def _add_prediction(
     pointers: Sequence[str],
     services: Mapping[str, Sequence[str]],
 ) -> SuggestedTarget:
-    """Return the target with comments on the models that it applies to, and with the newest minors if it is open."""
+    """Return the target with comments on its models, and with the newest minors if it allows any release."""
 
     def applies_to(path: str) -> bool:
         names = [names for folder, names in services.items() if path.startswith(f"{folder}/")]
@@ -125,17 +125,17 @@ def _add_prediction(
 
 
 def _deployed_folder(file: str) -> str:
-    """Return the folder that a file declares the dependencies of; "" for the whole repository."""
+    """Return the folder whose dependencies the file declares; "" for the whole repository."""
     folder = PurePosixPath(file).parent
     folder = folder.parent if folder.name == "requirements" else folder
     return "" if folder == PurePosixPath() or ".." in folder.parts else folder.as_posix()
 
 
 def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return each folder with a deployment of its own, and the names of the targets for its models.
+    """Return each folder that is deployed with its own dependencies, and the names of the targets for its models.
 
-    The result is empty if all targets apply to all models, or if a deployed folder contains no model: then it may
-    deploy the models of another folder.
+    The result is empty if all targets apply to all models, or if a deployed folder contains no model, because it may
+    then deploy models from another folder.
     """
     folders = {folder for target in targets for folder in target.folders if folder}
     services = {folder for folder in folders if not any(folder.startswith(f"{other}/") for other in folders)}
@@ -220,7 +220,7 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
 def describe_prediction(
     requirement: str, predictions: Predictions, index: UvIndex | None = None, pointers: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Return sentences on which releases of the range models load, and on what has no prediction."""
+    """Describe on which releases of the range the models load, and for which there is no prediction."""
     parsed = Requirement(requirement)
     if parsed.name != ONNXRUNTIME:
         return ()
@@ -275,13 +275,13 @@ def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) 
 
 
 def _newest_patches(specifier: SpecifierSet) -> list[str]:
-    """Return the releases with support data that the lock takes of a range: the newest patch of each minor."""
+    """Return the releases with support data that the lock selects from a range: the newest patch of each minor."""
     fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
     return list({Version(release).release[:2]: release for release in fitting}.values())
 
 
 def has_many_minors(requirement: str) -> bool:
-    """Return whether a check of all minor releases of a range takes long."""
+    """Return whether checking all minor releases in a range would take long."""
     parsed = Requirement(requirement)
     return parsed.name == ONNXRUNTIME and len(_newest_patches(parsed.specifier)) > MANY_MINORS
 
@@ -327,7 +327,7 @@ def _join(minor: tuple[int, int]) -> str:
 
 
 def _first_accepted_release(predictions: Predictions) -> str:
-    """Return the release since which no model is predicted to fail; "" if one fails on the newest release."""
+    """Return the oldest release since which no model is predicted to fail; "" if one fails on the newest."""
     refused = {entry.runtime for model in predictions for entry in model.runtimes if entry.state == "refused"}
     first = ""
     for release in reversed(limits.load_limit_table().releases):

@@ -50,7 +50,7 @@ def _convert_clause(clause: str, text: str) -> str:
     """Convert one clause.
 
     Raises:
-        UnreadableFileError: it is a tag, an address or another form without releases.
+        UnreadableFileError: the clause is a tag, a URL or another form that does not contain releases.
     """
     if clause in ("*", "x", ""):
         return ""

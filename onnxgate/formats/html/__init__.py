@@ -202,7 +202,7 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
 
 
 TABLE_ANCHORS = {"undecided": "undecided", "skipped": "skipped", "warning": "ignored"}
-"""State of a cell without findings -> id of the section that explains it."""
+"""Id of the section that explains a cell without findings, by the state of the cell."""
 
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:

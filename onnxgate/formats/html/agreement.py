@@ -1,4 +1,4 @@
-"""Measurements: plots for each model, and tables of all figures."""
+"""Measurements: plots for each model, and tables of all measured values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.formats import wording
 from onnxgate.formats.html.markup import Markup, join_lines, join_markup, render_code, render_scrolled, tag
 
 MAX_TABLE_ROWS = 10_000
-"""Maximum number of figures in tables; those furthest from their bounds are left out and counted."""
+"""Maximum number of values in tables; those furthest from their limits are omitted and counted."""
 LEAD_TEXT = "Marks are measured values, bars are their limits. Overlapping marks are merged."
 TABLE_HEAD = ("case", "metric", "value", "limit", "source of limit")
 
@@ -78,7 +78,7 @@ def _render_table(output: str, figures: Sequence[Measured]) -> Markup:
 
 
 def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
-    """Yield a row for each figure with a bound, and one row for the other figures of the case."""
+    """Yield a row for each value with a limit, and one row for the other values of the case."""
     case = truncate(figures[0].case)
     unbounded = []
     for figure in figures:
@@ -98,7 +98,7 @@ def _format_value(value: float | None) -> str:
 
 
 MAX_PLOT_ROWS = 24
-"""Maximum number of pairs in a plot; those furthest from their bounds are left out."""
+"""Maximum number of pairs in a plot; those furthest from their limits are omitted."""
 ROW_HEIGHT, ROW_BASELINE = 36, 24
 """Height of a row and distance of its marks from the top, in pixels."""
 METRIC_NAMES = {
@@ -116,7 +116,7 @@ Spread = dict[tuple[str, str, str], float | None]
 
 
 def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
-    """Return a plot for each output and metric of one model that has a bound."""
+    """Return a plot for each output and metric of one model that has a limit."""
     groups: dict[tuple[str, str], list[Measured]] = {}
     spread: Spread = {}
     for figure in measured:
@@ -151,7 +151,7 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
 
 
 def _describe_worst(worst: Measured) -> str:
-    """Describe the figure nearest to its bound, or furthest beyond it."""
+    """Describe the value nearest to its limit, or furthest beyond it."""
     value = "not finite" if worst.value is None else f"{worst.value:.3g}"
     bound_name = "minimum" if worst.metric in wording.RATIO_METRICS else "limit"
     if worst.value == 0 and worst.bound == 0:
@@ -160,7 +160,7 @@ def _describe_worst(worst: Measured) -> str:
 
 
 def _exceeds_bound(figure: Measured) -> bool:
-    """Return whether a figure is beyond its bound."""
+    """Return whether a value is beyond its limit."""
     if figure.value is None or figure.bound is None:
         return True
     return figure.value < figure.bound if figure.metric in wording.RATIO_METRICS else figure.value > figure.bound
@@ -190,7 +190,7 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
 
 
 def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
-    """Return marks by CSS class; figures at the same position share a mark."""
+    """Return marks by CSS class; values at the same position share a mark."""
     marks: dict[str, list[Markup]] = {kind: [] for kind in ("base", "bound", "spread", "within", "over", "pair")}
     for top, row in enumerate(rows):
         y = top * ROW_HEIGHT + ROW_BASELINE
@@ -214,7 +214,7 @@ def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spre
 
 
 def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) -> Markup | None:
-    """Render the value of the worst figure next to its mark."""
+    """Render the worst value next to its mark."""
     number = next((index for index, row in enumerate(rows) if worst in row), None)
     if number is None or worst.value is None:
         return None
@@ -225,7 +225,7 @@ def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst:
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
-"""Positions of the smallest and largest figures in percent; 0 and non-finite values lie outside."""
+"""Positions of the smallest and largest values in percent; 0 and non-finite values lie outside."""
 ZERO_POSITION, NOT_FINITE_POSITION = 2.0, 98.0
 MAX_TICKS = 5
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -233,7 +233,7 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from `low` to `high`, both in decades if the axis is logarithmic."""
+    """An axis from `low` to `high`, which are powers of ten if the axis is logarithmic."""
 
     low: float
     high: float
@@ -262,7 +262,7 @@ class Scale:
 
 
 def fit_scale(figures: Sequence[Measured]) -> Scale | None:
-    """Return an axis for the figures and bounds of one metric; None if all are 0 or not finite."""
+    """Return an axis for the values and limits of one metric; None if all are 0 or not finite."""
     metric = figures[0].metric
     numbers = [number for figure in figures for number in (figure.value, figure.bound) if number is not None]
     numbers = [number for number in numbers if math.isfinite(number)]
@@ -279,7 +279,7 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
 
 
 def bound_nearness(figure: Measured) -> float:
-    """Return a number that increases towards the bound and beyond it, for comparison within one metric."""
+    """Return a number that increases towards the limit and beyond it, to compare values of one metric."""
     if figure.metric in wording.RATIO_METRICS and figure.value is not None and figure.bound is not None:
         return figure.bound - figure.value
     return wording.bound_usage(figure)

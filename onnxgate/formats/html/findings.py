@@ -141,7 +141,7 @@ MAX_BOXES = 49
 """Maximum number of boxes in a drawing; drawings from onnxgate have fewer."""
 
 BoxSources = dict[int, dict[int, list[str]]]
-"""Box number -> number of a source box -> names of the values between them."""
+"""Names of the values between two boxes, by box number and then by the number of the source box."""
 
 
 def render_drawing(drawing: Drawing) -> Markup:
@@ -157,7 +157,7 @@ def render_drawing(drawing: Drawing) -> Markup:
 
 
 def _sort_boxes(sources: BoxSources) -> list[int]:
-    """Return the box numbers in an order with sources before their targets; cycles are cut at any box."""
+    """Return the box numbers in topological order; cycles are broken at an arbitrary box."""
     order: list[int] = []
     visited: set[int] = set()
 

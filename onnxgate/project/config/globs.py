@@ -26,7 +26,7 @@ def covers(pattern: str, path: str) -> bool:
 
 
 def literal_folder(pattern: str) -> str:
-    """Return the folders at the start of a glob that have no wildcards: `models` of `models/**/*.onnx`."""
+    """Return the leading folders of a glob without wildcards, such as `models` for `models/**/*.onnx`."""
     folders = pattern.removeprefix("./").split("/")[:-1]
     return "/".join(itertools.takewhile(lambda folder: not is_glob(folder), folders))
 
@@ -34,7 +34,7 @@ def literal_folder(pattern: str) -> str:
 def _find_match_ends(pattern: str, path: str) -> set[int]:
     """Return the ends of all matches that begin at the path's start.
 
-    All matches advance by one token at a time, so that no pattern leads to backtracking.
+    All matches advance by one token at a time, so no pattern causes backtracking.
     """
     ends = {0}
     for token in _tokenize(pattern.removeprefix("./")):
@@ -69,7 +69,7 @@ def _advance(token: str, path: str, starts: set[int]) -> set[int]:
 
 
 def _matches_character(token: str, character: str) -> bool:
-    """Return whether `?` or a set of characters matches; only a set that names `/` matches it."""
+    """Return whether `?` or a set of characters matches; only a set that contains `/` matches `/`."""
     if character == "/" and (token == "?" or token.startswith("[!")):
         return False
     return token == f"[{character}]" or fnmatch.fnmatchcase(character, token)  # `[!]` is not a set for fnmatch

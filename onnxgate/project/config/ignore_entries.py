@@ -19,7 +19,7 @@ from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines
 
 
 class IgnoreEdit(msgspec.Struct, frozen=True):
-    """A change of the entries."""
+    """A change to the entries."""
 
     listed: Mapping[int, tuple[str, ...]]  # index of an entry -> its new fingerprints; without any, it is removed
     added: Sequence[Ignore] = ()
@@ -145,11 +145,11 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
 
 
 MAX_INLINE_FINGERPRINTS = 4
-"""Above this number, each fingerprint has its own line."""
+"""Maximum number of fingerprints on one line. If there are more, each has its own line."""
 
 
 def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
-    """Return an `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a newline at its end."""
+    """Return an `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a trailing newline."""
     lines = [f"[[{format_key_path((*prefix, 'ignore'))}]]", f"rule = {quote_string(ignore.rule)}"]
     if ignore.model != "**":
         lines.append(f"model = {quote_string(ignore.model)}")
@@ -173,6 +173,6 @@ def render_fingerprints(fingerprints: tuple[str, ...]) -> str:
 
 
 def escape_glob(path: str) -> str:
-    """Return the glob that matches only this path; a character that TOML cannot contain matches any."""
+    """Return a glob that matches only this path. A character that TOML cannot contain becomes a wildcard."""
     glob = re.sub(r"[*?\[]", lambda match: f"[{match[0]}]", path)
     return re.sub("[\ud800-\udfff]", "?", glob)

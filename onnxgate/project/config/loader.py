@@ -35,11 +35,11 @@ CONFIG_NAME = "onnxgate.toml"
 PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
 MAX_LINE_LENGTH = 100
-"""Characters of an invalid line that its error shows."""
+"""Maximum length of the invalid line in an error message."""
 
 
 def find_config(start: Path) -> Path | None:
-    """Return the nearest config in the folder `start` or above it, up to git's root; None if there is none."""
+    """Return the nearest config in `start` or its parents, up to the repository root; None if there is none."""
     start = start.absolute()
     root = find_git_root(start)
     for folder in (start, *start.parents):
@@ -53,7 +53,7 @@ def find_config(start: Path) -> Path | None:
 
 
 def _has_config(path: Path) -> bool:
-    """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it names the table."""
+    """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it mentions the table."""
     try:
         with open_regular(path) as file:
             data = file.read()
@@ -121,7 +121,7 @@ def _read_text(path: Path) -> str:
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
-    """Return a syntax error of TOML that begins with the number of its line and ends with the line."""
+    """Describe a TOML syntax error. The text begins with the line number and ends with the line."""
     message = str(error)
     if place := re.search(r" \(at line (\d+), column (\d+)\)$", message):
         line = text.split("\n")[int(place[1]) - 1].strip()
@@ -173,7 +173,7 @@ class ModelNames(msgspec.Struct, frozen=True):
 
 def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
     """
-    Return a problem per name below `sizes` and `tolerance` that no model of its `[[model]]` entry has.
+    Return a problem for each name in `sizes` and `tolerance` that no model of the `[[model]]` entry has.
 
     `known` maps model paths to their names. An entry is not checked if it matches a model that is not in `known`,
     because that model may have the name.
@@ -183,7 +183,7 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
 
 
 def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
-    """Yield a problem per name that none of the models has; nothing if a model could not be read."""
+    """Yield a problem for each name that none of the models has; nothing if a model could not be read."""
     for configured in entry.asked if entry.whole else ():
         names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
         if configured.name not in names:

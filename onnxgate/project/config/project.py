@@ -89,7 +89,7 @@ class Project:
         the config that were not exported yet.
 
         Raises:
-            UsageError: a path does not exist, is a folder without models of the project, or a model outside of it.
+            UsageError: a path does not exist, is a folder without models, or is a model outside the project.
             ConfigError: the config names models that do not exist, or the project has no model.
         """
         if self._listing is None:
@@ -220,7 +220,7 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
 
 
 def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
-    """Yield a problem per glob without a match: a typo would silently leave models out, or without their settings."""
+    """Yield a problem for each glob without a match. It may be a typo, which would silently skip models or settings."""
     if not listing:
         return  # a project without models is an error of its own
     for pattern in filter(is_glob, project.config.models or ()):
@@ -309,12 +309,14 @@ def _list_visible(folder: Path) -> list[str]:
 
 
 def _check_selects_nothing(path: str, file: Path, project: Project, listing: Collection[str]) -> None:
-    """Raise if a path without models is a folder or a model outside of the project: ignoring it would be a pass."""
+    """Raise if a path without models is a folder or a model outside the project; ignoring it could cause `pass`."""
     if file.is_dir():
         problem = f"`{path}` contains no model of the project"
         below = min((name for name in _find_files(file, "") if name.endswith(MODEL_SUFFIX)), default=None)
         if below is None:
-            raise UsageError(problem, hint="name a folder of models, or omit it to select all models")
+            raise UsageError(
+                problem, hint="specify a folder that contains models, or omit the path to select all models"
+            )
         every = file / f"**/*{MODEL_SUFFIX}"
         why, hint = _explain_outsider(file / below, every, project, listing)
         raise UsageError(f"{problem}; `{PurePosixPath(path, below)}` {why}", hint=hint)
@@ -326,14 +328,18 @@ def _check_selects_nothing(path: str, file: Path, project: Project, listing: Col
 def _explain_outsider(file: Path, added: Path, project: Project, listing: Collection[str]) -> tuple[str, str]:
     """Return why a model is not in the project, and a hint that adds `added`: the model, or a glob that matches it.
 
-    Without `models`, adding only the new path to it would remove all other models from the check.
+    If the config has no `models`, the hint must list all models, because a list with only the new one would exclude
+    all others from the check.
     """
     name, inside = project.path.name, _path_inside(file, project)
     if not inside:
-        hint = "run onnxgate in the project of that model, or limit the `files` of the hook to this folder"
-        return f"is outside of the folder of `{name}`", hint
+        hint = "run onnxgate in the project of that model, or limit `files` in the hook to this folder"
+        return f"is outside the folder of `{name}`", hint
     if _is_excluded(inside, project):
-        return "is excluded by `exclude`", "name a folder of models, or omit it to select all models"
+        return (
+            "is excluded by `exclude`",
+            "specify a folder that contains models, or omit the path to select all models",
+        )
     pattern = _path_inside(added, project)
     if project.config.models is not None:
         return f"is not matched by `models` in `{name}`", f"add `{pattern}` to `models` or to `exclude` in `{name}`"
@@ -390,7 +396,7 @@ def _find_matching_models(file: Path, models: Sequence[SelectedModel], project: 
 
 
 def _resolve_path(path: Path) -> Path:
-    """Return the real path; unlike `Path.resolve`, links in a circle are not an error."""
+    """Return the real path; unlike `Path.resolve`, circular links are not an error."""
     return Path(os.path.realpath(path))
 
 

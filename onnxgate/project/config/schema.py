@@ -1,4 +1,4 @@
-"""The types of `onnxgate.toml`; the editor's JSON Schema is generated from them."""
+"""The types of `onnxgate.toml`. The JSON Schema for editors is generated from them."""
 
 from __future__ import annotations
 
@@ -130,12 +130,12 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 MAX_SUGGESTIONS, MAX_SUGGESTION_LENGTH = 50, 100
-"""The number of unknown keys of a table that get a suggestion, and the maximum length of such keys."""
+"""Maximum number of unknown keys in a table that get a suggestion, and the maximum length of such keys."""
 TableCheck = Callable[[Table, Keys], Iterator[Problem]]
 
 
 _INVALID: Any = object()
-"""Stands for a value that is not used, and whose problem is recorded already."""
+"""Placeholder for an invalid value whose problem has already been recorded."""
 
 
 class Conversion(msgspec.Struct):
@@ -201,7 +201,7 @@ class Conversion(msgspec.Struct):
 
 
 def _has_shape(raw: object, type_: Any) -> bool:
-    """Return whether a table or a list has the type, apart from its elements; any other value has it exactly."""
+    """Return whether a value has this type. The elements of tables and lists are not checked."""
     if isinstance(raw, dict):
         return get_origin(type_) is dict or (isinstance(type_, type) and issubclass(type_, Table))
     if isinstance(raw, list):

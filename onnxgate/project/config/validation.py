@@ -124,7 +124,9 @@ class Validation(msgspec.Struct, frozen=True):
                 continue
             name = text if is_library(text) else package_name(text)
             if name in first:
-                yield Problem((*keys, str(index)), f"`{text}` repeats `{name}`, which is listed as `{first[name]}`")
+                yield Problem(
+                    (*keys, str(index)), f"`{text}` repeats `{name}`, which is already listed as `{first[name]}`"
+                )
             first.setdefault(name, text)
             if is_library(text) and not self._is_inside(text):
                 yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
@@ -222,7 +224,7 @@ def _list_problems(keys: Keys, problems: Mapping[str, str]) -> Iterator[Problem]
 
 
 def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
-    """Yield a problem per key that the target's engine does not support."""
+    """Yield a problem for each key that the target's engine does not support."""
     engine = package_name(target.runtime)
     if runs_on_node(engine) and target.python is not None:
         yield Problem((*keys, "python"), f"`{engine}` runs on Node, not in Python; remove the key")
@@ -245,7 +247,7 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
             continue
         near = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
         if target.python is None:
-            text = f"provider `{provider}` is not in the environments that onnxgate creates"
+            text = f"provider `{provider}` is not available in the environments that onnxgate creates"
             yield Problem((*keys, str(index)), text + (near or "; set `python` to an environment that has it"))
         elif not _PROVIDER.fullmatch(provider):
             expected = "expected a name such as `CUDAExecutionProvider`"
@@ -253,7 +255,7 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Problem]:
-    """Yield a problem per environment with different providers: one environment is one runtime, with one list."""
+    """Yield a problem for each environment that targets use with different providers: it is a single runtime."""
     first: dict[str, str] = {}
     for name, target in targets.items():
         if target.python is None:
@@ -272,12 +274,12 @@ def _check_requirements(requirements: Iterable[str], keys: Keys) -> Iterator[Pro
             continue
         name = package_name(text)
         if name in names:
-            yield Problem((*keys, str(index)), f"`{text}` repeats `{name}`, which is listed as `{names[name]}`")
+            yield Problem((*keys, str(index)), f"`{text}` repeats `{name}`, which is already listed as `{names[name]}`")
         names[name] = text
 
 
 def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
-    """Yield a problem per number that is not above 0."""
+    """Yield a problem for each number that is not above 0."""
     for name, number in zip(table.__struct_encode_fields__, msgspec.structs.astuple(table), strict=True):
         if number is not None and not (math.isfinite(number) and number > 0):
             shown = number if isinstance(number, int) else format(number, "g")
@@ -285,7 +287,7 @@ def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
-    """Check `rtol` and `atol` for all outputs; any other key is the name of an output, with a table of both."""
+    """Check `rtol` and `atol` for all outputs; any other key names an output, and its value is a table of both."""
     both = {name: value for name, value in tolerance.items() if isinstance(value, float)}
     for name, value in both.items():
         if name not in ("rtol", "atol"):

@@ -15,7 +15,7 @@ from onnxgate.project.git.repository import is_commit_id
 from onnxgate.project.git.revisions import Revision, resolve_revision
 
 NO_BASELINE = ("", "none")
-"""Values of `--against` for no baseline."""
+"""Values of `--against` that disable the baseline."""
 _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _BRANCH_PREFIX = "refs/heads/"
 _MERGED_EVENT_TYPES = ("merged_result", "merge_train")
@@ -94,7 +94,7 @@ class _CiRun(msgspec.Struct, frozen=True):
         return self._pushed(before, branch, default)
 
     def _first_parent(self, started_for: str) -> str:
-        """Return the first parent of the merge that the CI system created, and "" if `HEAD` is not that merge.
+        """Return the first parent of the merge that the CI system created, or "" if `HEAD` is not that merge.
 
         Commits of the request itself may be merges; then `HEAD` is not the commit that the run was started for.
         """
@@ -122,7 +122,7 @@ class _CiRun(msgspec.Struct, frozen=True):
         return BaselineChoice(Revision(self.root, name, base, self.offline))
 
     def _pushed(self, before: str, branch: str, default: str) -> BaselineChoice:
-        """Return the branch's commit before a push; for a new or rewritten branch, its merge base with the default."""
+        """Return the branch's commit before a push, or its merge base with the default if it is new or rewritten."""
         commit = parse_commit(before)
         chosen = self._at(commit, commit[:12], HISTORY_HINT) if commit else None
         if chosen is not None and (chosen.revision is not None or branch == default):
@@ -141,7 +141,7 @@ _INVALID_BRANCH_CHARACTERS = frozenset(" ~^:?*[\\")
 
 
 def read_event(environment: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the event of a run of GitHub Actions; empty if there is none or it is invalid."""
+    """Return the event of a GitHub Actions run; empty if there is none or it is invalid."""
     path = Path(environment.get("GITHUB_EVENT_PATH") or "/dev/null")
     try:
         if not path.is_file() or path.stat().st_size > MAX_EVENT_BYTES:
@@ -166,7 +166,7 @@ def parse_commit(text: str) -> str:
 
 
 def parse_branch(text: str) -> str:
-    """Return the text if it is the name of a branch, and "" if git could read more than a name in it."""
+    """Return the text if it is a valid branch name; "" if git could interpret it as anything else."""
     has_invalid_character = any(char in _INVALID_BRANCH_CHARACTERS or ord(char) < 32 or char == "\x7f" for char in text)
     has_invalid_part = any(not part or part.startswith((".", "-")) for part in text.split("/"))
     is_expression = "@{" in text or ".." in text or text.endswith((".lock", "."))

@@ -1,4 +1,4 @@
-"""Run git: independent of the checkout's owner and its dangerous settings, and without prompts."""
+"""Run git without prompts, and without regard to the owner and to dangerous settings of the checkout."""
 
 from __future__ import annotations
 
@@ -42,18 +42,18 @@ def run_git(
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, b"", f"git: {error.strerror}".encode())
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(command, 124, b"", f"git: no answer within {limit_s} s".encode())
+        return subprocess.CompletedProcess(command, 124, b"", f"git did not respond within {limit_s} s".encode())
 
 
 def find_git_root(folder: Path) -> Path | None:
-    """Return git's root: the nearest folder upward that has `.git`, which is a file in worktrees and submodules."""
+    """Return the root of the repository: the nearest folder, here or above, with `.git`, which can be a file."""
     return next((parent for parent in (folder, *folder.parents) if (parent / ".git").exists()), None)
 
 
 def lfs_pull_command(file: Path, shown: str = "") -> str:
     """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root.
 
-    Outside of a repository, it has the path as other messages show it.
+    Outside a repository, the command contains the path as other messages show it.
     """
     path = file.parent.resolve() / file.name
     root = find_git_root(path.parent)
@@ -68,12 +68,12 @@ def read_git_output(folder: Path, *arguments: str) -> str | None:
 
 
 def read_git_line(folder: Path, arguments: Sequence[str]) -> str:
-    """Return git's output without surrounding blanks; "" if git fails."""
+    """Return git's output without surrounding whitespace; "" if git fails."""
     return (read_git_output(folder, *arguments) or "").strip()
 
 
 def is_tracked(root: Path, path: str) -> bool:
-    """Return whether a file of that name is committed or staged."""
+    """Return whether a file with this name is committed or staged."""
     return run_git(root, ["ls-files", "--error-unmatch", "-z", "--", f":(literal){path}"]).returncode == 0
 
 
@@ -91,7 +91,7 @@ def last_line(stderr: bytes) -> str:
 _ANCESTOR_STEP = r"\^(\d*)|~(\d*)"
 _ANCESTOR_NAME = r"(?P<base>.*?)(?P<steps>(?:\^\d*|~\d*)+)"
 MAX_FETCHED_COMMITS = 50
-"""At most this many commits are fetched one by one."""
+"""Maximum number of commits that are fetched one by one."""
 
 
 def is_commit_id(text: str) -> bool:
@@ -111,7 +111,7 @@ def has_commit(root: Path, commit: str) -> bool:
 
 
 def read_parents(root: Path, commit: str) -> tuple[str, ...]:
-    """Return the parents of a commit, also those that a shallow clone lacks, for which `HEAD^1` fails."""
+    """Return the parents of a commit, including those that a shallow clone lacks, for which `HEAD^1` fails."""
     header = read_git_line(root, ["cat-file", "commit", commit]).partition("\n\n")[0]
     parents = (line.partition(" ")[2] for line in header.splitlines() if line.startswith("parent "))
     return tuple(parent for parent in parents if is_commit_id(parent))
@@ -125,7 +125,7 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
     if has_commit(root, commit):
         return ""
     if offline:
-        return "it was not fetched, and `--offline` does not fetch it"
+        return "it was not fetched, and `--offline` prevents fetching it"
     remotes = read_git_line(root, ["remote"]).splitlines()
     remote = "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
     if not remote:
@@ -164,7 +164,7 @@ def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]
 
 
 def _parent_numbers(steps: str) -> list[int]:
-    """Return the number of the parent for each step: `^2~2` is 2, 1, 1."""
+    """Return the parent number of each step, such as 2, 1, 1 for `^2~2`."""
     numbers: list[int] = []
     for step in re.finditer(_ANCESTOR_STEP, steps):
         if step[1] is None:
@@ -219,7 +219,7 @@ def _git_path(root: Path, file: Path) -> str:
 
 
 def _find_unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
-    """Return name -> blob of the files that are unchanged since git read them, to the fraction of a second."""
+    """Return the blobs, by name, of files that are unchanged since git read them, to the fraction of a second."""
     paths = [f":(literal){name}" for name in files]
     listed = run_git(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *paths], offline=True)
     try:  # a file that was written at that time or later may have changed since

@@ -99,7 +99,7 @@ class Revision(msgspec.Struct, frozen=True):
 
 
 def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> Revision:
-    """Return the revision of a name.
+    """Return the revision with this name.
 
     Raises:
         UsageError: the name or the repository does not exist.
@@ -132,7 +132,7 @@ def resolve_data_path(model: str, location: str) -> str | None:
 
 
 class WrittenModel(msgspec.Struct, frozen=True):
-    """A model of a revision, written with its data."""
+    """A model at a revision, written to a folder with its data."""
 
     path: Path
     view: ModelView
@@ -156,7 +156,7 @@ def write_model_at_revision(revision: Revision, path: str, folder: Path) -> Writ
 
 
 def write_data_at_revision(revision: Revision, path: str, locations: Iterable[str], folder: Path) -> None:
-    """Write the data files of the model at `path` to a folder, as the model names them.
+    """Write the data files of the model at `path` to a folder, under the names that the model uses.
 
     Raises:
         MissingAtRevisionError: one of them is not available.
@@ -208,7 +208,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return entries
 
     def file(self, path: str) -> str:
-        """Return the path of the file that a path leads to, through links inside the tree; "" if there is none."""
+        """Return the path of a file with links inside the tree resolved; "" if the file does not exist."""
         for _ in range(_MAX_LINKS):
             path = self.followed(path)
             entry = self.entries.get(path)
@@ -305,7 +305,7 @@ class NewFile(msgspec.Struct, frozen=True):
 def find_moved(
     tree: Tree, removed: Sequence[str], new: Sequence[NewFile], prefer: Callable[[NewFile, str], bool]
 ) -> dict[str, str]:
-    """Return new path -> old path of files with the same content: the preferred one, then one of the same name."""
+    """Return old paths of files with the same content, by new path; the preferred path or the same name comes first."""
     tree.learn_pointers(removed)
     remaining = list(removed)
     moved: dict[str, str] = {}
@@ -327,7 +327,7 @@ def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
 
 
 def find_same_name(removed: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
-    """Return new path -> old path of files with the same name in another folder, if both names are unique."""
+    """Return old paths of files with the same name in another folder, by new path, if both names are unique."""
     before = _unique_by_name(removed)
     after = _unique_by_name(file.path for file in new)
     return {after[name]: before[name] for name in sorted(after) if name in before}
@@ -341,9 +341,9 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
 
 
 def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
-    """Return new path -> the old path that git finds to be similar, and the similarity in per cent.
+    """Return the old path that git considers similar, with the similarity in percent, by new path.
 
-    Git LFS pointers are left out, because they are all similar. So are files that are not in the index.
+    Git LFS pointers are skipped, because they are all similar. Files that are not in the index are skipped as well.
     """
     plain = [path for path in removed if tree.pointer(path) is None]
     if not plain or not new or len(plain) + len(new) > MAX_COMPARED_FILES:

@@ -59,7 +59,9 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
     before, after = ({file.location: file for file in model.external} for model in (old, new))
     changes += _name_changes("data file", before, after)
     common = sorted(before.keys() & after.keys())
-    changes += [f"data file `{location}` has other bytes" for location in common if before[location] != after[location]]
+    changes += [
+        f"data file `{location}` has different content" for location in common if before[location] != after[location]
+    ]
     return tuple(changes) or (BYTES_ONLY_CHANGE,)
 
 
@@ -102,7 +104,7 @@ def _interface_changes(kind: str, old: Sequence[ValueInfo], new: Sequence[ValueI
             yield f"{kind} `{now.name}` has shape {_render_shape(now)} instead of {_render_shape(was)}"
     positions = [pair.now for pair in match.pairs]
     if positions != sorted(positions):
-        yield f"{kind}s are in another order"
+        yield f"{kind}s are in a different order"
 
 
 def _render_shape(value: ValueInfo) -> str:
@@ -190,7 +192,7 @@ def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:
 
 def target_policy(target: Target) -> str:
     """
-    Return the digest of a target's keys that decide which runtimes it has.
+    Return the digest of a target's keys that determine its runtimes.
 
     Keys that were added later are left out if they are not set, so that older locks stay valid.
     """
@@ -254,7 +256,7 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
 
 
 def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:
-    """Return the keys of a target that differ from those it was locked with, of which the lock has only a digest.
+    """Return the target's keys that changed since it was locked. The lock contains only a digest of the keys.
 
     They are unknown if no runtime is locked.
     """
@@ -275,7 +277,7 @@ def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:
 
 
 def _describe_policy(target: Target) -> str:
-    """Return the keys that decide the runtimes, as they are in the config."""
+    """Return the keys that determine the runtimes, as they are in the config."""
     words = [f"`{target.runtime}`"]
     words += [f'`select = "{target.select}"`'] if target.python is None else [f'`python = "{target.python}"`']
     named = ", ".join(f'"{extension}"' for extension in target.extensions)
@@ -284,10 +286,10 @@ def _describe_policy(target: Target) -> str:
 
 
 def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iterator[str]:
-    """Yield the differences between a target's requirement and its locked runtimes, whatever policy is locked."""
+    """Yield the differences between a target's requirement and its locked runtimes. The locked policy is not used."""
     if not locked.runtimes:
         if not is_optional_build(target):
-            hint = f", since `{target.python}` had no build of it: install one there first, or write `required = false`"
+            hint = f" because `{target.python}` had no build of it: install one there first, or set `required = false`"
             yield f"target `{name}` is locked without any runtime{'' if target.python is None else hint}"
         return
     requirement, extensions = Requirement(target.runtime), canonical_extensions(target)

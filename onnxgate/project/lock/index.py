@@ -141,7 +141,7 @@ class UvIndex:
 
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
     if offline:
-        problem = "the lock needs a release that is not in the cache of uv, and `--offline` is set"
+        problem = "the lock needs a release that is not in uv's cache, and `--offline` is set"
         return ResolutionError(problem, hint="run the command once without `--offline`")
     hint = "check the network, or set `UV_DEFAULT_INDEX` to your package index"
     return ResolutionError(f"cannot query the package index: {why}", hint=hint)
@@ -174,7 +174,7 @@ def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python
     version = Version(newest["version"])
     if not requirement.specifier.contains(version, prereleases=True):
         raise ResolutionError(
-            f"uv resolved `{requirement}` to {name} {version}", hint="check the settings of uv for overrides"
+            f"uv resolved `{requirement}` to {name} {version}", hint="check uv's settings for overrides"
         )
     digests = {}  # a lock does not name indexes
     for wheel in newest.get("wheels", ()):

@@ -73,7 +73,7 @@ def parse_lock(text: str, name: str) -> Lock:
     restore = _RESTORE_HINT.format(name=name)
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
-        hint = f"take the file of one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
+        hint = f"use the file from one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
         raise LockError(f"`{name}` has merge conflict markers at line {line}", hint=hint)
     try:
         raw = loads(text)
@@ -139,7 +139,7 @@ def find_lock_problems(lock: Lock) -> Iterator[str]:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
     for npm in lock.npm:
         problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity"))
-        yield from (f"package `{npm.name}` of npm: {problem}" for problem in problems)
+        yield from (f"npm package `{npm.name}`: {problem}" for problem in problems)
 
 
 def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:

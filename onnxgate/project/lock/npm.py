@@ -54,7 +54,7 @@ class NpmClient:
         return tuple(sorted(Version(text) for text in map(str, texts) if _RELEASE.fullmatch(text)))
 
     def needed(self, name: str, version: str) -> Mapping[str, NpmPackage]:
-        """Return one release with all that npm would install for it, by name.
+        """Return one release and all packages that npm would install with it, by name.
 
         Raises:
             ResolutionError: npm is not installed, or fails.
@@ -90,7 +90,7 @@ class NpmClient:
         if result.returncode != 0:
             stderr = result.stderr.decode("utf-8", "replace")
             if self.offline and "ENOTCACHED" in stderr:
-                problem = "the lock needs a package that is not in the cache of npm, and `--offline` is set"
+                problem = "the lock needs a package that is not in npm's cache, and `--offline` is set"
                 raise ResolutionError(problem, hint="run the command once without `--offline`")
             problem = f"cannot query the npm registry: {summarize_npm_error(stderr)}"
             raise ResolutionError(problem, hint="check the network and the `registry` setting of npm")
@@ -124,7 +124,7 @@ class NpmResolver:
         self.pool = {f"{package.name}=={package.version}": package for package in self.old.npm}
 
     def find(self, requirement: Requirement, select: ReleaseSelection) -> tuple[Release, ...]:
-        """Return the releases that `select` takes of a requirement, ascending.
+        """Return the releases that `select` chooses for a requirement, ascending.
 
         Raises:
             ConfigError: no release satisfies the requirement.

@@ -1,4 +1,4 @@
-"""Resolve the runtimes of each target: pins of the old lock that stay, and new ones."""
+"""Resolve the runtimes of each target. Pins in the old lock that are still valid are kept."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.types import LockedRuntime
 
 PYTHONS = ("3.11", "3.14", "3.13", "3.12", "3.10", "3.9", "3.8")
-"""The Python of a release is the first of these that it has wheels for."""
+"""Python versions in order of preference. A release uses the first one for which it has wheels."""
 
 # Source: measured: 1.15.1 to 1.18.1 fail to import with numpy 2, 1.19.2 and later work.
 NUMPY_2_SINCE = Version("1.19")
@@ -30,7 +30,7 @@ Element = TypeVar("Element")
 
 
 def minor_of(version: Version) -> tuple[int, ...]:
-    """Return epoch, major and minor: `(0, 1, 18)` of 1.18.1."""
+    """Return epoch, major and minor: `(0, 1, 18)` for 1.18.1."""
     return (version.epoch, version.major, version.minor)
 
 
@@ -163,7 +163,7 @@ class UpgradeRequest:
     known: set[str] = field(default_factory=set)  # packages of targets and toolchain
 
     def of(self, package: str) -> Requirement | None:
-        """Return the requirement for a package's new pin: only its name for the newest; None if its pins stay."""
+        """Return the requirement for a package's new pin: only its name for the newest; None if its pins are kept."""
         self.known.add(package)
         named = next(
             (requirement for requirement in self.requirements if canonicalize_name(requirement.name) == package), None

@@ -9,9 +9,9 @@ import msgspec
 from onnxgate.model.facts import ExternalFile, ValueInfo
 
 VERSION = 1
-"""A lock with a larger `version` is an error."""
+"""Newest supported format version. A lock with a larger `version` is rejected."""
 REVISION = 0
-"""Counts additions that older releases may skip."""
+"""Format revision, which is increased for additions that older releases can ignore."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
@@ -74,7 +74,7 @@ class MeasuredTolerance(Table, frozen=True, kw_only=True):
 
 
 class MeasuredQuantization(Table, frozen=True, kw_only=True):
-    """The similarity of an output of a quantized model to that of its float model, the worst of all cases."""
+    """The similarity between an output of a quantized model and of its float model, in the worst input case."""
 
     sqnr_db: float  # 200 for equal outputs
     cosine: float

@@ -49,7 +49,7 @@ def update_lock(
     machine: Machine,
     upgrade: UpgradeRequest | None = None,
 ) -> LockUpdate:
-    """Return the lock of the whole project; `entries` are those of all of its models.
+    """Return the lock of the whole project; `entries` are the entries of all its models.
 
     A target whose settings are unchanged keeps its runtimes, even if there are newer releases. If they changed, minors
     in both keep their patch. A locked toolchain with unchanged settings is kept even if this machine has another one;
@@ -116,7 +116,7 @@ def _lock_toolchain(
 
 
 MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
-"""Path of a model -> name of an output -> its measured tolerance."""
+"""Measured tolerances by model path and output name."""
 
 
 class UnlockableError(LockError):

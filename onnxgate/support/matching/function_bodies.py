@@ -27,7 +27,7 @@ Expansion = tuple[TypedNode, ...] | str | None
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
-    """Return the body as a release expands it, which requires that its operators did not change since."""
+    """Return the body as a release expands it, which requires that its operators have not changed since."""
     name, release = f"{operation.label}({schema.since})", version_sort_key(implementation.release)
     if name in CONTRIB_BODIES:
         is_expanded = release >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
@@ -144,7 +144,7 @@ def _find_body(
 ) -> tuple[FunctionProto, int] | None:
     """Return the operator's body for an opset and the opset that it was written for; None if it has none.
 
-    Source: ONNX Runtime 1.16 to 1.31 takes the body written for the newest opset that is not newer than the model's,
+    Source: ONNX Runtime 1.16 to 1.31 uses the body written for the newest opset that is not newer than the model's,
     and prefers one that depends on the context.
     """
     from onnx import FunctionProto, TypeProto

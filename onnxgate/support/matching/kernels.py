@@ -126,8 +126,8 @@ class _Matcher:
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
     """Match again with float16 cast to float, which ONNX Runtime does implicitly if an input is float16.
 
-    Source: ONNX Runtime 1.16 to 1.31. Not before opset 6, where Cast has another attribute, nor for nodes with
-    subgraphs or sequences.
+    Source: ONNX Runtime 1.16 to 1.31. It does not do so before opset 6, in which Cast has a
+    different attribute, or for nodes with subgraphs or sequences.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
@@ -145,7 +145,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
-    """Check a Constant, which becomes an initializer before kernels are selected: the release must have its type."""
+    """Check a Constant, which becomes an initializer before kernels are selected: the release must support its type."""
     output_type = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(output_type, implementation.release):
         problem = f"`{operation.label}({schema.since})` has type `{output_type}`"

@@ -135,7 +135,7 @@ def _infer_bound_output(schema: Schema, bound: dict[str, str], index: int) -> st
 
 
 def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outputs: ArgumentTypes) -> str | None:
-    """Return the type with which a kernel's constraint is compared: of the first present argument that it names.
+    """Return the type to compare with a kernel's constraint: that of the first present argument that it applies to.
 
     Source: ONNX Runtime 1.16 to 1.31; of a variadic parameter only the first argument counts.
     """
@@ -240,7 +240,7 @@ LOCALE_RESTRICTIONS = (
         first="1.27.0",
     ),
 )
-"""Conditions under which loading a model needs a locale of the machine."""
+"""Conditions under which a model loads only if the machine has a certain locale."""
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:

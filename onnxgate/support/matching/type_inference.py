@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 _MAX_ATTRIBUTE_BYTES = 4096
-"""Attributes up to this size take part in matching."""
+"""Maximum size of attributes that are used for matching."""
 _MAX_ROUNDS = 16
 """Maximum repetitions of inference after operators that onnx does not know."""
 MAX_FUNCTION_CALLS = 4000
 """Maximum number of different calls of local functions: types are inferred for each one separately."""
 _TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
 _MAX_OPERATIONS = 2**16
-"""Different operations that are remembered across models."""
+"""Maximum number of different operations that are cached across models."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
@@ -39,7 +39,7 @@ _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in E
 def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> TypedModel:
     """Return the model's nodes with argument types, including nodes of subgraphs and called functions.
 
-    `inferred` has the types that onnx has inferred already: the same nodes, with more types of values.
+    `inferred` is the same model with the types of values that onnx has already inferred.
     """
     opsets: dict[str, int] = {}
     for holder in (model.proto, *model.proto.functions):
@@ -133,7 +133,7 @@ def format_known_type(proto: TypeProto) -> str:
 class ValueTypes:
     """Types of the named values of a graph, and of the graphs around it.
 
-    `typed` is the graph as onnx infers it, `held` the one that holds the tensors.
+    `typed` is the graph as onnx infers it, `held` the one that contains the tensors.
     """
 
     __slots__ = ("_parent", "_types", "names")
@@ -338,7 +338,7 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
 
 
 def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes], ...]:
-    """Return name, kind and data of the attributes, sorted; no data of what a function body does not read."""
+    """Return name, kind and data of the attributes, sorted; without the data that no function body reads."""
     name = node.operator[1]
     found = []
     for attribute in node.attributes:

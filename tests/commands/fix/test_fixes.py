@@ -267,7 +267,7 @@ def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:
 
     model.graph.output[0].ClearField("type")
     assert refused(MISSING_TYPES, fix_request(write(tmp_path / "m.onnx", model))).startswith(
-        "shape inference does not find the type of `y`"
+        "shape inference could not determine the type of `y`"
     )
 
 
@@ -306,7 +306,7 @@ def test_opset_converted(tmp_path: Path) -> None:
 
     assert (proto.opset_import[0].version, proto.ir_version) == (18, 10)
     assert proto.graph.node[0].metadata_props[0].value == "b"
-    assert change.words == ("converts opset 21 of `ai.onnx` to 18 with the converter of onnx",)
+    assert change.words == ("converts opset 21 of `ai.onnx` to 18 with the onnx version converter",)
 
 
 def test_opset_is_raised_only_to_a_pin(tmp_path: Path) -> None:
@@ -328,7 +328,7 @@ def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
     no_fix = OPSET.propose(fix_request(relu, opset=13))
     assert isinstance(no_fix, NoFix)
     assert (no_fix.reason, no_fix.hint) == (
-        "the converter of onnx cannot convert `Relu` to opset 13",
+        "the onnx version converter cannot convert `Relu` to opset 13",
         "re-export the model at opset 13",
     )
     assert "No Adapter" in no_fix.error

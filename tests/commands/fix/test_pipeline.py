@@ -102,7 +102,7 @@ def test_wrong_repairs(
 
 
 STATES = {
-    "opset-too-new/no-release-yet": "unfixable",  # nor does the converter of onnx support it
+    "opset-too-new/no-release-yet": "unfixable",  # nor does the onnx version converter support it
     "external-data-escapes/absolute": "unfixable",
     "external-data-refused/accepted-absolute-path": "unfixable",
     "invalid-model/operator-newer-than-opset": "unfixable",
@@ -183,12 +183,14 @@ def refused_model(folder: Path) -> None:
 
 
 def test_no_gain(repaired: Repairs, tmp_path: Path) -> None:
-    """The versions of a model are unchanged if it would still load on no required release."""
+    """The versions of a model are unchanged if the repaired model would still not load on any required release."""
     folder = tmp_path / "r"
     refused_model(folder)
     repairs = repaired(fix_cases.request(folder, None), tmp_path / "s")
 
-    assert dict(repairs.unfixed)["ir-version"].reason == "the model would still load on no required release"
+    assert (
+        dict(repairs.unfixed)["ir-version"].reason == "the repaired model would still not load on any required release"
+    )
     assert {each.rule for each in repairs.remaining} >= {"ir-version-too-new", "unknown-operator"}
     assert repairs.repaired is None or onnx.load(str(repairs.repaired.path)).ir_version == 13
 

@@ -102,7 +102,7 @@ def test_renamed(gives: Gives) -> None:
     new = gives(NEW, {"s_out": ONE, "s_out (layout)": ONE, "y": ONE})
 
     assert verify(holding([old], [new], s="s_out")) == ("equal", "bit-identical")
-    assert verify(holding([old], [new])) == ("differs", "the outputs have other names")
+    assert verify(holding([old], [new])) == ("differs", "the outputs have different names")
     assert verify(holding([old], [gives(NEW, {"y": ONE, "s": ONE, "s (layout)": ONE})]))[0] == "differs"
 
 
@@ -118,7 +118,7 @@ def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
     """A model that ran before must run; a model that never ran is unknown."""
     assert verify(holding([gives(NEW, {"y": ONE})], [gives(NEW, end)])) == (
         "differs",
-        f"the original runs, the repaired model does not: {text}",
+        f"the original runs, but the repaired model does not: {text}",
     )
     assert verify(holding([gives(NEW, end)], [gives(NEW, end)])) == (
         "unknown",
@@ -144,7 +144,7 @@ def test_case_that_fails_now(gives: Gives) -> None:
 
     assert verify(holding([gives(NEW, {"y": ONE})], [new])) == (
         "differs",
-        "the original runs, the repaired model does not: all cases failed: bad",
+        "the original runs, but the repaired model does not: all cases failed: bad",
     )
 
 

@@ -228,7 +228,7 @@ rule = "opset-to-new"
         ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
         (
             "[targets.a]\nruntime = 'onnxruntime'\nproviders = ['CUDAExecutionProvider']",
-            "line 3: `targets.a.providers[0]`: provider `CUDAExecutionProvider` is not in the environments "
+            "line 3: `targets.a.providers[0]`: provider `CUDAExecutionProvider` is not available in the environments "
             "that onnxgate creates; set `python` to an environment that has it",
         ),
         (
@@ -237,7 +237,7 @@ rule = "opset-to-new"
         ),
         (
             "[toolchain]\nrequires = ['torch', 'Torch==2']",
-            "line 2: `toolchain.requires[1]`: `Torch==2` repeats `torch`, which is listed as `torch`",
+            "line 2: `toolchain.requires[1]`: `Torch==2` repeats `torch`, which is already listed as `torch`",
         ),
         ("[[model]]\nsizes = {}", "line 1: `model[0].path`: is missing; expected a string"),
         (

@@ -297,7 +297,7 @@ def test_stranger_from_outside(folder: Path) -> None:
     with pytest.raises(UsageError) as caught:
         project_of(folder / "models").models(["tests/data/c.onnx"])
 
-    assert caught.value.message == ("`tests/data/c.onnx` is outside of the folder of `onnxgate.toml`")
+    assert caught.value.message == ("`tests/data/c.onnx` is outside the folder of `onnxgate.toml`")
 
 
 def test_paths_that_are_not_there(folder: Path) -> None:

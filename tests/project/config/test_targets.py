@@ -47,7 +47,7 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ("extensions = 'foo'", "extensions`: expected a list of strings, got the string `foo`"),
         (
             "extensions = ['numpy']",
-            "extensions[0]`: `numpy` does not register custom operators; every environment has it",
+            "extensions[0]`: `numpy` does not register custom operators; every environment contains it",
         ),
         (
             "extensions = ['a b']",
@@ -69,7 +69,7 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
             "extensions[0]`: expected a path relative to the config's folder, got `C:/foo.dll`",
         ),
         ("extensions = ['../foo.so']", "extensions[0]`: `../foo.so` is outside of the project"),
-        ("extensions = ['foo', 'Foo>1']", "extensions[1]`: `Foo>1` repeats `foo`, which is listed as `foo`"),
+        ("extensions = ['foo', 'Foo>1']", "extensions[1]`: `Foo>1` repeats `foo`, which is already listed as `foo`"),
         ("python = ''", "python`: expected an interpreter or the folder of an environment"),
         (
             "python = '.venv'\nselect = 'all'",
@@ -77,8 +77,8 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ),
         (
             "providers = ['CUDAExecutionProvider']",
-            "providers[0]`: provider `CUDAExecutionProvider` is not in the environments that onnxgate creates; "
-            "set `python` to an environment that has it",
+            "providers[0]`: provider `CUDAExecutionProvider` is not available in the environments that onnxgate "
+            "creates; set `python` to an environment that has it",
         ),
         (
             "python = '.venv'\nproviders = ['CPUExecutionProvidr']",

@@ -123,7 +123,7 @@ def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
     refused = chosen(root, environment)
     git(root, "remote", "remove", "origin")
 
-    assert offline == ("", f"{here} `--offline` does not fetch it{help_with}")
+    assert offline == ("", f"{here} `--offline` prevents fetching it{help_with}")
     assert "`; it could not be fetched from `origin`: " in refused[1]
     assert chosen(root, environment) == ("", f"{here} the repository has no remote{help_with}")
 
@@ -310,7 +310,7 @@ def test_no_repository(tmp_path: Path) -> None:
 def test_parent_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path, name: str) -> None:
     """Git cannot resolve a parent in a clone of depth 1; it is fetched by the ID that the commit object contains."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
-    with pytest.raises(UsageError, match="`--offline` does not fetch it"):
+    with pytest.raises(UsageError, match="`--offline` prevents fetching it"):
         choose_baseline(root, name, {}, offline=True)
     baseline = choose_baseline(root, name, {})
 

@@ -51,7 +51,7 @@ X = MODEL.inputs[0]
             {"inputs": (ValueInfo("x", "tensor(float)", (1, 3)),)},
             ("input `x` has shape [1, 3] instead of [batch, 3]",),
         ),
-        ({"outputs": MODEL.outputs[::-1]}, ("outputs are in another order",)),
+        ({"outputs": MODEL.outputs[::-1]}, ("outputs are in a different order",)),
         ({"producer": "pytorch 2.14.0"}, ("made by `pytorch 2.14.0` instead of `pytorch 2.13.0`",)),
         ({"operators": {"Conv": 3, "com.microsoft.Gelu": 1}}, ("3 x `Conv` instead of 2",)),
         ({"metadata_keys": ()}, ("metadata key `author` was removed",)),
@@ -77,7 +77,7 @@ def test_data_alone() -> None:
     """A change of the external data is a change of the model, even if its own file is identical."""
     other = msgspec.structs.replace(MODEL, external=(ExternalFile("weights.bin", 4096, "ee" * 32),))
 
-    assert describe_model_changes(MODEL, other) == ("data file `weights.bin` has other bytes",)
+    assert describe_model_changes(MODEL, other) == ("data file `weights.bin` has different content",)
 
 
 @given(models)

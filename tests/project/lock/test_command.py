@@ -166,7 +166,7 @@ def test_upgrade(
         "wrote `onnxgate.lock`: 2 models, 2 runtimes (1 unchanged)",
     ]
     assert every[0] == "updated target `server`: added onnxruntime 1.19.3; removed onnxruntime 1.19.2"
-    assert "exclude each other" in locked.run("a.onnx", "--upgrade", "numpy", status=2)
+    assert "cannot be combined" in locked.run("a.onnx", "--upgrade", "numpy", status=2)
 
 
 @pytest.mark.parametrize(

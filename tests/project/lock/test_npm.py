@@ -158,7 +158,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
     use_registry(monkeypatch, "http://127.0.0.1:9", tmp_path / "cold")
     with pytest.raises(ResolutionError, match=r"cannot query the npm registry: .*ECONNREFUSED"):
         NpmClient().releases(ENGINE)
-    with pytest.raises(ResolutionError, match=r"not in the cache of npm, and `--offline` is set"):
+    with pytest.raises(ResolutionError, match=r"not in npm's cache, and `--offline` is set"):
         NpmClient(offline=True).releases(ENGINE)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ResolutionError, match=r"npm is not installed") as failed:
@@ -172,7 +172,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
         (
             NPM[0].integrity,
             "sha512-abc",
-            "package `onnxruntime-common` of npm: `sha512-abc` is not a valid SHA-512 integrity",
+            "npm package `onnxruntime-common`: `sha512-abc` is not a valid SHA-512 integrity",
         ),
         (f'"{COMPANION}==1.20.1", ', "", "`onnxruntime-common` is not pinned in `packages`"),
         (
