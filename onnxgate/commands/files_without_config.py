@@ -305,7 +305,8 @@ def _adapt_fix(finding: Finding, target: str | None) -> Finding:
     elif any(word in fix for word in CONFIG_WORDS):
         alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
         fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
-    fix = re.sub(r"`onnxgate fix\b([^`]*)`", lambda it: f"`{_complete_fix_command(it[1], finding.model, target)}`", fix)
+    command = rf"`onnxgate fix( --unsafe)?(?: {re.escape(shlex.quote(finding.model))})?`"
+    fix = re.sub(command, lambda it: f"`{_complete_fix_command(it[1] or '', finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
 
 
@@ -327,13 +328,11 @@ def _find_first_working_release(model: MatrixModel) -> str:
     return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
 
-def _complete_fix_command(arguments: str, model: str, target: str | None) -> str:
+def _complete_fix_command(options: str, model: str, target: str | None) -> str:
     """Return the command with the model and a target, which it needs if there is no config."""
-    options = [word for word in arguments.split() if word.startswith("-")]
     table = limits.load_limit_table()
-    return shlex.join(
-        ["onnxgate", "fix", *options, model, "--target", target or f"{table.engine}=={list(table.releases)[-1]}"]
-    )
+    target = target or f"{table.engine}=={list(table.releases)[-1]}"
+    return shlex.join(["onnxgate", "fix", *options.split(), model, "--target", target])
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})

@@ -50,7 +50,7 @@ def test_undecided(broken: Repository) -> None:
         ("onnxgate.toml", "sizes", "sises", "did you mean `sizes`"),
         ("onnxgate.toml", "onnxruntime>=1.18", "onnxruntime=>1.18", "`targets.server.runtime`"),
         ("onnxgate.toml", "[targets", 'required-version = ">=99"\n[targets', "requires onnxgate `>=99`"),
-        ("onnxgate.lock", "version = 1\n", "version = 99\n", "this onnxgate supports up to 1"),
+        ("onnxgate.lock", "version = 1\n", "version = 99\n", "this version of onnxgate reads up to 1"),
         ("onnxgate.lock", "[targets", "<<<<<<< HEAD\n[targets", "`onnxgate.lock`"),
     ],
 )

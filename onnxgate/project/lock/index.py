@@ -143,7 +143,7 @@ def _index_error(why: str, *, offline: bool = False) -> ResolutionError:
     if offline:
         problem = "the lock needs a release that is not in uv's cache, and `--offline` is set"
         return ResolutionError(problem, hint="run the command once without `--offline`")
-    hint = "check the network, or set `UV_DEFAULT_INDEX` to your package index"
+    hint = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
     return ResolutionError(f"cannot query the package index: {why}", hint=hint)
 
 

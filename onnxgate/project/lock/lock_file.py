@@ -81,7 +81,7 @@ def parse_lock(text: str, name: str) -> Lock:
         if not isinstance(version, int):
             raise LockError(f"`{name}` is damaged: `version` is missing", hint=restore)
         if version > VERSION:
-            problem = f"`{name}` has format version {version}; this onnxgate supports up to {VERSION}"
+            problem = f"`{name}` has format version {version}; this version of onnxgate reads up to {VERSION}"
             raise LockError(problem, hint="upgrade onnxgate")
         lock = msgspec.convert(raw, Lock, strict=True)
     except (TOMLDecodeError, msgspec.ValidationError) as error:

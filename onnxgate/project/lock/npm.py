@@ -86,14 +86,15 @@ class NpmClient:
                 timeout_s=TIMEOUT_S,
             )
         except subprocess.TimeoutExpired as error:
-            raise ResolutionError(f"npm did not respond within {TIMEOUT_S} s", hint="check the network") from error
+            problem = f"npm did not respond within {TIMEOUT_S} s"
+            raise ResolutionError(problem, hint="check the network connection") from error
         if result.returncode != 0:
             stderr = result.stderr.decode("utf-8", "replace")
             if self.offline and "ENOTCACHED" in stderr:
                 problem = "the lock needs a package that is not in npm's cache, and `--offline` is set"
                 raise ResolutionError(problem, hint="run the command once without `--offline`")
             problem = f"cannot query the npm registry: {summarize_npm_error(stderr)}"
-            raise ResolutionError(problem, hint="check the network and the `registry` setting of npm")
+            raise ResolutionError(problem, hint="check the network connection and npm's `registry` setting")
         return result.stdout.decode("utf-8", "replace")
 
 

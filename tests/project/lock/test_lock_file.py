@@ -25,7 +25,7 @@ def test_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("version = 2\n[new]\n", "`onnxgate.lock` has format version 2; this onnxgate supports up to 1"),
+        ("version = 2\n[new]\n", "`onnxgate.lock` has format version 2; this version of onnxgate reads up to 1"),
         ("version = 1\n[models\n", "`onnxgate.lock` is damaged: expected "),
         ("[targets.a]\n", "`onnxgate.lock` is damaged: `version` is missing"),
         (
