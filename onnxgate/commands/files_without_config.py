@@ -305,7 +305,7 @@ def _adapt_fix(finding: Finding, target: str | None) -> Finding:
     elif any(word in fix for word in CONFIG_WORDS):
         alternatives = [it for it in re.split(r"[,;]? or ", fix) if not any(word in it for word in CONFIG_WORDS)]
         fix = ", or ".join(alternatives) or f"run `onnxgate init`, and then {fix}"
-    command = rf"`onnxgate fix( --unsafe)?(?: {re.escape(shlex.quote(finding.model))})?`"
+    command = rf"`(?:onnxgate fix)( --unsafe)?(?: {re.escape(shlex.quote(finding.model))})?`"
     fix = re.sub(command, lambda it: f"`{_complete_fix_command(it[1] or '', finding.model, target)}`", fix)
     return msgspec.structs.replace(finding, fix=fix)
 

@@ -19,7 +19,7 @@ from onnxgate.core.matrix import (
     render_reason,
 )
 from onnxgate.core.report import Finding
-from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, truncate
+from onnxgate.core.text import LONG_LIMIT, SHORT_LIMIT, pluralize, truncate
 from onnxgate.formats import text, wording
 from onnxgate.formats.markdown import Page as MarkdownPage
 from onnxgate.formats.markdown import render_heads, render_legend, render_words
@@ -70,6 +70,9 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswe
                 for it in working.named
             )
         ]
+    others = tuple(finding for finding in findings if finding not in stated)
+    if (errors := sum(it.level == "error" for it in others)) and not any(it.level == "error" for it in stated):
+        sentence = f"{pluralize(errors, 'error')}, listed below; {sentence}"
     fixes = [("fix: ", finding.fix) for finding in stated] + [("hint: ", gap.hint) for gap in gaps]
     return ModelAnswer(
         model,
@@ -77,8 +80,8 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswe
         sentence,
         tuple(dict.fromkeys(finding.rule for finding in stated)),
         tuple(dict.fromkeys((label, advice) for label, advice in fixes if advice)),
-        tuple(finding for finding in findings if finding not in stated),
-        omits_reasons=working.omitted > 0 and sentence is working.sentence,
+        others,
+        omits_reasons=working.omitted > 0 and sentence.endswith(working.sentence),
     )
 
 
@@ -106,8 +109,8 @@ REPORT_REQUEST = "report wrong predictions with the model, or with the nodes tha
 
 
 def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
-    """Return path, runtime and problem of all predictions that a run contradicted."""
-    wrong = []
+    """Return path, releases and problem of all predictions that a run contradicted."""
+    wrong: dict[tuple[str, str], list[str]] = {}
     for path, entry in ((model.path, entry) for model in matrix.models for entry in model.runtimes):
         if not entry.contradicted:
             continue
@@ -117,8 +120,9 @@ def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
         else:
             outcome = "was refused" if entry.observed == "refused" else "crashed the runtime"
             problem = f"predicted to load, but it {outcome}: {truncate(entry.error)}"
-        wrong.append((path, entry.runtime, problem))
-    return wrong
+        wrong.setdefault((path, problem), []).append(entry.runtime)
+    known = _runtime_names(matrix)
+    return [(path, name_releases(runtimes, known), problem) for (path, problem), runtimes in wrong.items()]
 
 
 def list_unverified(matrix: Matrix) -> dict[str, str]:
@@ -212,8 +216,8 @@ def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
         yield from paper.wrapped(reason, 2, f"{runtimes}: ")
     yield from [""] if unverified else []
     yield from [paper.ink("wrong predictions", "error")] if wrong else []
-    for path, runtime, problem in wrong:
-        yield from paper.wrapped(f"{truncate(path)} on {runtime}: {problem}", 2, "- ")
+    for path, releases, problem in wrong:
+        yield from paper.wrapped(f"{truncate(path)} on {releases}: {problem}", 2, "- ")
     yield from [*paper.wrapped(REPORT_REQUEST, 2), ""] if wrong else []
 
 
@@ -226,8 +230,8 @@ def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
     if matrix.models:
         wrong, unverified = list_wrong_predictions(matrix), list_unverified(matrix)
         lines += ["### ⚠️ Wrong predictions", ""] if wrong else []
-        for path, runtime, problem in wrong:
-            subject = f"{markdown_code(truncate(path))} on {escape_markdown(runtime)}"
+        for path, releases, problem in wrong:
+            subject = f"{markdown_code(truncate(path))} on {escape_markdown(releases)}"
             lines.append(f"- {subject}: {escape_markdown(problem)}")
         lines += ["", f"Please {REPORT_REQUEST}.", ""] if wrong else []
         lines += [*_render_markdown_table(matrix), ""]

@@ -116,7 +116,7 @@ def test_other_findings_follow() -> None:
     error = finding("returns its input", rule="input-passthrough", stage="support", fix="add a node")
 
     assert lines(matrix(model("++++++"), findings=(error,))) == [
-        "FAIL  m.onnx: loads on onnxruntime 1.16.0–1.18.1",
+        "FAIL  m.onnx: 1 error, listed below; loads on onnxruntime 1.16.0–1.18.1",
         "      error[input-passthrough]: returns its input",
         "      fix: add a node",
     ]
