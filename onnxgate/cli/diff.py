@@ -46,9 +46,9 @@ def command(
 ) -> int:
     """Compare the models OLD and NEW: interface, version fields, operators, nodes, weights and files.
 
-    OLD and NEW are files, or REV:PATH for a file at a git revision. PATH is relative to the root of the repository, or
-    to the current folder if it begins with `./`. Git LFS content and external data are fetched. Renamed nodes and
-    weights do not count as differences.
+    OLD and NEW are files, or REV:PATH for a file at a git revision. PATH is relative to the root of the repository or,
+    if it begins with `./`, to the current folder (see `--directory`). Git LFS content and external data are fetched.
+    Renamed nodes and weights do not count as differences.
 
     Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if one of them is not a model.
     """

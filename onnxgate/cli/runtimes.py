@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from onnxgate.cli.shared.hint_commands import prefix_command_folder
 from onnxgate.cli.shared.options import (
     ANSWER_FORMATS,
     EXIT_UNDECIDED,
@@ -193,7 +194,7 @@ def _print_prepared(
         word = "undecided" if runtime in required_runtimes else "skipped"
         click.echo(escape_log_line(f"{word} {runtime.name}: {error.message}"))
         if error.hint:
-            click.echo(escape_log_line(f"  hint: {error.hint}"))
+            click.echo(escape_log_line(f"  hint: {prefix_command_folder(error.hint)}"))
     own = sum(bool(runtime.environment) for runtime in chosen)
     own_note = f"; {pluralize(own, 'user-managed environment')} not changed" if own else ""
     locked = len(chosen) - own

@@ -60,6 +60,9 @@ Verify = Callable[[tuple[MatrixModel, ...]], tuple[MatrixModel, ...]]
 """Returns the models with the results of loading them."""
 
 
+DATA_OUTSIDE = "was not loaded: its external data is outside the model's folder, and the sandbox denies access to it"
+
+
 def check_files(
     request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
 ) -> FileCheck:
@@ -70,6 +73,7 @@ def check_files(
     """
     outcome = pipeline.run(request)
     models, pointers = predict_matrix(outcome), _find_pointers(outcome)
+    escaping: set[str] = set()
     if verify is not None:  # a runtime refuses a pointer, but perhaps not the model; the sandbox hides data outside
         escaping = {it.model for it in outcome.findings if it.rule == "external-data-escapes"}
         not_loadable = {path for _, path, _ in pointers} | escaping
@@ -81,6 +85,7 @@ def check_files(
         *pointers.values(),
         *_find_undecided_models(models, outcome, target, is_verified=verify is not None),
         *_find_unverified(models),
+        *(IncompleteCheck(Stage.RUNTIME, path, "", DATA_OUTSIDE) for path in sorted(escaping)),
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]

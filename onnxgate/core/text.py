@@ -52,14 +52,14 @@ def suggest_spelling(word: str, candidates: Iterable[str]) -> str:
 def find_similar(word: str, candidates: Iterable[str]) -> str:
     """Return the candidate that was probably meant by the word; "" if no candidate is similar enough.
 
-    Names that differ only in digits, such as `resnet18.onnx` and `resnet50.onnx`, are different names.
+    Names with different digits, such as `resnet18.onnx` and `resnet50.onnx`, are different names.
     """
     import difflib
 
     spelled = _normalize_spelling(word)
     by_normalized = {_normalize_spelling(candidate): candidate for candidate in candidates}
     for near in difflib.get_close_matches(spelled, by_normalized, n=3, cutoff=_MIN_SIMILARITY):
-        if spelled != near and spelled.translate(_WITHOUT_DIGITS) == near.translate(_WITHOUT_DIGITS):
+        if _digits(spelled) != _digits(near):
             continue
         pairs = ((spelled, near), (_file_stem(spelled), _file_stem(near)))
         if all(_is_similar(difflib.SequenceMatcher(None, *pair).ratio(), *pair) for pair in pairs):
@@ -67,7 +67,6 @@ def find_similar(word: str, candidates: Iterable[str]) -> str:
     return ""
 
 
-_WITHOUT_DIGITS = str.maketrans("", "", "0123456789")
 _MIN_SIMILARITY = 0.65
 _MIN_SHORT_SIMILARITY = 0.75
 """Minimum similarity for names of up to 3 characters: `cn` is similar to `cnn`, but `rnn` is not."""
@@ -81,6 +80,10 @@ def _file_stem(name: str) -> str:
     """Return a file name without folder and extension, which many files share; other names are unchanged."""
     name = name.rpartition("/")[2]
     return name.rpartition(".")[0] or name
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdigit, name))
 
 
 def _normalize_spelling(name: str) -> str:

@@ -1,7 +1,7 @@
 """The report as JUnit XML: one suite per model, with one test per runtime and per stage without runtimes.
 
-A finding that fails the check is a failure, and an undecided check is an error. Times are 0, since reports contain none
-and some readers require the attribute.
+A finding that makes the check fail is a failure, and an undecided check is an error. Times are 0, since reports contain
+none and some readers require the attribute.
 """
 
 from __future__ import annotations

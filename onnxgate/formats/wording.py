@@ -254,7 +254,7 @@ def describe_measurement(measured: Measured) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model")
+    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model") if report.models else ""
     if report.models and runtimes and not report.cells:  # without a config
         extent = describe_releases(len(report.models), runtimes)
     elif runtimes:

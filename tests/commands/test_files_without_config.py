@@ -77,6 +77,8 @@ def test_data_outside_the_folder_is_not_loaded(tmp_path: Path) -> None:
 
     assert {finding.rule for finding in matrix.findings} == {"external-data-escapes"}
     assert {entry.observed for entry in matrix.models[0].runtimes} == {""}
+    (gap,) = (gap for gap in matrix.undecided if gap.stage == "runtime")
+    assert (gap.model, gap.reason.partition(":")[0]) == ("m.onnx", "was not loaded")
 
 
 @pytest.mark.parametrize(("target", "verdict"), [(None, "pass"), ("onnxruntime>=1.18,<1.20", "fail")])

@@ -37,6 +37,7 @@ def test_a_misspelled_name_is_found(word: str, candidates: tuple[str, ...], expe
         ("a.onx", ("t.onnx", "b.onnx")),
         ("m2.onnx", ("m1.onnx",)),
         ("resnet50.onnx", ("resnet18.onnx", "resnet101.onnx")),
+        ("resnt50.onnx", ("resnet18.onnx",)),
         ("cnn.onnx", ("rnn.onnx",)),
         ("models/a.onnx", ("models/t.onnx",)),
         ("absent.onnx", ("model.onnx", "encoder.onnx")),

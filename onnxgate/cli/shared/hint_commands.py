@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
@@ -28,13 +29,13 @@ def set_command_folder(folder: Path, config: Path | None = None) -> None:
 
 
 def prefix_command_folder(advice: str) -> str:
-    """Name the folder and the config in front of a hint or fix with commands that would not find them."""
+    """Put the folder and the config in front of a hint or fix with commands, if they are not the default ones."""
     place = _describe_place(advice)
     return f"{place}, {advice}" if place else advice
 
 
 def append_command_folder(line: str) -> str:
-    """Name the folder and the config after a line with commands that would not find them."""
+    """Put the folder and the config after a line with commands, if they are not the default ones."""
     place = _describe_place(line)
     return f"{line} ({place})" if place else line
 
@@ -46,7 +47,7 @@ def _describe_place(text: str) -> str:
     directory = _relative_folder(base.folder)
     added = [f"in the folder `{directory}`"] if directory else []
     if base.config is not None and "`onnxgate " in text and not _is_default_config(base.config):
-        added.append(f"with `--config {base.config.name}`")
+        added.append(f"with `--config {shlex.quote(base.config.name)}`")
     return " ".join(added)
 
 

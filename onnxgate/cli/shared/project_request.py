@@ -45,11 +45,14 @@ def find_project(options: CommonOptions) -> Project | None:
         ConfigError: its config is invalid.
     """
     path = options.config or find_config(options.start)
-    return load_project_config(path) if path is not None else None
+    if path is None:
+        set_command_folder(options.start)
+        return None
+    return load_project_config(path)
 
 
 def load_project_config(path: Path) -> Project:
-    """Load a config. Commands in the following output are adapted to its folder.
+    """Load a config. Hints and fixes in the following output name its folder if it is not the working directory.
 
     Raises:
         ConfigError: the config is invalid.

@@ -151,7 +151,7 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
-    """Yield an entry. If the model is known, only its last line is a comment, or no line if it is active."""
+    """Yield comments and an entry: commented out if its model is unknown, and without its source if not `active`."""
     model = find_written_model(survey, script)
     mark, last = ("" if model else "# "), ("" if active else "# ")
     yield ""

@@ -216,7 +216,7 @@ def decode_report_file(name: str, content: bytes) -> ReportFile:
 
 
 SAME_VERSION_HINT = "use the same onnxgate version for `plan`, `check` and `merge`"
-SHARD_REPORTS_HINT = "pass only reports of `onnxgate check --shard I/N --output json=FILE` to `onnxgate merge`"
+SHARD_REPORTS_HINT = "pass only JSON reports of shards, which `check --shard I/N --output json=FILE` writes"
 
 
 def _describe_damage(report: Report, shard: Shard) -> str:
@@ -309,5 +309,5 @@ def _missing_shards(lead: Shard, judged: Collection[int]) -> Iterator[NotDone]:
     """Yield a gap for each model in a shard that has no report."""
     for path, index in zip(lead.models, lead.division, strict=True):
         if index not in judged:
-            hint = f"pass its report to `onnxgate merge`, or re-run shard {index}/{lead.of}"
+            hint = f"pass its report too, or re-run shard {index}/{lead.of}"
             yield _gap(f"the report of shard {index}/{lead.of} is missing", hint, path)

@@ -305,7 +305,7 @@ class NewFile(msgspec.Struct, frozen=True):
 def find_moved(
     tree: Tree, removed: Sequence[str], new: Sequence[NewFile], prefer: Callable[[NewFile, str], bool]
 ) -> dict[str, str]:
-    """Return old paths of files with the same content, by new path; the preferred path or the same name comes first."""
+    """Return old paths of files with the same content, by new path: the preferred one, or one with the same name."""
     tree.learn_pointers(removed)
     remaining = list(removed)
     moved: dict[str, str] = {}

@@ -90,7 +90,7 @@ class Environments:
         except OSError as error:
             if str(error.filename or "").startswith(f"{self.folder}{os.sep}"):  # the same path for all runtimes
                 error = OSError(error.errno, error.strerror, str(self.folder))
-            fault = find_machine_fault(error)
+            fault = find_machine_fault(error, self._cache)
             reason = fault.message if fault else error.strerror or str(error)
             variable = "npm_config_cache" if runs_on_node(runtime.engine) else "UV_CACHE_DIR"
             hint = _cache_hint(fault, self._cache, variable)
@@ -258,7 +258,7 @@ _INSTALL_COMMAND = (
 
 def _cache_hint(fault: MachineFault | None, cache: Path, installer_variable: str = "UV_CACHE_DIR") -> str:
     """Return a hint for a fault in the folder where environments are created, or in the installer's cache."""
-    if fault is not None and fault.hint in LIMIT_HINTS:
+    if fault is not None and (fault.hint in LIMIT_HINTS or "`TMPDIR`" in fault.hint):
         return fault.hint
     variable = "ONNXGATE_CACHE_DIR" if fault is None or str(cache) in fault.message else installer_variable
     if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT):

@@ -42,9 +42,9 @@ _FAILED_REQUEST = re.compile(r"^(?:\w+: |network )?request to \S+ failed, reason
 """Part of npm's message that differs between packages; removed, so that reports can merge equal faults."""
 _NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ", "path ", "dest ")
 _INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
-_NO_REGISTRY_CODES = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED")
+_NO_REGISTRY_CODES = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "EHOSTUNREACH")
 """Errors that the next request would also have."""
-_INTERRUPTED_CODES = ("ECONNRESET", "ETIMEDOUT", "ERR_SOCKET_TIMEOUT")
+_INTERRUPTED_CODES = ("ECONNRESET", "ECONNABORTED", "EPIPE", "ETIMEDOUT", "EIDLETIMEOUT", "ERR_SOCKET_TIMEOUT")
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -167,9 +167,10 @@ class NodeBuilder:
         reason = _FAILED_REQUEST.sub("", reason)
         if code in _NO_REGISTRY_CODES:
             self._unreachable = self._unreachable or reason
-        elif code == "ENOTCACHED":
-            reason = self._unreachable or reason
-        if code in (*_NO_REGISTRY_CODES, *_INTERRUPTED_CODES, "ENOTCACHED") or ended.status == TIMED_OUT:
+        not_cached = code == "ENOTCACHED" and bool(self._unreachable)
+        if not_cached:
+            reason = self._unreachable
+        if not_cached or code in (*_NO_REGISTRY_CODES, *_INTERRUPTED_CODES) or ended.status == TIMED_OUT:
             return UnavailableError(
                 f"packages cannot be downloaded: the npm registry is unreachable ({reason})",
                 hint=REGISTRY_HINT,

@@ -321,6 +321,10 @@ def fail_as_npm(folder: Path, text: str) -> None:
             "packages cannot be downloaded: the npm registry is unreachable (getaddrinfo)",
         ),
         (
+            "npm error code ENETUNREACH\\nnpm error request to http://r/PACKAGE failed, reason: connect ENETUNREACH",
+            "packages cannot be downloaded: the npm registry is unreachable (connect ENETUNREACH)",
+        ),
+        (
             "npm error code ENOSPC\\nnpm error path /home/u/.npm/_cacache/tmp/PACKAGE\\nnpm error ENOSPC: no space",
             "the environment cannot be created: cannot write to `/home/u/.npm`: no space left on device",
         ),
