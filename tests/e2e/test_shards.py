@@ -168,10 +168,10 @@ def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
 
 
 def test_paths_without_models(small: Repository) -> None:
-    """PATHS without models yield an empty matrix."""
+    """A folder without models is a usage error: otherwise a misspelled path would pass."""
     (small.folder / "docs").mkdir()
 
-    assert [] == planned(small, "docs", "--shards", "2")
+    assert "`docs` contains no model of the project" in small.run("plan", "docs", "--shards", "2", status=2).err
 
 
 def test_some_models(many: Repository, tmp_path: Path) -> None:

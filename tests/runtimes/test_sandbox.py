@@ -217,7 +217,7 @@ def test_custom_build_gets_device_paths() -> None:
 def test_an_engine_has_a_private_home_without_the_sandbox(den: Den, port: int) -> None:
     """Without the sandbox, an engine still gets the home and temporary folders of its worker."""
     with den.host(limited=False) as host:
-        observation = host.submit(den.seat(port), Probe()).result(60)
+        observation = host.submit(den.hostile_spec(port), Probe()).result(60)
 
     assert isinstance(observation, Completed)
     assert isinstance(observation.result, ProbeResult)
