@@ -24,6 +24,7 @@ from onnxgate.core.matrix import (
     Predicted,
     Reason,
     build_matrix,
+    describe_missing_data,
     describe_scope,
     describe_working_range,
     list_load_failures,
@@ -99,6 +100,8 @@ def check_files(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
     )
     report = build_report(request, outcome, fail_on, drawn=drawn)
+    if target is None and (missing_data := describe_missing_data(models)):
+        report = msgspec.structs.replace(report, remarks=(*report.remarks, missing_data))
     ranges = (
         f"{model.path}: {describe_working_range(model, required=target is not None).sentence}"
         for model in models

@@ -234,7 +234,8 @@ class WorkingRange(msgspec.Struct, frozen=True):
 def describe_working_range(model: MatrixModel, *, required: bool = False) -> WorkingRange:
     """Describe the working range with the fewest reasons that cover all releases that do not load the model.
 
-    With `required`, the releases that do not load the model come first.
+    With `required`, the releases that do not load the model come first. Otherwise, releases without kernel data are
+    left to `describe_missing_data`, if others load the model.
     """
     runtimes = [entry.runtime for entry in model.runtimes]
     spans = list_reasons(model)
@@ -244,6 +245,8 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
     )
     clauses = []
     loading = model.on("loads")
+    if loading and not required:
+        groups = [group for group in groups if NO_KERNELS not in group.reasons]
     working = name_releases(loading, runtimes)
     if loading and not (required and groups):
         clauses.append(f"loads on {working}")
@@ -261,6 +264,21 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
         clauses.append(f"loads on {working.removeprefix(f'{engines.pop()} ') if len(engines) == 1 else working}")
     named = [reason for group in groups for reason in group.named]
     return WorkingRange("; ".join(clauses), tuple(named), len({span.reason for span in spans}) - len(set(named)))
+
+
+def describe_missing_data(models: Sequence[MatrixModel]) -> str:
+    """Return the releases without kernel data for which a result is unknown, with this reason; "" if there are none."""
+    names = {
+        entry.runtime: None
+        for model in models
+        for entry in model.runtimes
+        if entry.state == "unknown" and NO_KERNELS in entry.effective_reasons
+    }
+    if not names:
+        return ""
+    runtimes = [entry.runtime for entry in models[0].runtimes]
+    releases = name_releases([runtime for runtime in runtimes if runtime in names], runtimes)
+    return f"unknown on {releases}: onnxgate has no kernel data for {'these releases' if len(names) > 1 else 'it'}"
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):

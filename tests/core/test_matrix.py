@@ -11,6 +11,7 @@ from onnxgate.core.matrix import (
     Observed,
     Predicted,
     Reason,
+    describe_missing_data,
     describe_working_range,
     list_load_failures,
     list_reasons,
@@ -140,10 +141,17 @@ def test_a_single_release() -> None:
 
 
 def test_releases_without_kernel_data() -> None:
-    """Releases without kernel data are named, because an unknown result is not a pass."""
-    entries = (entry("1.15.1", "unknown", NO_KERNELS), entry("1.16.0", "loads"))
+    """They are named once for all models, because an unknown result is not a pass; a requirement names them itself."""
+    first = entry("1.14.1", "refused"), entry("1.15.1", "unknown", NO_KERNELS), entry("1.16.0", "loads")
+    second = entry("1.14.1", "unknown", NO_KERNELS), *first[1:]
+    models = [MatrixModel(path=path, runtimes=entries) for path, entries in (("a", first), ("b", second))]
 
-    assert sentence(*entries) == "loads on onnxruntime 1.16.0; 1.15.1 unknown: no kernel data"
+    assert sentence(*second) == "loads on onnxruntime 1.16.0"
+    assert describe_missing_data(models[:1]) == "unknown on onnxruntime 1.15.1: onnxgate has no kernel data for it"
+    assert describe_missing_data(models).startswith("unknown on onnxruntime 1.14.1–1.15.1: ")
+    assert describe_working_range(models[1], required=True).sentence == (
+        "could not be predicted on onnxruntime 1.14.1–1.15.1: no kernel data; loads on 1.16.0"
+    )
 
 
 def test_all_reasons() -> None:
