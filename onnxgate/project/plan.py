@@ -28,7 +28,7 @@ class PlannedRuntime(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The runtime's name: `onnxruntime 1.18.1`."""
+        """The runtime's name, such as `onnxruntime 1.18.1`."""
         return self.runtime.name
 
 
@@ -51,7 +51,7 @@ def plan_models(project: Project, lock: Lock, models: Sequence[SelectedModel]) -
 
 
 def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, LockedRuntime], ...]:
-    """Return all runtimes of the targets that are in config and lock, by target and release."""
+    """Return all runtimes of the targets that are in both the config and the lock, by target and release."""
     return tuple(
         (name, target, runtime)
         for name, target in sorted(project.config.targets.items())

@@ -15,7 +15,7 @@ from onnxgate.core.subprocesses import LineTooLongError, WorkerProcess, describe
 from onnxgate.runtimes.worker.failures import CONTROLS, ESCAPES
 
 WORKER_FOLDER = Path(__file__).resolve().with_name("worker")
-"""The program that runs in a worker process."""
+"""Folder of the program that runs in a worker process."""
 READY_TIMEOUT_S = 60.0
 INVALID_ANSWER = "an invalid response"
 START_PHASE = "start"
@@ -55,7 +55,7 @@ def parse_event(line: bytes, request: int) -> Event:
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise ProtocolError(str(error)) from error
     if decoded.id != request:
-        raise ProtocolError(f"the line belongs to request {decoded.id} instead of {request}")
+        raise ProtocolError(f"the line is for request {decoded.id}, expected {request}")
     return decoded
 
 
@@ -106,7 +106,7 @@ def _check_files(paths: Iterable[str | None], folder: Path) -> None:
 
 
 class WorkerSession:
-    """Sends jobs to one worker, one at a time. After anything other than a valid reply, the worker is killed."""
+    """Sends jobs to one worker, one at a time. If the reply is invalid or missing, the worker is killed."""
 
     def __init__(self, child: WorkerProcess, engine: str) -> None:
         self._child = child

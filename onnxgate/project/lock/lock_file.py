@@ -41,7 +41,7 @@ _RESTORE_HINT = "restore it (`git checkout HEAD -- {name}`), or delete it and ru
 
 def load_lock(path: Path) -> Lock:
     """
-    Return the lock in one file.
+    Load the lock from a file.
 
     Raises:
         LockError: the file is missing or invalid, or was written by a newer onnxgate.
@@ -51,10 +51,10 @@ def load_lock(path: Path) -> Lock:
 
 def read_lock(path: Path) -> str:
     """
-    Return the text of a lock.
+    Read the text of a lock.
 
     Raises:
-        LockError: the file is missing, cannot be read, or is not UTF-8.
+        LockError: the file is missing, cannot be read, or is not valid UTF-8.
     """
     try:
         return decode(path.read_bytes())
@@ -65,11 +65,11 @@ def read_lock(path: Path) -> str:
         raise LockError(f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint) from error
     except UnicodeDecodeError as error:
         hint = _RESTORE_HINT.format(name=path.name)
-        raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=hint) from error
+        raise LockError(f"`{path.name}` is damaged: it is not valid UTF-8", hint=hint) from error
 
 
 def parse_lock(text: str, name: str) -> Lock:
-    """Return the lock in a text; `name` is the file's name in errors."""
+    """Parse the text of a lock; `name` is the file's name in errors."""
     restore = _RESTORE_HINT.format(name=name)
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
@@ -112,7 +112,7 @@ _FORMATS: dict[str, Callable[[str], object]] = {
     "SHA-512 integrity": NPM_INTEGRITY.fullmatch,
     "SHA-256": re.compile(r"[0-9a-f]{64}").fullmatch,
 }
-"""Maps the name of a format to the function that checks it."""
+"""Maps the name of each format to a function that checks whether a text has this format."""
 
 
 def _check_format(text: str, name: str) -> Iterator[str]:
@@ -214,7 +214,7 @@ def write_lock(lock: Lock, path: Path) -> bool:
 
 
 def render_lock(lock: Lock) -> str:
-    """Return the text of a lock: tables sorted, models by path, a line per input, output, runtime and wheel."""
+    """Return the text of a lock. Tables are sorted; each input, output, runtime and wheel has its own line."""
     tables = [f"{HEADER}{_render_pairs({'version': lock.version, 'revision': lock.revision})}"]
     for name, target in sorted(lock.targets.items()):
         order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
@@ -286,7 +286,7 @@ def _render_value(value: object) -> str:
         case list() | tuple():
             return f"[{', '.join(map(_render_value, value))}]"
         case _:
-            return repr(value)  # integers and floats are spelled in TOML as in Python
+            return repr(value)  # integers and floats have the same syntax in TOML and Python
 
 
 def _render_key(key: str) -> str:

@@ -38,7 +38,7 @@ _LOCK_COMMAND = ("install", "--package-lock", "--package-lock-only", "--ignore-s
 
 @dataclass(frozen=True, slots=True)
 class NpmClient:
-    """The registries that npm is configured for; `offline`: only npm's cache."""
+    """The registries that npm is configured for. With `offline`, only npm's cache is used."""
 
     offline: bool = False
 

@@ -51,9 +51,9 @@ def update_lock(
 ) -> LockUpdate:
     """Return the lock of the whole project; `entries` are the entries of all its models.
 
-    A target whose settings are unchanged keeps its runtimes, even if there are newer releases. If they changed, minors
-    in both keep their patch. A locked toolchain with unchanged settings is kept even if this machine has another one;
-    the same applies to the user's own environments.
+    A target whose settings are unchanged keeps its runtimes, even if there are newer releases. If the settings
+    changed, minor releases that remain selected keep their patch release. A locked toolchain with unchanged settings is
+    kept even if this machine has a different toolchain; the same applies to the user's own environments.
 
     Raises:
         ConfigError: no release satisfies a target.
@@ -110,7 +110,7 @@ def _lock_toolchain(
     names = [name for name in (new | old) if new.get(name) != old.get(name)]
     if not names:
         return locked, ()
-    texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'not')})" for name in names)
+    texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'none')})" for name in names)
     note = f"the installed toolchain differs from the locked one: {texts}; run `onnxgate lock --upgrade` to lock it"
     return locked, (note,)
 

@@ -33,7 +33,7 @@ def cache_dir() -> Path:
 
 
 def support_dir() -> Path:
-    """Return the folder of cached support tables of builds."""
+    """Return the folder of cached support tables of engine builds."""
     return cache_dir() / "support"
 
 
@@ -60,7 +60,7 @@ def create_private_folder(folder: Path) -> Path | None:
 
 
 def costs_dir() -> Path:
-    """Return the folder of measured costs. Its files are named by model digest, so folders can be merged."""
+    """Return the folder of measured costs. Its files are named after model digests, so folders can be merged."""
     return (shared_cache_dir() or cache_dir()) / "costs"
 
 
@@ -93,8 +93,8 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class EnvironmentSlot(msgspec.Struct, frozen=True):
     """Folder of one environment.
 
-    `attempts/<name>/` is one attempt to build it in place; `ready.json` names the attempt that succeeded. If a build
-    process is killed, its children may continue to write, but only to an attempt that is never used.
+    `attempts/<name>/` is one attempt to build the environment; `ready.json` names the attempt that succeeded. If a
+    build process is killed, its children may continue to write, but only to an attempt that is never used.
     """
 
     folder: Path

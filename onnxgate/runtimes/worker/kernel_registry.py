@@ -69,5 +69,5 @@ def _parameter_row(formal: Any) -> List[Any]:
 
 
 def _enum_name(member: Any) -> str:
-    """Return `Single` for `FormalParameterOption.Single`."""
+    """Return the name of an enum member, such as `Single` for `FormalParameterOption.Single`."""
     return str(member).rpartition(".")[2]

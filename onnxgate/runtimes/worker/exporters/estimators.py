@@ -63,7 +63,7 @@ class SampleRows(NamedTuple):
 
 
 def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase, *, boosted: str = "") -> None:
-    """Export the model that the callable returned, run it on the cases, and store both in `result`.
+    """Export the model that the callable returned, run it on the cases, and store all results in `result`.
 
     Raises:
         SourceError: the callable returned an unexpected value.

@@ -19,7 +19,7 @@ EXPECTED_RETURN = (
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export the function that the callable returned, run it on the cases, and store both in `result`.
+    """Export the function that the callable returned, run it on the cases, and store all results in `result`.
 
     Raises:
         SourceError: the callable returned an unexpected value.
@@ -72,7 +72,7 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
 
 
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:
-    """Return the function as a call on arrays. Mappings are flattened by sorted keys, as in the graph's outputs."""
+    """Wrap the function so that it takes arrays. Mappings are flattened by sorted keys, as in the graph's outputs."""
     captured = {id(inner) for _, inner in concrete.graph.captures}
     tensors = [value for value in concrete.inputs if value.dtype != tf.resource and id(value) not in captured]
 
