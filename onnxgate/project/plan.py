@@ -102,7 +102,7 @@ def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[Selected
 
 
 def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> ReportedRuntime:
-    """Return a runtime of the target with this name, for reports."""
+    """Return one of the target's runtimes in the form that reports use."""
     return ReportedRuntime(
         target=name,
         engine=runtime.variant,
@@ -113,7 +113,7 @@ def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> Reporte
 
 
 def requested_providers(runtime: LockedRuntime, *targets: Target) -> tuple[str, ...]:
-    """Return the execution providers of some targets; none if the engine has no providers."""
+    """Return the execution providers that these targets request; none if the engine has no providers."""
     if not has_providers(runtime.engine):
         return ()
     return tuple(dict.fromkeys(provider for target in targets for provider in target.providers))

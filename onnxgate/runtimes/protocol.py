@@ -117,7 +117,7 @@ class WorkerSession:
 
     @property
     def ended(self) -> bool:
-        """Whether the worker has ended, so that the next job needs a new one."""
+        """Whether the worker has ended, so that the next job needs a new worker."""
         return not self._child.alive
 
     def end(self) -> None:
@@ -185,7 +185,7 @@ class WorkerSession:
         return reply
 
     def _unavailable(self, during: str, reason: str) -> jobs.Unavailable | None:
-        """Return the observation for a failure before the model was loaded; None for later phases."""
+        """Return the observation for a failure before the model is loaded; None if the failure occurs later."""
         if during == START_PHASE:
             return self._not_started(reason)
         if during == EXTENSIONS_PHASE:

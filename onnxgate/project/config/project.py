@@ -196,7 +196,7 @@ def _exists(path: Path) -> bool:
 
 
 def find_missing_models(project: Project, listing: Collection[str]) -> list[MissingModel]:
-    """Return the paths in the config, without globs, that are not among the project's models."""
+    """Return the paths in the config (except globs) that are not models of the project."""
     named: list[MissingModel] = [(path, None) for path in project.config.models or ()]
     named += [(entry.path, entry) for entry in project.config.model]
     plain = [(path.removeprefix("./"), entry) for path, entry in named if not is_glob(path)]
@@ -205,7 +205,7 @@ def find_missing_models(project: Project, listing: Collection[str]) -> list[Miss
 
 
 def check_none_missing(missing: Sequence[MissingModel], project: Project, listing: Collection[str]) -> None:
-    """Raise if the config names a model that the project does not have, or if the project has no models."""
+    """Raise if the config refers to a model that is not in the project, or if the project has no models."""
     wrong = [(path, entry) for path, entry in missing if entry or not _is_excluded(path, project)]
     problems = (
         *(_explain_missing(path, entry, project, listing) for path, entry in wrong),
@@ -213,7 +213,7 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     )
     name = project.path.name
     if problems:
-        raise ConfigError(f"`{name}` names models that the project does not have", problems=problems)
+        raise ConfigError(f"`{name}` refers to models that are not in the project", problems=problems)
     if not listing:
         hint = 'add models to git with `git add`, or set `models = ["models/**/*.onnx"]`'
         raise ConfigError(f"`{name}` selects no models", hint=hint)
@@ -407,7 +407,7 @@ def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
 
 
 def _may_be_data(file: Path, model: Path) -> bool:
-    """Return whether a file in the model's folder may be its external data: the model contains the file's name."""
+    """Return whether a file may be the model's external data: it is next to the model, which contains its name."""
     if not (file.is_relative_to(model.parent) and model.is_file() and model.stat().st_size):
         return False
     with model.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:

@@ -32,7 +32,7 @@ class Target(Table, frozen=True, kw_only=True):
     optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # graph optimization levels to test
     extensions: tuple[str, ...] = ()  # packages or libraries with custom operators
     python: str | None = None  # interpreter or folder of your own environment
-    required: bool = True  # false: skip on machines that cannot run it
+    required: bool = True  # false: skip the target on machines that cannot run it
 
 
 class Toolchain(Table, frozen=True, kw_only=True):

@@ -122,7 +122,7 @@ class _CiRun(msgspec.Struct, frozen=True):
         return BaselineChoice(Revision(self.root, name, base, self.offline))
 
     def _pushed(self, before: str, branch: str, default: str) -> BaselineChoice:
-        """Return the branch's commit before a push. For a new or rewritten branch, use the merge base with `default`."""
+        """Return a branch's commit before a push. For a new or rewritten branch, use the merge base with `default`."""
         commit = parse_commit(before)
         chosen = self._at(commit, commit[:12], HISTORY_HINT) if commit else None
         if chosen is not None and (chosen.revision is not None or branch == default):

@@ -28,7 +28,7 @@ FETCH_HINT = (
 
 
 class MissingAtRevisionError(Exception):
-    """A file does not exist at the revision, or its content is not available. `is_new`: it did not exist yet."""
+    """A file does not exist at the revision, or its content is not available. `is_new`: the file did not exist yet."""
 
     def __init__(self, reason: str, *, hint: str = "", is_new: bool = False) -> None:
         super().__init__(reason)

@@ -130,7 +130,7 @@ def _operator_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterato
         else:
             yield f"operator `{name}` {'was removed' if name in old else 'is new'}"
     if len(differing) > MAX_LISTED_OPERATORS:
-        yield f"{len(differing) - MAX_LISTED_OPERATORS} more operators differ in number"
+        yield f"the counts of {len(differing) - MAX_LISTED_OPERATORS} more operators differ"
 
 
 def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
@@ -327,7 +327,7 @@ def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in pinned:
                 python = f"for Python {runtime.python}, but the lock has no wheels for it"
-                npm = "from npm, but the lock has no integrity for it"
+                npm = "from npm, but the lock has no integrity hash for it"
                 yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 

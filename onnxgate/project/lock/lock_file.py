@@ -109,7 +109,7 @@ _FORMATS: dict[str, Callable[[str], object]] = {
     "normalized package name": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch,
     "version": _is_version,
     "Python minor version": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}").fullmatch,
-    "SHA-512 integrity": NPM_INTEGRITY.fullmatch,
+    "SHA-512 integrity hash": NPM_INTEGRITY.fullmatch,
     "SHA-256": re.compile(r"[0-9a-f]{64}").fullmatch,
 }
 """Maps the name of each format to a function that checks whether a text has this format."""
@@ -138,7 +138,7 @@ def find_lock_problems(lock: Lock) -> Iterator[str]:
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
     for npm in lock.npm:
-        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity"))
+        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity hash"))
         yield from (f"npm package `{npm.name}`: {problem}" for problem in problems)
 
 

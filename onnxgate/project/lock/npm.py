@@ -163,7 +163,9 @@ class NpmResolver:
         for name in (engine, *engine_dependencies(engine)):
             package = offered.get(name)
             if package is None or not NPM_INTEGRITY.fullmatch(package.integrity):
-                raise ResolutionError(f"npm has no SHA-512 integrity of `{name}`, which `{engine} {release}` needs")
+                raise ResolutionError(
+                    f"npm has no SHA-512 integrity hash of `{name}`, which `{engine} {release}` needs"
+                )
             pins.append(f"{name}=={package.version}")
             self.pool[pins[-1]] = package
         return tuple(sorted(pins))

@@ -47,7 +47,7 @@ from onnxgate.project.lock.types import Lock, LockedPackage, LockedRuntime, Lock
 
 NUMPY = "numpy"
 BuildFinder = Callable[[Target], LockedRuntime]
-"""Returns the engine in a target's own environment; raises `UnavailableError` if it does not satisfy the target."""
+"""Returns the engine in a target's user environment; raises `UnavailableError` if it does not satisfy the target."""
 
 
 @dataclass(slots=True)

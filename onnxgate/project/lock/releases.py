@@ -178,7 +178,7 @@ class UpgradeRequest:
         return bool(included)
 
     def refuse_unused(self) -> None:
-        """Raise if a requested package is in neither a target nor the toolchain, or no range allows the release."""
+        """Raise if neither a target nor the toolchain uses a requested package, or if no range allows the release."""
         for requirement in self.requirements:
             name = canonicalize_name(requirement.name)
             if name in self.used:
@@ -188,9 +188,9 @@ class UpgradeRequest:
                 hint = f"expected one of {join_quoted(sorted(self.known))}"
                 if near:
                     hint = f"did you mean `--upgrade {shlex.quote(f'{near}{requirement.specifier}')}`?"
-                raise UsageError(f"`--upgrade {requirement}`: no target and no toolchain uses this package", hint=hint)
+                raise UsageError(f"`--upgrade {requirement}`: no target or toolchain uses this package", hint=hint)
             raise UsageError(
-                f"`--upgrade {requirement}`: no target and no toolchain package allows it",
+                f"`--upgrade {requirement}`: no target or toolchain requirement allows it",
                 hint="change `runtime` of a target, then run `onnxgate lock`",
             )
 

@@ -67,14 +67,14 @@ class LockedToolchain(Table, frozen=True, kw_only=True):
 
 
 class MeasuredTolerance(Table, frozen=True, kw_only=True):
-    """The noise of one output, measured from the source: float32 against float64 on the same inputs."""
+    """Measured noise of one output: the difference between float32 and float64 runs of the source."""
 
     noise: float
     bound: float
 
 
 class MeasuredQuantization(Table, frozen=True, kw_only=True):
-    """The similarity between an output of a quantized model and of its float model, in the worst input case."""
+    """Similarity of one output between a quantized model and its float model, for the worst input case."""
 
     sqnr_db: float  # 200 for equal outputs
     cosine: float

@@ -62,7 +62,7 @@ X = MODEL.inputs[0]
                 "operator `B` is new",
                 "operator `Conv` was removed",
                 "operator `E` is new",
-                "2 more operators differ in number",
+                "the counts of 2 more operators differ",
             ),
         ),
     ],
