@@ -168,7 +168,7 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
     if engine in ONNXRUNTIME_BUILDS:
         return (
             f"`{engine}` needs special hardware or drivers, so onnxgate does not create an environment for it: set "
-            f'`python` to one that has it (`python = ".venv"`), and `required = false` if some machines lack it'
+            f'`python` to one that has it (`python = ".venv"`), and `required = false` if some machines do not have it'
         )
     if engine.startswith("tensorrt"):
         return _TENSORRT_HINT

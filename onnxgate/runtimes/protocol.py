@@ -48,7 +48,7 @@ def parse_event(line: bytes, request: int) -> Event:
     """Decode a line that the worker sent for a request.
 
     Raises:
-        ProtocolError: the line is malformed or belongs to another request.
+        ProtocolError: the line is malformed or belongs to a different request.
     """
     try:
         decoded = _event_decoder.decode(line)

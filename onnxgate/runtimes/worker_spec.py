@@ -66,7 +66,7 @@ class JobMeter:
 
     @contextmanager
     def attribute_to(self, model: str) -> Iterator[None]:
-        """Count jobs that this thread submits in the block as jobs of `model`, even if they use another file."""
+        """Count jobs that this thread submits in the block as jobs of `model`, even if they use a different file."""
         before = getattr(self._thread, "model", "")
         self._thread.model = model
         try:

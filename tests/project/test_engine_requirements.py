@@ -50,7 +50,7 @@ def test_satisfiable(specifier: str, expected: bool) -> None:
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
 NEEDS_PYTHON = (
     "needs special hardware or drivers, so onnxgate does not create an environment for it: set `python` to one that "
-    'has it (`python = ".venv"`), and `required = false` if some machines lack it'
+    'has it (`python = ".venv"`), and `required = false` if some machines do not have it'
 )
 clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
 

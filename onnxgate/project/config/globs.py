@@ -50,7 +50,7 @@ def _tokenize(pattern: str) -> tuple[str, ...]:
 
 
 def _advance(token: str, path: str, starts: set[int]) -> set[int]:
-    """Return the positions after all matches of one token that start at any of `starts`."""
+    """Return the end positions of all matches of one token that begin at one of `starts`."""
     match token:
         case "**/":
             return starts | {at + 1 for at in range(min(starts), len(path)) if path[at] == "/"}

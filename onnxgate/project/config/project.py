@@ -160,7 +160,7 @@ def _is_excluded(path: str, project: Project) -> bool:
 
 
 def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
-    """Yield the files of one entry of `models`: a file, a folder of models or a glob."""
+    """Yield the files that one entry of `models` selects. The entry is a file, a folder of models or a glob."""
     pattern = pattern.removeprefix("./").rstrip("/")
     if not is_glob(pattern):
         if (folder / pattern).is_dir():

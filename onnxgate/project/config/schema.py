@@ -50,7 +50,7 @@ class Tolerance(Table, frozen=True, kw_only=True):
 
 
 class Budget(Table, frozen=True, kw_only=True):
-    """The maximum cost of a model; ratios are candidate / baseline, measured alternately in one run."""
+    """The maximum cost of a model. Ratios are model / baseline; both are measured in the same run."""
 
     size_mib: float | None = None  # MiB of the file with its external data
     slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 %

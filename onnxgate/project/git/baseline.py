@@ -1,4 +1,4 @@
-"""Choose the baseline: the requested revision, or the one that a CI run starts from."""
+"""Choose the baseline: the requested revision, or the base commit of a CI run."""
 
 from __future__ import annotations
 

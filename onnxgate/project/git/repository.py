@@ -17,7 +17,7 @@ SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "c
 LOCAL_TIMEOUT_S = 120
 FETCH_TIMEOUT_S = 1800
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
-"""Environment variables that git sets for hooks. They refer to the hook's repository, which can be a different one."""
+"""Environment variables that git sets for hooks. They refer to the hook's repository, which may be a different one."""
 
 
 def run_git(
@@ -185,7 +185,7 @@ _INDEX_ENTRY = re.compile(
 Source: `git ls-files --stage -v --debug -z` of git 2.39.5; with any other output, no file counts as unchanged.
 """
 _LFS_EXTENSION_LINE = b"\next-"
-"""Marks a pointer of LFS extensions: its digest is that of their output, not of the file."""
+"""Marks a pointer written by LFS extensions. Its digest is the digest of their output, not of the file."""
 _INDEX_MODULUS = 2**32
 """Inode numbers and sizes have 32 bits in the index."""
 
@@ -193,8 +193,8 @@ _INDEX_MODULUS = 2**32
 def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
     """Return the committed or staged Git LFS pointers of unchanged files.
 
-    A file is unchanged if its size, times and inode are those in git's index, the index is newer than the file, and its
-    attributes name the filter of LFS.
+    A file counts as unchanged if its size, times and inode match git's index, the index is newer than the file, and
+    the file has the attribute for the LFS filter.
     """
     names = {name: file for file in files if (name := _git_path(root, file))}
     if not names:

@@ -159,7 +159,7 @@ def write_data_at_revision(revision: Revision, path: str, locations: Iterable[st
     """Write the data files of the model at `path` to a folder, under the names that the model uses.
 
     Raises:
-        MissingAtRevisionError: one of them is not available.
+        MissingAtRevisionError: a data file is not available.
     """
     for location in sorted({*locations} - {""}):
         at = resolve_data_path(path, location)

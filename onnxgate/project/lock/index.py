@@ -263,7 +263,7 @@ def _rank_interpreters(python: str) -> dict[tuple[str, str], int]:
 
 
 def _rank_platform(text: str, platform: Platform) -> WheelRank | None:
-    """Rank wheels for one architecture before universal ones, then by the oldest supported system."""
+    """Rank wheels for one architecture before universal wheels, then by the oldest supported system."""
     if text == "any":
         return (2, 0, 0)
     match = _PLATFORM.fullmatch(text)

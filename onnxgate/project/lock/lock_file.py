@@ -197,7 +197,7 @@ _OMITTED_IF_EMPTY = ("producer", "function-opsets", "inputs", "outputs", "metada
 
 
 def write_lock(lock: Lock, path: Path) -> bool:
-    """Replace the lock atomically; return False if the file has this content already."""
+    """Replace the lock atomically; return False if the file already has this content."""
     data = render_lock(lock).encode()
     path = path.resolve()
     if path.is_file() and path.read_bytes() == data:
@@ -261,7 +261,7 @@ class _MultilineArray(list[Any]):
 
 
 def _to_toml_values(value: object) -> dict[str, Any]:
-    """Return a struct's values in the order of its fields, without those that are None."""
+    """Return a struct's values in the order of its fields, except None."""
     fields: dict[str, Any] = msgspec.to_builtins(value)
     return {key: value for key, value in fields.items() if value is not None}
 

@@ -145,7 +145,7 @@ class NpmResolver:
         return msgspec.structs.replace(runtime, packages=self._resolve(runtime.engine, runtime.release))
 
     def packages(self, runtimes: Iterable[LockedRuntime]) -> tuple[NpmPackage, ...]:
-        """Return all packages that the runtimes pin; npm is queried for those that the old lock lacks."""
+        """Return all packages that the runtimes pin; npm is queried for packages that are not in the old lock."""
         packages: dict[str, NpmPackage] = {}
         for runtime in runtimes:
             if not self.pool.keys() >= set(runtime.packages):

@@ -78,7 +78,7 @@ class PinResolver:
             self.upgrade.used.add(NUMPY)
 
     def target(self, name: str, target: Target) -> LockedTarget:
-        """Return one target with its runtimes."""
+        """Resolve one target, and return it with its runtimes."""
         locked = self.old.targets.get(name)
         has_valid_rows = locked is not None and not any(runtime_differences(name, target, locked))
         old = locked.runtimes if locked is not None else ()
@@ -91,7 +91,7 @@ class PinResolver:
         return _locked_target(target, runtimes)
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
-        """Return all packages that the targets pin, with their wheels; the index is queried for missing ones."""
+        """Return all packages that the targets pin, with their wheels; missing packages are queried from the index."""
         runtimes = [runtime for runtime in _managed_runtimes(targets) if not runs_on_node(runtime.engine)]
         needed = {(pin, runtime.python) for runtime in runtimes for pin in runtime.packages}
         for pin, python in sorted(needed - self.pool.keys()):

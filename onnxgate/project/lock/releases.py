@@ -21,7 +21,7 @@ from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.types import LockedRuntime
 
 PYTHONS = ("3.11", "3.14", "3.13", "3.12", "3.10", "3.9", "3.8")
-"""Python versions in order of preference. A release uses the first one for which it has wheels."""
+"""Python versions in order of preference. A release uses the first version for which it has wheels."""
 
 # Source: measured: 1.15.1 to 1.18.1 fail to import with numpy 2, 1.19.2 and later work.
 NUMPY_2_SINCE = Version("1.19")

@@ -102,7 +102,7 @@ class LockedModel(Table, frozen=True, kw_only=True):
 
 
 class Wheel(Table, frozen=True, kw_only=True):
-    """One file of a package, for one or more of the five platforms."""
+    """One wheel of a package, for one or more of the five supported platforms."""
 
     file: str
     sha256: str

@@ -27,7 +27,7 @@ ToolchainProbe = Callable[[], LockedToolchain]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The parts of a lock that depend on this machine, and whether it may use the network."""
+    """The parts of a lock that depend on this machine, and whether the network may be used."""
 
     probe_toolchain: ToolchainProbe
     find_build: BuildFinder
@@ -75,7 +75,7 @@ def update_lock(
 
 
 def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], removed: Iterable[str] = ()) -> LockUpdate:
-    """Return the old lock with the entries of some models replaced, and without those of `removed`.
+    """Return the old lock with the entries of some models replaced, and the entries of `removed` models deleted.
 
     Raises:
         LockError: an old lock does not exist.

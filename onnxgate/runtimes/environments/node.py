@@ -63,7 +63,7 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
     """Return the packages that the runtime pins.
 
     Raises:
-        UnavailableError: one of them is missing from the lock.
+        UnavailableError: a package is missing from the lock.
     """
     locked = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
     for pin in runtime.packages:

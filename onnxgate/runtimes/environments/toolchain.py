@@ -122,7 +122,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
 def lock_toolchain(python: Path, settings: Toolchain, recorded: Iterable[str]) -> LockedToolchain:
     """Return the toolchain for the lock, with the versions of the recorded and the required packages.
 
-    Versions have no local suffix: another local build of the same release does not count as drift.
+    Versions have no local suffix: a different local build of the same release does not count as drift.
     """
     required = (Requirement(require).name for require in settings.requires)
     interpreter = probe_interpreter(python, (*recorded, *required))

@@ -1,4 +1,4 @@
-"""User environments: identification of the engine build and comparison with the lock."""
+"""Identify the engine build in a user environment, and compare the environment with the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locked wheels: selection for this machine, the wheel cache, and downloads."""
+"""Select locked wheels for this machine, download them, and cache them."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def _time_runs(run: Callable[[], Any], times: int, clock: Callable[[], float]) -
 
 
 def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Return the peak memory of each model in MiB, minus that of a process that only imports the runtime."""
+    """Return the peak memory of each model in MiB, minus the peak of a process that only imports the runtime."""
     peaks: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
     for _ in range(job["memory_runs"]):

@@ -82,7 +82,7 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
 CHUNK_ELEMENTS = 1 << 19
 """Number of elements to compare at a time, to avoid copies of large outputs."""
 MAPPED_BYTES = 1 << 20
-"""Files larger than this are memory-mapped."""
+"""Maximum size of files to read into memory; larger files are memory-mapped."""
 LOOSE_TOLERANCE = 1e-3
 """Allowed difference between two runs relative to the largest value, for providers without a fixed summation order."""
 

@@ -11,7 +11,7 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
-"""Source: present in all wheels since 1.16.0, missing from earlier ones."""
+"""Source: present in all wheels since 1.16.0, missing from earlier wheels."""
 
 
 def harvest(path: str) -> Dict[str, Any]:

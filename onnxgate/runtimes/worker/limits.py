@@ -62,7 +62,7 @@ def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; on macOS, its peak."""
+    """Return the resident memory of this process in bytes; on macOS, the peak."""
     if sys.platform == "win32":
         return _windows_memory_bytes(1)
     if sys.platform == "darwin":

@@ -1,4 +1,4 @@
-"""Adapter of ONNX Runtime, any release since 1.8."""
+"""Adapter of ONNX Runtime 1.8 and later."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SCORE_COLUMNS = {
     **dict.fromkeys(("SVC", "NuSVC"), "+-"),
     "RidgeClassifier": "+",
 }
-"""Signs of the score columns for two classes, which the declared shape does not determine.
+"""Score columns for two classes, each as a sign of the decision function. The declared shape is ambiguous.
 
 Source: measured with skl2onnx 1.20.
 """

@@ -43,7 +43,7 @@ def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optiona
     """Convert the model, and write it if the job's `export` is set. Return the value of `convert`.
 
     Raises:
-        SourceError: the number of outputs differs from that of `output_names`.
+        SourceError: the number of outputs differs from the number of `output_names`.
     """
     path = export_path(job)
     converted = convert_within_limits(job, convert, path)

@@ -1,6 +1,6 @@
 """Import and call the user's source as `python file.py` would, parse its return value, and describe its errors.
 
-An error is described in one line, with the line of the user's code where it occurred.
+An error is described in one line, which includes the line of the user's code where it occurred.
 """
 
 from __future__ import annotations

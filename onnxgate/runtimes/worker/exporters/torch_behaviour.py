@@ -86,7 +86,7 @@ def _describe_leaves(returned: Any) -> List[Wire]:
 
 
 def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: List[Any]) -> List[Wire]:
-    """Return output axes that change when all dynamic input axes grow by one, or are doubled if that fails."""
+    """Return the output axes that change when all dynamic input axes grow by one (if that fails, when they double)."""
     sizes = {(e.input, e.axis): int(call.leaves[call.tensors[e.input]].shape[e.axis]) for e in axes}
     sizes = {axis: size for axis, size in sizes.items() if size}
     for longer in ({k: size + 1 for k, size in sizes.items()}, {k: 2 * size for k, size in sizes.items()}):
