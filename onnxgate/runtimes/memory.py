@@ -72,7 +72,7 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
 
 
 def estimate_job_bytes(job: Job) -> int:
-    """Estimate the memory that a worker needs for a job. For an export, it depends on the committed model."""
+    """Estimate the memory that a worker needs for a job. For an export, the estimate depends on the committed model."""
     match job:
         case Load(model=model):
             return WORKER_BYTES + _estimate_model_bytes(model)
@@ -206,5 +206,5 @@ def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
 
 
 def _read_table(path: Path) -> dict[str, str]:
-    """Return a mapping from the first to the second word of each line."""
+    """Map the first word of each line to the second."""
     return {words[0]: words[1] for line in path.read_text().splitlines() if len(words := line.split()) > 1}

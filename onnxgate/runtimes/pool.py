@@ -44,7 +44,7 @@ LOOK_UP_ACTIVITY = "look up"
 
 
 class Progress:
-    """Progress receiver that ignores all calls. It must be thread-safe; a worker has one activity at a time."""
+    """Progress receiver that ignores all calls. Subclasses must be thread-safe. A worker has one activity at a time."""
 
     def started(self, worker: str, activity: str) -> None:
         """Handle the start of an activity of a worker, such as `run classifier.onnx` of `onnxruntime 1.18.1`."""
@@ -155,7 +155,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A queued job and the future of its observation."""
+    """A queued job, and the future for its observation."""
 
     job: Job
     limits: JobLimits
@@ -235,7 +235,7 @@ class WorkerThread(threading.Thread):
             return ahead
 
     def _prepare_once(self) -> None:
-        """Create the environment once. Only its health check occupies a worker slot, not the installation."""
+        """Create the environment once. The health check occupies a worker slot; the installation does not."""
         if self._interpreter is not None or self._unavailable is not None:
             return
         try:

@@ -79,7 +79,7 @@ def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
                 _check_files(case.outputs, Path(job.output))
         case jobs.Benchmark(), jobs.BenchmarkResult() as result:
             if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
-                raise ProtocolError("different numbers of measurements of model and baseline")
+                raise ProtocolError("different numbers of measurements for the model and the baseline")
             if not all(math.isfinite(time_s) and time_s > 0 for time_s in (*result.model_s, *result.baseline_s)):
                 raise ProtocolError("a measured time is not positive")
         case jobs.Export(), jobs.ExportResult() as result:
@@ -125,7 +125,7 @@ class WorkerSession:
         self._child.end()
 
     def wait_until_ready(self) -> jobs.Unavailable | None:
-        """Wait until the worker is ready; return None if it is."""
+        """Wait until the worker is ready, and return None; if it fails to start, return the observation."""
         try:
             event = self._first_event()
             if event is not None and event.phase == "rights":

@@ -1,4 +1,4 @@
-"""Permissions of workers: to read the files of their jobs and to write to one folder.
+"""Permissions of workers: they may read the files of their jobs and write to one folder.
 
 The worker drops all other permissions before it imports its engine (`worker/sandbox.py`). Workers of sources are not
 restricted, since they run the repository's own code; only the CI runner's environment variables are removed.
@@ -98,7 +98,7 @@ class Permissions:
 
 
 def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) -> Permissions:
-    """Return the permissions for a job. With `own`, it runs in a user environment, whose files may be anywhere."""
+    """Return the permissions for a job. With `own`, the job runs in a user environment, whose files may be anywhere."""
     # The folders of the files and of their link targets may contain external data.
     files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
     return Permissions(

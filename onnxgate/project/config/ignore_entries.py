@@ -68,7 +68,7 @@ def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> byte
     if not is_correct:
         raise UsageError(
             f"the ignores in `{name}` are in a form that cannot be edited automatically",
-            hint="write each as an `[[ignore]]` table, or paste the output of `onnxgate check --show-ignores`",
+            hint="write each entry as an `[[ignore]]` table, or paste the output of `onnxgate check --show-ignores`",
         )
     return changed
 

@@ -26,7 +26,7 @@ SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
 
 
 def cache_dir() -> Path:
-    """Return `ONNXGATE_CACHE_DIR`, or the user's cache folder by default. The folder may not exist yet."""
+    """Return the folder in `ONNXGATE_CACHE_DIR`; by default, the user's cache folder. It may not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
@@ -65,7 +65,7 @@ def costs_dir() -> Path:
 
 
 def shared_cache_dir() -> Path | None:
-    """Return `ONNXGATE_KEPT_DIR`, a cache shared between machines.
+    """Return the folder in `ONNXGATE_KEPT_DIR`, a cache shared between machines; None if not set.
 
     Its content is verified by hash, except for costs, which only affect how models are assigned to shards.
     """
@@ -83,7 +83,7 @@ BuildFunction = Callable[[Path], None]
 
 
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Marker file of a complete environment; written last, atomically."""
+    """Marker file of a complete environment. It is written last and atomically."""
 
     layout: int
     key: str
@@ -125,7 +125,7 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
         return self._program_of(attempt)
 
     def distrust(self) -> None:
-        """Remove the marker, so that the next user rebuilds the environment."""
+        """Remove the marker, so that the environment is rebuilt on its next use."""
         remove_path(self._ready)
 
     def _clear(self) -> None:

@@ -131,7 +131,7 @@ def lock_toolchain(python: Path, settings: Toolchain, recorded: Iterable[str]) -
 
 
 def public_versions(packages: dict[str, str]) -> dict[str, str]:
-    """Return versions without local suffix, by name: `2.13.0+cpu` becomes `2.13.0`."""
+    """Return versions without local suffixes, by name: `2.13.0+cpu` becomes `2.13.0`."""
     public = {}
     for name, version in sorted(packages.items()):
         try:
@@ -182,7 +182,7 @@ def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
 
 
 def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
-    """Return the installed version or "no <package>" if the requirement is not met; "" otherwise."""
+    """Describe an unmet requirement: the installed version, or "no <package>". Return "" if it is met."""
     requirement = Requirement(text)
     versions = {"python_version": interpreter.minor, "python_full_version": interpreter.python}
     if requirement.marker is not None and not requirement.marker.evaluate({**versions, **interpreter.system}):

@@ -38,7 +38,7 @@ print(json.dumps([release, found]))
 
 
 def find_user_build(folder: Path, target: Target) -> LockedRuntime:
-    """Return the build of a target's engine in the target's environment.
+    """Return the build of a target's engine that is installed in the target's environment.
 
     Raises:
         UnavailableError: the build is missing or does not satisfy the target.

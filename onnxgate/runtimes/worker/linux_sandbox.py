@@ -43,7 +43,7 @@ SIGNALS_AND_ABSTRACT_SOCKETS = 3  # since version 6
 
 READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
-"""Rights that apply to files; all others apply to folders only."""
+"""Rights that apply to files; all other rights apply to folders only."""
 
 
 def landlock_version() -> int:
@@ -167,7 +167,7 @@ Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, op
 
 
 def restrict_system_calls(*, processes: bool) -> None:
-    """Disable network access; without `processes`, also starting or signaling other processes.
+    """Deny network access; without `processes`, also deny starting or signaling other processes.
 
     Raises:
         OSError: the kernel rejects the filter, or the architecture is not supported.

@@ -1,4 +1,4 @@
-"""Eager runs of sources on input cases and on their own sample inputs, as functions of numpy arrays."""
+"""Run sources eagerly, as functions of numpy arrays, on input cases and on their own sample inputs."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
 
 
 def _convert_with_skl2onnx(job: Wire, recipe: SourceResult, rows: SampleRows, *, trees: bool) -> Any:
-    """Convert the model with skl2onnx, without `ZipMap` so that probabilities are a matrix."""
+    """Convert the model with skl2onnx, without `ZipMap`, so that probabilities are a matrix."""
     options = dict(recipe.options or {})
     try:
         return _convert_with_fallback(job, recipe, rows, {"zipmap": False, **options}, trees)

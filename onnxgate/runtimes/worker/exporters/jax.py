@@ -125,7 +125,7 @@ def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
 
 
 def _compute_in_float64(function: Any, values: Sequence[Any]) -> List[Any]:
-    """Compute in float64; single-precision constants of the function are converted, not recomputed."""
+    """Compute in float64; single-precision constants in the function are converted, not recomputed."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     try:

@@ -54,7 +54,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
-    """Return the concrete function for the function's own signature, or for the arguments with a dynamic batch axis."""
+    """Return the concrete function for the function's own signature, or for arguments with a dynamic batch axis."""
     if hasattr(function, "structured_input_signature"):
         return function
     if getattr(function, "input_signature", None) is not None:

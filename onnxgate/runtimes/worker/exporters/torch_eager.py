@@ -119,7 +119,7 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
 
 
 def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase) -> List[Wire]:
-    """Convert the module to float64 in place, and run the cases in float64; [] if the conversion fails."""
+    """Convert the module to float64 in place, and run the cases in float64. Return [] if the conversion fails."""
     try:
         leaves = tuple(leaf.double() if is_float(leaf) else leaf for leaf in call.leaves)
         wide = call._replace(module=call.module.double(), leaves=leaves)
