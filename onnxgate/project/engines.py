@@ -1,4 +1,4 @@
-"""Engines: one record for each, and the requirements and extensions that a target may name."""
+"""Records of all engines, and validation of the requirements and extensions in targets."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ PREINSTALLED_PACKAGES = ("numpy",)
 
 
 def is_library(text: str) -> bool:
-    """Return whether an extension is the path of a library, and not the requirement of a package."""
+    """Return whether an extension is the path of a library rather than the requirement of a package."""
     return "/" in text or "\\" in text or text.lower().endswith(LIBRARY_SUFFIXES)
 
 

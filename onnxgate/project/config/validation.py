@@ -1,4 +1,4 @@
-"""Validate the config's values: names that exist, requirements that can be satisfied, sources that exist."""
+"""Validate the config's values: names and sources must exist, and requirements must be satisfiable."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Validation(msgspec.Struct, frozen=True):
             path = model.path.removeprefix("./")
             if path in paths and not is_glob(path):
                 yield Problem(
-                    ("model", str(index), "path"), f"`{model.path}` has another `[[model]]` entry; merge the two"
+                    ("model", str(index), "path"), f"`{model.path}` has another `[[model]]` entry; merge both entries"
                 )
             paths.add(path)
         yield from _check_shared_environments(config.targets)
@@ -105,7 +105,7 @@ class Validation(msgspec.Struct, frozen=True):
             yield from _check_engine_keys(target, keys)
         for name, values in (("providers", target.providers), ("optimization", target.optimization)):
             if not values:
-                yield Problem((*keys, name), "expected at least one")
+                yield Problem((*keys, name), "expected at least one value")
             yield from _check_unique(values, (*keys, name))
         yield from _check_providers(target, (*keys, "providers"))
         yield from self._check_extensions(target.extensions, (*keys, "extensions"))
@@ -262,7 +262,7 @@ def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Proble
             continue
         earlier = first.setdefault(target.python, name)
         if targets[earlier].providers != target.providers:
-            text = f"target `{earlier}` uses `{target.python}` with different providers; use the same in both"
+            text = f"target `{earlier}` uses `{target.python}` with different providers; use the same for both"
             yield Problem(("targets", name, "providers"), text)
 
 
