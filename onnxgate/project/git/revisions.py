@@ -1,4 +1,4 @@
-"""Git revisions: their files without a checkout, with the content of Git LFS pointers, and renamed files."""
+"""Read the files of git revisions without a checkout, including Git LFS content, and find renamed files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Revision(msgspec.Struct, frozen=True):
     offline: bool = False
 
     def run_git(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        """Run git in the repository, with the network unless `offline`."""
+        """Run git in the repository, with network access unless `offline`."""
         return repository.run_git(self.root, arguments, offline=self.offline)
 
     def write(self, path: str, to: Path) -> None:
@@ -74,7 +74,7 @@ class Revision(msgspec.Struct, frozen=True):
         return entry[2]
 
     def _replace_pointer(self, path: str, file: Path, pointer: LfsPointer) -> None:
-        """Replace a pointer by its content, from the local storage of Git LFS or fetched by `git lfs`."""
+        """Replace a pointer with its content, which is read from the local Git LFS storage or fetched by `git lfs`."""
         stored = self.lfs_object(pointer.sha256)
         if stored.is_file() and stored.stat().st_size == pointer.size_bytes:
             file.unlink()

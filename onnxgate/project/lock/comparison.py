@@ -31,7 +31,7 @@ def entry_from_facts(facts: ModelFacts) -> LockedModel:
 
 
 def facts_from_entry(path: str, entry: LockedModel) -> ModelFacts:
-    """Return the facts of a locked model, for a Git LFS pointer to the locked content."""
+    """Return the facts of a locked model, for use with a Git LFS pointer to the locked content."""
     return ModelFacts(path=path, **{name: getattr(entry, name) for name in _SHARED_FIELDS})
 
 
@@ -77,7 +77,7 @@ def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, 
 
 
 def describe_renames(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
-    """Return the renamed inputs and outputs among the changes of a model."""
+    """Describe the inputs and outputs of a model that were renamed."""
     sides = (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs))
     return tuple(
         _describe_rename(kind, pair)
@@ -210,7 +210,7 @@ def canonical_extensions(target: Target) -> tuple[str, ...]:
 
 
 def toolchain_policy(toolchain: Toolchain) -> str:
-    """Return the digest of the toolchain's requirements; its location does not matter."""
+    """Return the digest of the toolchain's requirements; the location of the toolchain does not matter."""
     return _digest({"requires": sorted(canonical_requirement(text) for text in toolchain.requires)})
 
 
@@ -308,7 +308,7 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
 
 
 def is_optional_build(target: Target) -> bool:
-    """Return whether the target's environment is optional, which may therefore be missing from the lock."""
+    """Return whether the target's environment is optional, so that the lock may contain no runtime for it."""
     return target.python is not None and not target.required
 
 

@@ -203,7 +203,7 @@ WheelRank = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """One system and architecture that locks contain wheels for."""
+    """A system and architecture for which locks contain wheels."""
 
     system: str
     machine: str

@@ -257,7 +257,7 @@ def _render_model(path: str, model: LockedModel) -> Iterator[str]:
 
 
 class _MultilineArray(list[Any]):
-    """An array with a line per element."""
+    """A TOML array with one line per element."""
 
 
 def _to_toml_values(value: object) -> dict[str, Any]:

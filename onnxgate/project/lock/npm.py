@@ -74,7 +74,7 @@ class NpmClient:
         return packages
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
-        """Return the output of npm. It runs in `folder`, because it reads the settings of the project around it."""
+        """Return the output of npm. npm runs in `folder`, since it reads project settings from there."""
         npm = shutil.which("npm")
         if npm is None:
             raise ResolutionError("npm is not installed, but a target needs an npm package", hint=INSTALL_NODE_HINT)

@@ -91,7 +91,7 @@ class PinResolver:
         return _locked_target(target, runtimes)
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
-        """Return all packages that the targets pin, with their wheels; missing packages are queried from the index."""
+        """Return all packages that the targets pin, with their wheels; the index is queried for missing packages."""
         runtimes = [runtime for runtime in _managed_runtimes(targets) if not runs_on_node(runtime.engine)]
         needed = {(pin, runtime.python) for runtime in runtimes for pin in runtime.packages}
         for pin, python in sorted(needed - self.pool.keys()):
@@ -103,7 +103,7 @@ class PinResolver:
         return self.npm.packages(runtime for runtime in _managed_runtimes(targets) if runs_on_node(runtime.engine))
 
     def _own_environment(self, name: str, target: Target, old: LockedRuntime | None) -> LockedTarget:
-        """Return a target in the user's own environment; a locked runtime that is still valid is kept."""
+        """Resolve a target that uses a user environment; a locked runtime that is still valid is kept."""
         try:
             new = self.find_build(target)
         except UnavailableError as error:
@@ -143,7 +143,7 @@ class PinResolver:
     def _apply_upgrade(
         self, requirement: Requirement, upgrade: Requirement, select: ReleaseSelection, old: Sequence[LockedRuntime]
     ) -> tuple[LockedRuntime, ...]:
-        """Return the old runtimes; the upgrade's releases replace those of the same minor releases."""
+        """Return the old runtimes; releases of the upgrade replace old runtimes of the same minor release."""
         both = Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & upgrade.specifier}")
         if not is_satisfiable(both.specifier):
             return tuple(old)

@@ -130,7 +130,7 @@ class UnlockableError(LockError):
 def lock_models(
     models: Iterable[SelectedModel], old: Mapping[str, LockedModel], measured: MeasuredTolerances
 ) -> dict[str, LockedModel]:
-    """Return an entry for each model. Measured tolerances are kept while model and data are unchanged.
+    """Return an entry for each model. Measured tolerances are kept if the model and its data are unchanged.
 
     Raises:
         UnlockableError: files are invalid or incomplete.
