@@ -146,12 +146,12 @@ def list_models(project: Project) -> tuple[str, ...]:
             hint = "rename the file, or add it to `exclude`"
             if sys.getfilesystemencoding() != "utf-8":
                 hint = "set `PYTHONUTF8=1`, so that Python reads file names as UTF-8"
-            raise ConfigError(f"the file name `{path}` is not UTF-8", hint=hint)
+            raise ConfigError(f"the file name `{path}` is not valid UTF-8", hint=hint)
     return models
 
 
 def is_utf8_name(path: str) -> bool:
-    """Return whether a path is UTF-8: Python represents other bytes as surrogates."""
+    """Return whether a path is valid UTF-8: Python represents other bytes as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
