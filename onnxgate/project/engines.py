@@ -1,4 +1,4 @@
-"""Engines: one record for each, and the requirements and extensions that a target may name."""
+"""Records of all engines, and validation of the requirements and extensions in targets."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ ONNXRUNTIME = "onnxruntime"
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """One engine; `runtimes/worker/adapters/` has a module of the same name, with `_` for `-`."""
+    """One engine. Its adapter in `runtimes/worker/adapters/` has the same name, with `_` for `-`."""
 
-    name: str  # the package's normalised name
-    module: str = ""  # what Python imports; "": the name, with `_` for `-`
+    name: str  # the package's normalized name
+    module: str = ""  # Python module; "": the name, with `_` for `-`
     builds: tuple[str, ...] = ()  # packages that have the same module but need special hardware or drivers
     on_node: bool = False  # installed by npm and run by Node, without Python and without an adapter
     has_providers: bool = False  # has execution providers, and loads libraries of custom operators
-    has_optimization_levels: bool = False  # its graph optimiser can be configured
+    has_optimization_levels: bool = False  # its graph optimizer can be configured
     dependencies: tuple[str, ...] = ("numpy",)  # packages that every release needs
     conditional_dependencies: tuple[str, ...] = ()  # packages that only some releases need
     variables: tuple[str, ...] = ()  # patterns of environment variables that the engine reads
-    health_check: str = ""  # statements for a new environment; `builder.HEALTH_SCRIPT` has the names that they see
+    health_check: str = ""  # statements to run in a new environment; `builder.HEALTH_SCRIPT` defines their variables
 
 
 RECORDS = (
@@ -42,7 +42,7 @@ RECORDS = (
         # Source: onnxruntime 1.16.3 imports next to numpy 2 with a warning, and fails at the first tensor.
         health_check="assert engine.OrtValue.ortvalue_from_numpy(numpy.ones(3)).numpy().sum() == 3",
     ),
-    # Source: under Node, 1.16.3 to 1.30.0 need nothing else of what their package.json lists.
+    # Source: under Node, 1.16.3 to 1.30.0 need no other package that their package.json lists.
     Engine(
         name="onnxruntime-web",
         on_node=True,
@@ -99,7 +99,7 @@ _UNKNOWN = Engine(name="", dependencies=())
 
 
 def find_engine(package: str) -> Engine:
-    """Return the record of an engine, or of the engine that a package is a build of; an empty one if unknown."""
+    """Return the record of an engine. `package` is its name or one of its builds; if unknown, the record is empty."""
     return _BY_PACKAGE.get(package, _UNKNOWN)
 
 
@@ -109,13 +109,13 @@ def runs_on_node(engine: str) -> bool:
 
 
 def parse_engine(runtime: str) -> str:
-    """Return the engine in a runtime's name: `onnxruntime` for `onnxruntime+onnxruntime-extensions 1.31.1`."""
+    """Return the engine in a runtime's name, such as `onnxruntime` for `onnxruntime+onnxruntime-extensions 1.31.1`."""
     variant, _, _ = runtime.partition(" ")
     return variant.partition("@")[0].partition("+")[0]
 
 
 def engine_family(engine: str) -> str:
-    """Return the engine of a build: `onnxruntime` for each of its builds."""
+    """Return the engine of a build, such as `onnxruntime` for `onnxruntime-gpu`."""
     return find_engine(engine).name or engine
 
 
@@ -135,7 +135,7 @@ def has_providers(engine: str) -> bool:
 
 
 def engine_dependencies(engine: str) -> tuple[str, ...]:
-    """Return the packages that may be pinned with an engine; all others are left out."""
+    """Return the packages that may be pinned with an engine; other packages are omitted."""
     if engine not in ENGINES:
         return ()
     return (*find_engine(engine).dependencies, *find_engine(engine).conditional_dependencies)
@@ -154,9 +154,9 @@ _TENSORRT_HINT = (
 
 
 def runtime_problem(text: str, *, own: bool = False) -> str:
-    """Return why the text is not a runtime that can be locked; "" if it is one. `own`: in the user's environment."""
+    """Return why the text is not a runtime that can be locked; "" if it is. `own`: it is in a user environment."""
     if meant := suggest_requirement(text):
-        return f"`{text}` is not a requirement; did you mean `{meant}`?"
+        return f"`{text}` is not a valid requirement; did you mean `{meant}`?"
     if problem := requirement_problem(text):
         return problem
     requirement = Requirement(text)
@@ -168,7 +168,7 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
     if engine in ONNXRUNTIME_BUILDS:
         return (
             f"`{engine}` needs special hardware or drivers, so onnxgate does not create an environment for it: set "
-            f'`python` to one that has it (`python = ".venv"`), and `required = false` if some machines lack it'
+            f'`python` to one that has it (`python = ".venv"`), and `required = false` if some machines do not have it'
         )
     if engine.startswith("tensorrt"):
         return _TENSORRT_HINT
@@ -178,9 +178,9 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
 
 
 def suggest_requirement(text: str) -> str:
-    """Return the requirement that a text without operator or engine probably means: `onnxruntime==1.18.*` for `1.18`.
+    """Guess the requirement that an incomplete text means, such as `onnxruntime==1.18.*` for `1.18`.
 
-    It is "" if the text has both, or cannot be interpreted.
+    Return "" if the text has an engine and an operator, or cannot be interpreted.
     """
     version = re.fullmatch(rf"(?:{ONNXRUNTIME})?[ =]*v?(\d+(?:\.\d+)*)(\.\*)?", text.strip())
     if version and f"{ONNXRUNTIME}==" not in text.replace(" ", ""):
@@ -222,7 +222,7 @@ def specifier_problem(text: str) -> str:
 
 
 def is_satisfiable(specifier: SpecifierSet) -> bool:
-    """Return whether a version can satisfy a specifier: one at, just above or just below a version that it names."""
+    """Return whether a specifier can be satisfied, by testing its versions and those just above and below them."""
     if any(clause.operator == "===" for clause in specifier):
         return True  # any text is allowed there
     versions = ["0", "99999"]
@@ -244,7 +244,7 @@ PREINSTALLED_PACKAGES = ("numpy",)
 
 
 def is_library(text: str) -> bool:
-    """Return whether an extension is the path of a library, and not the requirement of a package."""
+    """Return whether an extension is the path of a library rather than the requirement of a package."""
     return "/" in text or "\\" in text or text.lower().endswith(LIBRARY_SUFFIXES)
 
 
@@ -262,7 +262,7 @@ def is_satisfied(requirement: str, version: str) -> bool:
 
 
 def extension_problem(text: str) -> str:
-    """Return why the text is neither a package nor a library; "" if it is one, existing or not."""
+    """Return why the text is neither a package nor the path of a library; "" if it is. A library need not exist."""
     if is_library(text):
         if "\\" in text:
             return f"expected a path with `/`, got `{text}`"

@@ -28,7 +28,7 @@ class PlannedRuntime(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The runtime's name: `onnxruntime 1.18.1`."""
+        """The runtime's name, such as `onnxruntime 1.18.1`."""
         return self.runtime.name
 
 
@@ -51,7 +51,7 @@ def plan_models(project: Project, lock: Lock, models: Sequence[SelectedModel]) -
 
 
 def locked_runtimes(project: Project, lock: Lock) -> tuple[tuple[str, Target, LockedRuntime], ...]:
-    """Return all runtimes of the targets that are in config and lock, by target and release."""
+    """Return all runtimes of the targets that are in both the config and the lock, by target and release."""
     return tuple(
         (name, target, runtime)
         for name, target in sorted(project.config.targets.items())
@@ -102,7 +102,7 @@ def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[Selected
 
 
 def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> ReportedRuntime:
-    """Return a runtime of the target with this name, for reports."""
+    """Return one of the target's runtimes in the form that reports use."""
     return ReportedRuntime(
         target=name,
         engine=runtime.variant,
@@ -113,7 +113,7 @@ def report_runtime(name: str, target: Target, runtime: LockedRuntime) -> Reporte
 
 
 def requested_providers(runtime: LockedRuntime, *targets: Target) -> tuple[str, ...]:
-    """Return the execution providers of some targets; none if the engine has no providers."""
+    """Return the execution providers that these targets request; none if the engine has no providers."""
     if not has_providers(runtime.engine):
         return ()
     return tuple(dict.fromkeys(provider for target in targets for provider in target.providers))

@@ -1,4 +1,4 @@
-"""TOML: values, strings, key paths and the lines of keys."""
+"""Read TOML values, key paths and the lines of keys, and write TOML strings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def loads(text: str) -> dict[str, Any]:
     Return the values of a TOML text.
 
     Raises:
-        TOMLDecodeError: the text is not TOML; the message names line and column.
+        TOMLDecodeError: the text is not valid TOML; the message contains the line and column.
     """
     try:
         values: dict[str, Any] = tomllib.loads(text)
@@ -37,10 +37,10 @@ def loads(text: str) -> dict[str, Any]:
 
 def decode(data: bytes) -> str:
     """
-    Return the text of a TOML file, without a byte order mark and with `\\n` as line end.
+    Return the text of a TOML file, without a byte order mark and with `\\n` as the line ending.
 
     Raises:
-        UnicodeDecodeError: the file is not UTF-8.
+        UnicodeDecodeError: the file is not valid UTF-8.
     """
     return data.decode("utf-8-sig").replace("\r\n", "\n")
 
@@ -61,7 +61,7 @@ def quote_string(text: str) -> str:
 
 
 def escape_character(character: str) -> str:
-    """Return the escape of one character in a TOML string."""
+    """Return the escape sequence of one character in a TOML string."""
     code = ord(character)
     return _SHORT_ESCAPES.get(character) or (f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}")
 
@@ -83,7 +83,7 @@ _VALUE_MARK = re.compile(rf"{_STRING}|#[^\n]*|[\[\]{{}}\n]", re.DOTALL)
 @functools.lru_cache(maxsize=4)
 def find_key_lines(text: str) -> Mapping[Keys, int]:
     """
-    Return the line, from 1, of every table and key of a TOML text, in the order of the text.
+    Return the line number, from 1, of every table and key in a TOML text, in the order of the text.
 
     An element of an array of tables has its index as key: `("model", "0", "path")`. Keys inside a value (an inline
     table, an array) do not have their own line. If the text is invalid, only keys before the error are returned.
@@ -116,7 +116,7 @@ def _find_end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 
 def _read_keys(text: str, at: int) -> tuple[Keys, int]:
-    """Return a dotted key and its end; no keys if there is none."""
+    """Return the parts of a dotted key and its end position; no parts if there is no key."""
     keys: Keys = ()
     while part := _KEY.match(text, at):
         try:
@@ -137,7 +137,7 @@ def _read_string(literal: str) -> str:
 
 
 def _resolve_header(keys: Keys, arrays: dict[Keys, int], *, is_array: bool) -> Keys:
-    """Return a header's path, with the index of an element after each array of tables; count a new element."""
+    """Return the path of a table header, with an element's index after each array of tables. Update `arrays`."""
     path: Keys = ()
     for position, key in enumerate(keys, start=1):
         path = (*path, key)
@@ -149,7 +149,7 @@ def _resolve_header(keys: Keys, arrays: dict[Keys, int], *, is_array: bool) -> K
 
 
 def _find_value_end(text: str, at: int) -> int:
-    """Return the end of the line on which a value ends."""
+    """Return the position of the end of the line on which a value ends."""
     depth = 0
     for mark in _VALUE_MARK.finditer(text, at):
         if mark[0] == "\n" and depth == 0:
@@ -159,7 +159,7 @@ def _find_value_end(text: str, at: int) -> int:
 
 
 def format_key_path(keys: Iterable[str]) -> str:
-    """Return keys as one path for messages: `model[0].path`, `opset."ai.onnx"`."""
+    """Return keys as one path for messages, such as `model[0].path` or `opset."ai.onnx"`."""
     text = ""
     for key in keys:
         word = key if _BARE_KEY.fullmatch(key) else f'"{key}"'

@@ -27,25 +27,25 @@ WEIGHT_FACTOR = 2
 """Bytes needed per byte of weights.
 
 Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.18.1 and 1.1 to 1.4 times in 1.31.1, and
-1.1 times if stored as external data; measured 2026-11-23, peak resident memory.
+1.1 times if stored as external data. Peak resident memory, measured 2026-11-23.
 """
 LIST_FACTOR = 13
 """Bytes needed per byte of attribute lists, which runtimes parse into objects and then convert.
 
-Source: a `TreeEnsembleClassifier` of 197 MB took 12.8 times its size in onnxruntime 1.18.1 and 12.0 times in 1.31.1;
-measured 2026-11-23, peak resident memory.
+Source: a `TreeEnsembleClassifier` of 197 MB took 12.8 times its size in onnxruntime 1.18.1 and 12.0 times in 1.31.1.
+Peak resident memory, measured 2026-11-23.
 """
 FRAMEWORK_BYTES = 448 * 2**20
 """Memory of a process that exports a small model.
 
 Source: exporting each of the two quickstart models with torch 2.13.0 took 400 MiB, including 218 MiB for importing
-torch; measured 2026-11-23, peak resident memory of the worker. Assumed for all frameworks and commands.
+torch. Peak resident memory of the worker, measured 2026-11-23. The same is assumed for all frameworks and commands.
 """
 EXPORT_FACTOR = 3
 """Bytes needed per byte of weights that a framework exports.
 
-Source: `Linear` layers of 64, 256 and 512 MiB took 632, 1208 and 1977 MiB with torch 2.13.0: 3.0 times their size and
-440 MiB; measured 2026-11-23, peak resident memory of the worker.
+Source: `Linear` layers of 64, 256 and 512 MiB took 632, 1208 and 1977 MiB with torch 2.13.0: 3.0 times their size plus
+440 MiB. Peak resident memory of the worker, measured 2026-11-23.
 """
 UNKNOWN_MEMORY_BYTES = 8 * 2**30
 """Assumed available memory on systems that do not report it."""
@@ -72,7 +72,7 @@ def memory_limit_mib(job: Job, limits: JobLimits) -> int | None:
 
 
 def estimate_job_bytes(job: Job) -> int:
-    """Estimate the memory that a worker needs for a job. For an export, it depends on the committed model."""
+    """Estimate the memory that a worker needs for a job. For an export, the estimate depends on the committed model."""
     match job:
         case Load(model=model):
             return WORKER_BYTES + _estimate_model_bytes(model)
@@ -97,7 +97,7 @@ def _estimate_model_bytes(model: str, weight_factor: int = WEIGHT_FACTOR) -> int
 
 
 def _measure_inputs(cases: Sequence[InputCase]) -> int:
-    """Return the size in bytes of the largest case."""
+    """Return the size in bytes of the largest input case."""
     return max((sum(map(_file_size, case.inputs.values())) for case in cases), default=0)
 
 
@@ -135,7 +135,7 @@ def _read_model_size(path: Path, *_: int) -> ModelSize:
 
 
 def _names_data_files(path: Path) -> bool:
-    """Return whether a model may have external data, by a search for the key "location" without parsing the model."""
+    """Return whether a model may have external data. Search for the key "location" instead of parsing the model."""
     with open_regular(path) as file:
         return b"location" in file.read()
 
@@ -169,10 +169,10 @@ def _iter_list_sizes(source: FileWindow, kind: str, start: int, end: int) -> Ite
 
 
 def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory available for new processes: the minimum of the machine and of this process's control groups.
+    """Return the memory available for new processes on this machine and within this process's control groups.
 
-    Source: "memory" in the kernel's documentation of control groups, versions 1 and 2. Inactive cached files count as
-    available.
+    Inactive file cache counts as available. Source: the chapter on memory in the kernel's documentation of control
+    groups, versions 1 and 2.
     """
     available = [UNKNOWN_MEMORY_BYTES]
     with contextlib.suppress(OSError, ValueError, KeyError):
@@ -206,5 +206,5 @@ def _list_control_groups(proc: Path, cgroups: Path) -> Iterator[Path]:
 
 
 def _read_table(path: Path) -> dict[str, str]:
-    """Return a mapping from the first to the second word of each line."""
+    """Map the first word of each line to the second."""
     return {words[0]: words[1] for line in path.read_text().splitlines() if len(words := line.split()) > 1}

@@ -44,10 +44,10 @@ LOOK_UP_ACTIVITY = "look up"
 
 
 class Progress:
-    """Progress receiver that ignores all calls. It must be thread-safe; a worker has one activity at a time."""
+    """Progress receiver that ignores all calls. Subclasses must be thread-safe. A worker has one activity at a time."""
 
     def started(self, worker: str, activity: str) -> None:
-        """Handle the start of an activity: `onnxruntime 1.18.1` starts `prepare`, or `run classifier.onnx`."""
+        """Handle the start of an activity of a worker, such as `run classifier.onnx` of `onnxruntime 1.18.1`."""
 
     def finished(self, worker: str, activity: str, outcome: str) -> None:
         """Handle the outcome of an activity.
@@ -88,7 +88,7 @@ class WorkerPool:
         self._lock = threading.Lock()
 
     def show(self, *folders: Path) -> None:
-        """Make these folders readable for engines that start after this call. Files of a job are always readable."""
+        """Make these folders readable for engines that start after this call. A job's own files are always readable."""
         self._state.readable.update(sandbox.readable_paths(folder.absolute() for folder in folders))
 
     @property
@@ -155,7 +155,7 @@ class PoolState:
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A queued job and the future of its observation."""
+    """A queued job, and the future for its observation."""
 
     job: Job
     limits: JobLimits
@@ -177,7 +177,7 @@ class WorkerThread(threading.Thread):
         self._unavailable: Unavailable | None = None
         self._build_error: BaseException | None = None  # internal error while building the environment
         self._folder: WorkerFolder | None = None
-        self._permissions = Permissions()  # those of the running worker
+        self._permissions = Permissions()  # permissions of the running worker
         self._limited = pool.limited and bool(spec.engine)
         self._turn = pool.turns[spec.turn] if spec.turn else contextlib.nullcontext()
         self.start()
@@ -210,7 +210,7 @@ class WorkerThread(threading.Thread):
                 self._folder.close()
 
     def _process(self, queued: QueuedJob) -> None:
-        """Wait for a slot and run the job. Runs wait for exports, which come first; toolchain probes come last."""
+        """Wait for a slot and run the job. Exports have the highest priority, and toolchain probes the lowest."""
         is_probe = isinstance(queued.job, Probe)  # does not run user code
         priority = Priority.AHEAD if is_probe else Priority.AWAITED
         needed_bytes, slots = estimate_job_bytes(queued.job), self._pool.slots
@@ -235,7 +235,7 @@ class WorkerThread(threading.Thread):
             return ahead
 
     def _prepare_once(self) -> None:
-        """Create the environment once. Only its health check occupies a worker slot, not the installation."""
+        """Create the environment once. The health check occupies a worker slot; the installation does not."""
         if self._interpreter is not None or self._unavailable is not None:
             return
         try:
@@ -351,7 +351,7 @@ class WorkerThread(threading.Thread):
         return sandbox.required_permissions(job, memory_mib, own=self._spec.interpreter is not None)
 
     def _start_unlimited(self, queued: QueuedJob, reason: str) -> WorkerSession | Unavailable:
-        """Start a worker without a sandbox after it failed to start in one. No untrusted model is loaded yet."""
+        """Start a worker without a sandbox if it failed to start in one. No untrusted model has been loaded yet."""
         self._limited = False
         if self._session is not None:
             self._session.end()
@@ -388,7 +388,7 @@ class WorkerThread(threading.Thread):
         return refused or self._session
 
     def _program(self) -> Path:
-        """Return the program that supports the engine."""
+        """Return the file that implements support for the engine."""
         worker, engine = self._pool.worker, self._spec.engine
         if runs_on_node(engine):
             return worker / "web" / "main.mjs"
@@ -420,7 +420,7 @@ class WorkerThread(threading.Thread):
         return {**passed, **dict(spec.environment)}
 
     def _give_up(self, observation: Unavailable) -> Unavailable:
-        """Stop running jobs in this worker, and let the next onnxgate run rebuild its environment."""
+        """Stop running jobs in this worker, and mark its environment to be rebuilt by the next onnxgate run."""
         runtime = self._spec.runtime
         if runtime is not None and not runtime.environment and not self._pool.closing.is_set():
             self._pool.environments.discard(runtime, self._spec.packages)

@@ -15,7 +15,7 @@ from onnxgate.core.subprocesses import LineTooLongError, WorkerProcess, describe
 from onnxgate.runtimes.worker.failures import CONTROLS, ESCAPES
 
 WORKER_FOLDER = Path(__file__).resolve().with_name("worker")
-"""The program that runs in a worker process."""
+"""Folder of the program that runs in a worker process."""
 READY_TIMEOUT_S = 60.0
 INVALID_ANSWER = "an invalid response"
 START_PHASE = "start"
@@ -48,14 +48,14 @@ def parse_event(line: bytes, request: int) -> Event:
     """Decode a line that the worker sent for a request.
 
     Raises:
-        ProtocolError: the line is malformed or belongs to another request.
+        ProtocolError: the line is malformed or belongs to a different request.
     """
     try:
         decoded = _event_decoder.decode(line)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise ProtocolError(str(error)) from error
     if decoded.id != request:
-        raise ProtocolError(f"the line belongs to request {decoded.id} instead of {request}")
+        raise ProtocolError(f"the line is for request {decoded.id}, expected {request}")
     return decoded
 
 
@@ -79,7 +79,7 @@ def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
                 _check_files(case.outputs, Path(job.output))
         case jobs.Benchmark(), jobs.BenchmarkResult() as result:
             if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
-                raise ProtocolError("different numbers of measurements of model and baseline")
+                raise ProtocolError("different numbers of measurements for the model and the baseline")
             if not all(math.isfinite(time_s) and time_s > 0 for time_s in (*result.model_s, *result.baseline_s)):
                 raise ProtocolError("a measured time is not positive")
         case jobs.Export(), jobs.ExportResult() as result:
@@ -106,7 +106,7 @@ def _check_files(paths: Iterable[str | None], folder: Path) -> None:
 
 
 class WorkerSession:
-    """Sends jobs to one worker, one at a time. After anything other than a valid reply, the worker is killed."""
+    """Sends jobs to one worker, one at a time. If the reply is invalid or missing, the worker is killed."""
 
     def __init__(self, child: WorkerProcess, engine: str) -> None:
         self._child = child
@@ -117,7 +117,7 @@ class WorkerSession:
 
     @property
     def ended(self) -> bool:
-        """Whether the worker has ended, so that the next job needs a new one."""
+        """Whether the worker has ended, so that the next job needs a new worker."""
         return not self._child.alive
 
     def end(self) -> None:
@@ -125,7 +125,7 @@ class WorkerSession:
         self._child.end()
 
     def wait_until_ready(self) -> jobs.Unavailable | None:
-        """Wait until the worker is ready; return None if it is."""
+        """Wait until the worker is ready, and return None; if it fails to start, return the observation."""
         try:
             event = self._first_event()
             if event is not None and event.phase == "rights":
@@ -185,7 +185,7 @@ class WorkerSession:
         return reply
 
     def _unavailable(self, during: str, reason: str) -> jobs.Unavailable | None:
-        """Return the observation for a failure before the model was loaded; None for later phases."""
+        """Return the observation for a failure before the model is loaded; None if the failure occurs later."""
         if during == START_PHASE:
             return self._not_started(reason)
         if during == EXTENSIONS_PHASE:

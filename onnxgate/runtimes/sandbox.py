@@ -1,4 +1,4 @@
-"""Permissions of workers: to read the files of their jobs and to write to one folder.
+"""Permissions of workers: they may read the files of their jobs and write to one folder.
 
 The worker drops all other permissions before it imports its engine (`worker/sandbox.py`). Workers of sources are not
 restricted, since they run the repository's own code; only the CI runner's environment variables are removed.
@@ -47,7 +47,7 @@ USER_ENVIRONMENT_VARIABLES = (
 HOME_VARIABLES = ("HOME", "USERPROFILE", "TMPDIR", "TMP", "TEMP")
 
 REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
-"""The first variable changes which opsets a runtime loads; the second one belongs to another interpreter.
+"""The first variable affects which opsets a runtime loads; the second refers to a different interpreter.
 
 Source: measured; with the first variable, onnxruntime 1.28 to 1.31 load opset 27.
 """
@@ -98,7 +98,7 @@ class Permissions:
 
 
 def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) -> Permissions:
-    """Return the permissions for a job. `own`: the job runs in a user environment, whose files may be anywhere."""
+    """Return the permissions for a job. With `own`, the job runs in a user environment, whose files may be anywhere."""
     # The folders of the files and of their link targets may contain external data.
     files = [path for file in dict.fromkeys(_job_files(job)) for path in (file, os.path.realpath(file))]
     return Permissions(
@@ -111,7 +111,7 @@ def required_permissions(job: jobs.Job, memory_mib: int | None, *, own: bool) ->
 
 
 def readable_paths(folders: Iterable[Path]) -> Iterator[str]:
-    """Yield the folders; instead of a folder with credentials, such as a repository's root, yield its other entries."""
+    """Yield the folders. If a folder contains credentials, yield its other entries instead."""
     for folder in dict.fromkeys(folders):
         if any(os.path.lexists(folder / name) for name in PRIVATE_NAMES):
             with contextlib.suppress(OSError):
@@ -230,7 +230,7 @@ def _move_outputs(case: jobs.CaseResult, source: Path, target: Path) -> jobs.Cas
 
 
 def _move_file(file: Path, destination: Path) -> None:
-    """Copy a file and delete it. It is not renamed, since the worker may still have it open and change it."""
+    """Copy a file and delete the original. Renaming is unsafe, since the worker may still have the file open."""
     if not stat.S_ISREG(os.lstat(file).st_mode):
         raise InvalidOutputError
     with open_regular(file) as source, destination.open("wb") as copy:

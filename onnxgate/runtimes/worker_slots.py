@@ -14,7 +14,7 @@ LARGE_JOB_BYTES = 2**30
 LARGE_JOB_SHARE = 32
 """A job is large if it needs at least 1/32 of the available memory, and at least `LARGE_JOB_BYTES`."""
 MEASURED_JOB_BYTES = 256 * 2**20
-"""Jobs that need this much wait for a new measurement of the available memory, which takes about 1 ms."""
+"""Before a job that needs at least this much memory starts, the available memory is measured again (about 1 ms)."""
 
 
 class Priority(IntEnum):
@@ -37,7 +37,7 @@ class WorkerSlots:
         self._measure_memory = measure_memory
         self._memory_bytes = measure_memory()
         self._running: list[int] = []  # estimated memory of each running job in bytes
-        self._waiting: list[tuple[Priority, int]] = []  # with the order of arrival
+        self._waiting: list[tuple[Priority, int]] = []  # priority and order of arrival
         self._arrivals = itertools.count()
         self._changed = threading.Condition()
 
@@ -55,7 +55,7 @@ class WorkerSlots:
                 self._changed.notify_all()
 
     def is_large(self, needed_bytes: int) -> bool:
-        """Return whether a job that needs this much memory runs alone."""
+        """Return whether a job that needs `needed_bytes` of memory runs alone."""
         return needed_bytes >= max(LARGE_JOB_BYTES, self._memory_bytes // LARGE_JOB_SHARE)
 
     def _wait(self, place: tuple[Priority, int], needed_bytes: int) -> None:

@@ -17,7 +17,7 @@ DEFAULT_TIME_S = 300.0
 
 
 class JobLimits(msgspec.Struct, frozen=True):
-    """Limits of one job. Without `memory_mib`, the limit of a model depends on its size, and sources are unlimited."""
+    """Limits of one job. Without `memory_mib`, the limit depends on the model's size; sources have no memory limit."""
 
     time_s: float = DEFAULT_TIME_S
     memory_mib: int | None = None
@@ -66,7 +66,7 @@ class JobMeter:
 
     @contextmanager
     def attribute_to(self, model: str) -> Iterator[None]:
-        """Count jobs that this thread submits in the block as jobs of `model`, even if they use another file."""
+        """Count jobs that this thread submits in the block as jobs of `model`, even if they use a different file."""
         before = getattr(self._thread, "model", "")
         self._thread.model = model
         try:

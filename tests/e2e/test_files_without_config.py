@@ -378,4 +378,4 @@ def test_undecodable_file_name_is_a_usage_error(files: Repository, configured: b
         files.write("onnxgate.lock", "version = 1\nrevision = 0\n")
     result = files.run("check", "--static", *([] if configured else [name]), status=2)
 
-    assert "name `b\\udcff.onnx` is not UTF-8\nhint: rename " in result.err.replace("name of", "name")
+    assert "name `b\\udcff.onnx` is not valid UTF-8\nhint: rename " in result.err.replace("name of", "name")

@@ -160,7 +160,7 @@ def test_a_named_model_in_a_submodule(small: Repository, tmp_path: Path) -> None
     error = fails(small, "check", "--static")
     setting = re.search(r"`(models = .*\])`", error.err)
 
-    assert "`onnxgate.toml` names models that the project does not have" in error.err
+    assert "`onnxgate.toml` refers to models that are not in the project" in error.err
     assert "`vendor/net.onnx` is in the git submodule `vendor`" in error.err
     assert "git add" not in error.err
     assert setting is not None

@@ -50,7 +50,7 @@ def test_satisfiable(specifier: str, expected: bool) -> None:
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
 NEEDS_PYTHON = (
     "needs special hardware or drivers, so onnxgate does not create an environment for it: set `python` to one that "
-    'has it (`python = ".venv"`), and `required = false` if some machines lack it'
+    'has it (`python = ".venv"`), and `required = false` if some machines do not have it'
 )
 clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
 
@@ -69,7 +69,7 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         ("onnxruntime>=1.18,<1.32", ""),
         ("ONNXRuntime == 1.18.*", ""),
         ("onnxruntime>=1.20,<1.18", "no release can satisfy `<1.18,>=1.20`"),
-        ("onnxruntime=1.18", "`onnxruntime=1.18` is not a requirement; did you mean `onnxruntime==1.18.*`?"),
+        ("onnxruntime=1.18", "`onnxruntime=1.18` is not a valid requirement; did you mean `onnxruntime==1.18.*`?"),
         ("", "expected a requirement such as `onnxruntime>=1.18,<1.32`, got ``"),
         ("openvino>=2026", ""),
         ("onnx>=1.18", ""),
@@ -81,8 +81,8 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
             'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
             '`providers = ["TensorrtExecutionProvider"]`, and `python` to an environment that has both',
         ),
-        ("1.18", "`1.18` is not a requirement; did you mean `onnxruntime==1.18.*`?"),
-        (">=1.18", "`>=1.18` is not a requirement; did you mean `onnxruntime>=1.18`?"),
+        ("1.18", "`1.18` is not a valid requirement; did you mean `onnxruntime==1.18.*`?"),
+        (">=1.18", "`>=1.18` is not a valid requirement; did you mean `onnxruntime>=1.18`?"),
         ("onnxrutime>=1.23", "unknown engine `onnxrutime`; did you mean `onnxruntime`?"),
         ("opencv>=4", "unknown engine `opencv`; did you mean `opencv-python-headless`?"),
         ("opencv-python", "unknown engine `opencv-python`; did you mean `opencv-python-headless`?"),

@@ -1,1 +1,1 @@
-"""`onnxgate.toml`: its types, and finding and loading it."""
+"""Find, load and validate `onnxgate.toml`."""

@@ -1,4 +1,4 @@
-"""Globs over paths with `/`, for the config's keys."""
+"""Match paths against the globs in the config. All paths use `/`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def is_glob(pattern: str) -> bool:
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Return whether a glob matches a whole path: `*` and `?` stay in one folder, `**` matches any number of them."""
+    """Return whether a glob matches a whole path. `*` and `?` do not match `/`; `**` matches any number of folders."""
     return len(path) in _find_match_ends(pattern, path)
 
 
@@ -32,7 +32,7 @@ def literal_folder(pattern: str) -> str:
 
 
 def _find_match_ends(pattern: str, path: str) -> set[int]:
-    """Return the ends of all matches that begin at the path's start.
+    """Return the end positions of all matches that begin at the start of the path.
 
     All matches advance by one token at a time, so no pattern causes backtracking.
     """
@@ -50,7 +50,7 @@ def _tokenize(pattern: str) -> tuple[str, ...]:
 
 
 def _advance(token: str, path: str, starts: set[int]) -> set[int]:
-    """Return the positions after all matches of one token that start at any of `starts`."""
+    """Return the end positions of all matches of one token that begin at one of `starts`."""
     match token:
         case "**/":
             return starts | {at + 1 for at in range(min(starts), len(path)) if path[at] == "/"}
@@ -69,7 +69,7 @@ def _advance(token: str, path: str, starts: set[int]) -> set[int]:
 
 
 def _matches_character(token: str, character: str) -> bool:
-    """Return whether `?` or a set of characters matches; only a set that contains `/` matches `/`."""
+    """Return whether `?` or a set matches a character; only a set that contains `/` matches `/`."""
     if character == "/" and (token == "?" or token.startswith("[!")):
         return False
     return token == f"[{character}]" or fnmatch.fnmatchcase(character, token)  # `[!]` is not a set for fnmatch

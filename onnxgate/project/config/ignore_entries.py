@@ -68,7 +68,7 @@ def edit_ignores(data: bytes, prefix: Keys, edit: IgnoreEdit, name: str) -> byte
     if not is_correct:
         raise UsageError(
             f"the ignores in `{name}` are in a form that cannot be edited automatically",
-            hint="write each as an `[[ignore]]` table, or paste the output of `onnxgate check --show-ignores`",
+            hint="write each entry as an `[[ignore]]` table, or paste the output of `onnxgate check --show-ignores`",
         )
     return changed
 
@@ -130,7 +130,7 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
     """Replace the config atomically; its mode stays the same.
 
     Raises:
-        UsageError: the content is no longer `before`, or the file cannot be written.
+        UsageError: the content differs from `before`, or the file cannot be written.
     """
     path = path.resolve()
     try:
@@ -149,7 +149,7 @@ MAX_INLINE_FINGERPRINTS = 4
 
 
 def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
-    """Return an `[[ignore]]` entry, `[[tool.onnxgate.ignore]]` in a `pyproject.toml`; without a trailing newline."""
+    """Render an `[[ignore]]` entry (`[[tool.onnxgate.ignore]]` for a `pyproject.toml`) without a trailing newline."""
     lines = [f"[[{format_key_path((*prefix, 'ignore'))}]]", f"rule = {quote_string(ignore.rule)}"]
     if ignore.model != "**":
         lines.append(f"model = {quote_string(ignore.model)}")
@@ -160,12 +160,12 @@ def render_entry(ignore: Ignore, prefix: Keys = ()) -> str:
     lines.append(f"reason = {quote_string(ignore.reason)}" if ignore.reason else 'reason = ""  # required')
     if ignore.until is not None:
         lines.append(f"until = {ignore.until.isoformat()}")
-    text = "\n".join(lines).replace("##[", r"#\u0023[")  # a command for GitHub's runner
+    text = "\n".join(lines).replace("##[", r"#\u0023[")  # avoids a workflow command for GitHub's runner
     return "".join(char if char.isprintable() or char == "\n" else escape_character(char) for char in text)
 
 
 def render_fingerprints(fingerprints: tuple[str, ...]) -> str:
-    """Return an array of fingerprints."""
+    """Render an array of fingerprints."""
     elements = [quote_string(fingerprint) for fingerprint in fingerprints]
     if len(elements) <= MAX_INLINE_FINGERPRINTS:
         return f"[{', '.join(elements)}]"

@@ -53,7 +53,7 @@ def find_config(start: Path) -> Path | None:
 
 
 def _has_config(path: Path) -> bool:
-    """Return whether a `pyproject.toml` has a table for onnxgate; an invalid file has one if it mentions the table."""
+    """Return whether a `pyproject.toml` has a table for onnxgate; if the file is invalid, whether it mentions one."""
     try:
         with open_regular(path) as file:
             data = file.read()
@@ -121,7 +121,7 @@ def _read_text(path: Path) -> str:
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
-    """Describe a TOML syntax error. The text begins with the line number and ends with the line."""
+    """Describe a TOML syntax error. The description begins with the line number and ends with the text of the line."""
     message = str(error)
     if place := re.search(r" \(at line (\d+), column (\d+)\)$", message):
         line = text.split("\n")[int(place[1]) - 1].strip()
@@ -161,7 +161,7 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
 
 
 UNKNOWN_NAME_FIX = "correct or remove the name: the setting has no effect"
-"""The hint for an axis or output that no model has."""
+"""Hint for the name of an axis or output that does not exist in any model."""
 
 
 class ModelNames(msgspec.Struct, frozen=True):
@@ -173,17 +173,17 @@ class ModelNames(msgspec.Struct, frozen=True):
 
 def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
     """
-    Return a problem for each name in `sizes` and `tolerance` that no model of the `[[model]]` entry has.
+    Return a problem for each name in `sizes` and `tolerance` that none of the entry's models has.
 
-    `known` maps model paths to their names. An entry is not checked if it matches a model that is not in `known`,
-    because that model may have the name.
+    `known` maps model paths to their names. A `[[model]]` entry is not checked if it matches a model that is not in
+    `known`, because that model may have the name.
     """
     entries = collect_entry_names(project, known, [model.path for model in project.models()])
     return tuple(problem for entry in entries for problem in describe_unknown_names(entry))
 
 
 def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
-    """Yield a problem for each name that none of the models has; nothing if a model could not be read."""
+    """Yield a problem for each name that none of the models has. If a model could not be read, yield nothing."""
     for configured in entry.asked if entry.whole else ():
         names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
         if configured.name not in names:

@@ -1,4 +1,4 @@
-"""A project as its config describes it: its models and their settings."""
+"""A project as described by its config: the models and their settings."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MergedSettings(msgspec.Struct, frozen=True):
 
     @property
     def called_inputs(self) -> str | None:
-        """The callable that returns the inputs, `samples.py:batches`; None for files and without `inputs`."""
+        """The callable that returns the inputs, such as `samples.py:batches`; None if `inputs` is a glob or not set."""
         return self.inputs if ".py:" in (self.inputs or "") else None
 
 
@@ -54,7 +54,7 @@ class SelectedModel(msgspec.Struct, frozen=True):
     path: str
     absolute: Path
     settings: MergedSettings
-    place: Place  # its entry in the config; the file if it has none
+    place: Place  # its entry in the config; the config file if there is no entry
 
 
 @dataclass(slots=True)
@@ -82,11 +82,11 @@ class Project:
         self, paths: Sequence[str] = (), *, base: Path | None = None, absent: bool = False
     ) -> tuple[SelectedModel, ...]:
         """
-        Return the project's models, by path; with `paths`, those selected by a model, its data, a folder or its source.
+        Return the project's models, sorted by path. With `paths`, return only the models that these paths select.
 
-        `paths` are relative to `base` (default: the working directory). A file that selects no model is ignored, unless
-        it is a model that `exclude` does not match: hooks pass all changed files. `absent` adds models with a source in
-        the config that were not exported yet.
+        A path is a model, its external data, its source or a folder, relative to `base` (default: the working
+        directory). A file that selects no model is ignored, since hooks pass all changed files; but a model must be in
+        the project or match `exclude`. `absent` adds models with a configured source that have not been exported yet.
 
         Raises:
             UsageError: a path does not exist, is a folder without models, or is a model outside the project.
@@ -129,7 +129,7 @@ MissingModel = tuple[str, ModelSettings | None]  # a path that the config names,
 
 def list_models(project: Project) -> tuple[str, ...]:
     """
-    Return the sorted paths of the project's models: those in `models` or tracked by git, without `exclude`.
+    Return the sorted paths of the models that `models` selects (default: tracked models), without `exclude`.
 
     Raises:
         ConfigError: a file name cannot be written into a lock or a report.
@@ -146,12 +146,12 @@ def list_models(project: Project) -> tuple[str, ...]:
             hint = "rename the file, or add it to `exclude`"
             if sys.getfilesystemencoding() != "utf-8":
                 hint = "set `PYTHONUTF8=1`, so that Python reads file names as UTF-8"
-            raise ConfigError(f"the file name `{path}` is not UTF-8", hint=hint)
+            raise ConfigError(f"the file name `{path}` is not valid UTF-8", hint=hint)
     return models
 
 
 def is_utf8_name(path: str) -> bool:
-    """Return whether a path is UTF-8: Python represents other bytes as surrogates."""
+    """Return whether a path is valid UTF-8: Python represents other bytes as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
@@ -160,7 +160,7 @@ def _is_excluded(path: str, project: Project) -> bool:
 
 
 def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
-    """Yield the files of one entry of `models`: a file, a folder of models or a glob."""
+    """Yield the files that one entry of `models` selects. The entry is a file, a folder of models or a glob."""
     pattern = pattern.removeprefix("./").rstrip("/")
     if not is_glob(pattern):
         if (folder / pattern).is_dir():
@@ -196,7 +196,7 @@ def _exists(path: Path) -> bool:
 
 
 def find_missing_models(project: Project, listing: Collection[str]) -> list[MissingModel]:
-    """Return the paths in the config, without globs, that are not among the project's models."""
+    """Return the paths in the config (except globs) that are not models of the project."""
     named: list[MissingModel] = [(path, None) for path in project.config.models or ()]
     named += [(entry.path, entry) for entry in project.config.model]
     plain = [(path.removeprefix("./"), entry) for path, entry in named if not is_glob(path)]
@@ -205,7 +205,7 @@ def find_missing_models(project: Project, listing: Collection[str]) -> list[Miss
 
 
 def check_none_missing(missing: Sequence[MissingModel], project: Project, listing: Collection[str]) -> None:
-    """Raise if the config names a model that the project does not have, or if the project has no models."""
+    """Raise if the config refers to a model that is not in the project, or if the project has no models."""
     wrong = [(path, entry) for path, entry in missing if entry or not _is_excluded(path, project)]
     problems = (
         *(_explain_missing(path, entry, project, listing) for path, entry in wrong),
@@ -213,7 +213,7 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     )
     name = project.path.name
     if problems:
-        raise ConfigError(f"`{name}` names models that the project does not have", problems=problems)
+        raise ConfigError(f"`{name}` refers to models that are not in the project", problems=problems)
     if not listing:
         hint = 'add models to git with `git add`, or set `models = ["models/**/*.onnx"]`'
         raise ConfigError(f"`{name}` selects no models", hint=hint)
@@ -222,7 +222,7 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
 def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
     """Yield a problem for each glob without a match. It may be a typo, which would silently skip models or settings."""
     if not listing:
-        return  # a project without models is an error of its own
+        return  # a project without models is a separate error
     for pattern in filter(is_glob, project.config.models or ()):
         if not any(_expand_pattern(pattern, project.folder)) and not any(matches(pattern, path) for path in listing):
             yield _render_problem(pattern, None, f"matches no file{_suggest_glob(pattern, listing)}", project)
@@ -268,7 +268,7 @@ def _render_problem(path: str, entry: ModelSettings | None, why: str, project: P
 def select_by_paths(
     models: Sequence[SelectedModel], paths: Sequence[str], base: Path, project: Project
 ) -> tuple[SelectedModel, ...]:
-    """Return the models that the paths select. A file that selects none is ignored, unless it is a model."""
+    """Return the models that the paths select. A file that selects no model is ignored, unless it is a model."""
     files = {path: Path(os.path.normpath(base / path)) for path in paths}
     to_be = {model.absolute for model in models}  # a model that is not exported yet does not exist
     absent = [path for path in paths if not os.path.lexists(files[path]) and files[path] not in to_be]
@@ -285,7 +285,7 @@ def select_by_paths(
 
 
 def suggest_file(file: Path, shown: str) -> str | None:
-    """Return a hint for a missing file: the most similar path that exists, or to unquote a glob; None without one."""
+    """Return a hint for a missing file: to unquote a glob, or the most similar existing path; None without either."""
     if is_glob(shown) and any(glob.iglob(str(file), recursive=True)):  # noqa: PTH207 - the path may be absolute
         return f"remove the quotes around `{shown}`, so that the shell expands the glob"
     existing = next(folder for folder in file.parents if folder.is_dir())
@@ -309,7 +309,7 @@ def _list_visible(folder: Path) -> list[str]:
 
 
 def _check_selects_nothing(path: str, file: Path, project: Project, listing: Collection[str]) -> None:
-    """Raise if a path without models is a folder or a model outside the project; ignoring it could cause `pass`."""
+    """Raise if a path without models is a folder or a model outside the project: ignoring it could cause `pass`."""
     if file.is_dir():
         problem = f"`{path}` contains no model of the project"
         below = min((name for name in _find_files(file, "") if name.endswith(MODEL_SUFFIX)), default=None)
@@ -407,7 +407,7 @@ def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
 
 
 def _may_be_data(file: Path, model: Path) -> bool:
-    """Return whether a file in the model's folder may be its external data: the model contains the file's name."""
+    """Return whether a file may be the model's external data: it is next to the model, which contains its name."""
     if not (file.is_relative_to(model.parent) and model.is_file() and model.stat().st_size):
         return False
     with model.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:

@@ -28,11 +28,11 @@ class Target(Table, frozen=True, kw_only=True):
     select: ReleaseSelection = (
         "minors"  # minors: newest patch of each minor release; bounds: first and last of these; newest: last
     )
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; those other than CPU need `python`
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; non-CPU providers need `python`
     optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # graph optimization levels to test
     extensions: tuple[str, ...] = ()  # packages or libraries with custom operators
     python: str | None = None  # interpreter or folder of your own environment
-    required: bool = True  # false: skip on machines that cannot run it
+    required: bool = True  # false: skip the target on machines that cannot run it
 
 
 class Toolchain(Table, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Tolerance(Table, frozen=True, kw_only=True):
 
 
 class Budget(Table, frozen=True, kw_only=True):
-    """The maximum cost of a model; ratios are candidate / baseline, measured alternately in one run."""
+    """The maximum cost of a model. Ratios are model / baseline; both are measured in the same run."""
 
     size_mib: float | None = None  # MiB of the file with its external data
     slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 %
@@ -64,9 +64,9 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     targets: tuple[str, ...] | None = None  # names of targets; default: all
     source: str | None = None  # "file.py:callable" that returns the module and its example inputs
     command: tuple[str, ...] | None = None  # program that writes {output}; may use {python}, {opset}
-    sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to test; default: a few
+    sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to test; default: a few sizes
     inputs: str | None = None  # glob of .npz files or test_data_set_* folders, or "file.py:callable"
-    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol, or output -> both
+    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or per output
     quantized_from: str | None = None  # path of the float model, relative to the config
     budget: Budget | None = None  # maximum cost
 
@@ -78,14 +78,14 @@ class Ignore(Table, frozen=True, kw_only=True):
     reason: str  # shown in reports
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies
-    sha256: str | None = None  # only for this content of the model
+    sha256: str | None = None  # only while the model has this SHA-256 digest
     fingerprints: tuple[str, ...] | None = None  # only for these findings; written by `check --write-ignores`
 
 
 class Limits(Table, frozen=True, kw_only=True):
     """Limits of one job."""
 
-    time_s: float = 300.0  # seconds for a load, run or export
+    time_s: float = 300.0  # maximum seconds per load, run or export
     memory_mib: int | None = None  # default: 4 x model size + 4 GiB (20 x for tree ensembles)
 
 
@@ -109,7 +109,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema(rule_ids: Iterable[str] = ()) -> dict[str, Any]:
-    """Return the JSON Schema of the types; with `rule_ids`, only these rule names are valid."""
+    """Return the JSON Schema of the types. With `rule_ids`, only these rule names are valid."""
     schema = msgspec.json.schema(Config)
     ids = sorted(rule_ids)
     if ids:
@@ -123,7 +123,7 @@ AnyTable = TypeVar("AnyTable", bound=Table)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A problem of one key."""
+    """A problem with one key."""
 
     keys: Keys
     text: str
@@ -139,13 +139,13 @@ _INVALID: Any = object()
 
 
 class Conversion(msgspec.Struct):
-    """One pass over a file. `check` validates each table that has the right types."""
+    """One pass over a file. `check` validates each table whose values have the right types."""
 
     check: TableCheck
     problems: list[Problem] = msgspec.field(default_factory=list)
 
     def table(self, raw: object, type_: type[AnyTable]) -> AnyTable | None:
-        """Return the file's values as their type; None if a required key is missing or wrong."""
+        """Convert the file's values to their types; return None if a required key is missing or invalid."""
         converted = self._value(raw, type_, ())
         return None if converted is _INVALID else cast("AnyTable", converted)
 
@@ -162,7 +162,7 @@ class Conversion(msgspec.Struct):
         if get_origin(type_) is tuple:
             values = [self._value(value, get_args(type_)[0], (*keys, str(index))) for index, value in enumerate(raw)]
             is_complete = all(value is not _INVALID for value in values)
-            return tuple(values) if is_complete else _INVALID  # a part of a list would mean something else
+            return tuple(values) if is_complete else _INVALID  # part of a list would have a different meaning
         return msgspec.convert(raw, type_, strict=True)
 
     def _table(self, raw: Mapping[str, Any], type_: type[Table], keys: Keys) -> Any:
@@ -223,7 +223,7 @@ _TYPE_NAMES = {
 
 
 def describe_type(type_: Any, *, many: bool = False) -> str:
-    """Return a description of a type: `a list of strings`."""
+    """Return a description of a type, such as `a list of strings`."""
     origin, members = get_origin(type_), get_args(type_)
     if origin is Literal:
         return f"one of {join_quoted(members)}"

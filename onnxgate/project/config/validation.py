@@ -1,4 +1,4 @@
-"""Validate the config's values: names that exist, requirements that can be satisfied, sources that exist."""
+"""Validate the config's values: names and sources must exist, and requirements must be satisfiable."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Validation(msgspec.Struct, frozen=True):
     rule_ids: Collection[str] | None
 
     def check(self, table: Table, keys: Keys) -> Iterator[Problem]:
-        """Yield the problems of one table."""
+        """Yield the problems with one table."""
         match table:
             case Config():
                 yield from self._check_config(table)
@@ -91,7 +91,7 @@ class Validation(msgspec.Struct, frozen=True):
             path = model.path.removeprefix("./")
             if path in paths and not is_glob(path):
                 yield Problem(
-                    ("model", str(index), "path"), f"`{model.path}` has another `[[model]]` entry; merge the two"
+                    ("model", str(index), "path"), f"`{model.path}` has another `[[model]]` entry; merge both entries"
                 )
             paths.add(path)
         yield from _check_shared_environments(config.targets)
@@ -105,7 +105,7 @@ class Validation(msgspec.Struct, frozen=True):
             yield from _check_engine_keys(target, keys)
         for name, values in (("providers", target.providers), ("optimization", target.optimization)):
             if not values:
-                yield Problem((*keys, name), "expected at least one")
+                yield Problem((*keys, name), "expected at least one value")
             yield from _check_unique(values, (*keys, name))
         yield from _check_providers(target, (*keys, "providers"))
         yield from self._check_extensions(target.extensions, (*keys, "extensions"))
@@ -168,7 +168,7 @@ class Validation(msgspec.Struct, frozen=True):
         pattern = PurePath(inputs)
         has_mixed_part = any(
             "**" in part and part != "**" for part in pattern.parts
-        )  # `a**b`; only Python 3.13 takes it
+        )  # `a**b`; only Python 3.13 accepts it
         if not pattern.parts or pattern.anchor or has_mixed_part or "\0" in inputs:
             return f"expected a glob, relative to the config, got `{inputs}`"
         return ""
@@ -219,7 +219,7 @@ class Validation(msgspec.Struct, frozen=True):
 
 
 def _list_problems(keys: Keys, problems: Mapping[str, str]) -> Iterator[Problem]:
-    """Yield the problems of the keys of one table; "" means no problem."""
+    """Yield the problems with the keys of one table; "" means no problem."""
     return (Problem((*keys, key), text) for key, text in problems.items() if text)
 
 
@@ -239,7 +239,7 @@ def _check_engine_keys(target: Target, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
-    """Yield problems of providers. Those of the user's own environment are checked when it is used."""
+    """Yield problems with a target's providers. In a user environment, the worker checks whether they are available."""
     if not runtime_problem(target.runtime, own=True) and not has_providers(package_name(target.runtime)):
         return
     for index, provider in enumerate(target.providers):
@@ -255,14 +255,14 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Problem]:
-    """Yield a problem for each environment that targets use with different providers: it is a single runtime."""
+    """Yield a problem for each environment that targets use with different providers, since it is a single runtime."""
     first: dict[str, str] = {}
     for name, target in targets.items():
         if target.python is None:
             continue
         earlier = first.setdefault(target.python, name)
         if targets[earlier].providers != target.providers:
-            text = f"target `{earlier}` uses `{target.python}` with different providers; use the same in both"
+            text = f"target `{earlier}` uses `{target.python}` with different providers; use the same for both"
             yield Problem(("targets", name, "providers"), text)
 
 
@@ -287,7 +287,7 @@ def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
-    """Check `rtol` and `atol` for all outputs; any other key names an output, and its value is a table of both."""
+    """Check `rtol` and `atol` for all outputs. Any other key is an output, and its value is a table of both."""
     both = {name: value for name, value in tolerance.items() if isinstance(value, float)}
     for name, value in both.items():
         if name not in ("rtol", "atol"):

@@ -1,1 +1,1 @@
-"""Git: its commands, the models at another revision, and the choice of that revision."""
+"""Run git commands, read models at a git revision, and choose the baseline revision."""

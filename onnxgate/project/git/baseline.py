@@ -1,4 +1,4 @@
-"""Choose the baseline: the requested revision, or the one that a CI run starts from."""
+"""Choose the baseline: the requested revision, or the base commit of a CI run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HISTORY_HINT = "check out the full history (`fetch-depth: 0`, on GitLab `GIT_DEP
 
 
 class BaselineChoice(msgspec.Struct, frozen=True):
-    """A baseline, or the reason why there is none; `remark` is "" if none was requested or expected."""
+    """A baseline, or the reason why there is none; `remark` is "" if no baseline was requested or expected."""
 
     revision: Revision | None = None
     remark: str = ""
@@ -96,7 +96,7 @@ class _CiRun(msgspec.Struct, frozen=True):
     def _first_parent(self, started_for: str) -> str:
         """Return the first parent of the merge that the CI system created, or "" if `HEAD` is not that merge.
 
-        Commits of the request itself may be merges; then `HEAD` is not the commit that the run was started for.
+        If `HEAD` is not the commit that the run was started for, it may be a merge in the request itself.
         """
         parents = repository.read_parents(self.root, self.head)
         is_own = self.environment.get(started_for, self.head) == self.head
@@ -122,7 +122,7 @@ class _CiRun(msgspec.Struct, frozen=True):
         return BaselineChoice(Revision(self.root, name, base, self.offline))
 
     def _pushed(self, before: str, branch: str, default: str) -> BaselineChoice:
-        """Return the branch's commit before a push, or its merge base with the default if it is new or rewritten."""
+        """Return a branch's commit before a push. For a new or rewritten branch, use the merge base with `default`."""
         commit = parse_commit(before)
         chosen = self._at(commit, commit[:12], HISTORY_HINT) if commit else None
         if chosen is not None and (chosen.revision is not None or branch == default):

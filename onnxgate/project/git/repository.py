@@ -1,4 +1,4 @@
-"""Run git without prompts, and without regard to the owner and to dangerous settings of the checkout."""
+"""Run git without prompts, regardless of who owns the checkout, and without its dangerous settings."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onnxgate.core.subprocesses import finish_program, start_program
 from onnxgate.model.reading.file_format import MAX_POINTER_BYTES, LfsPointer, parse_pointer
 
 SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
-"""A checkout may belong to another user (containers), and its settings may name programs to run."""
+"""A checkout may belong to another user (in containers), and its settings may name programs to run."""
 LOCAL_TIMEOUT_S = 120
 FETCH_TIMEOUT_S = 1800
 HOOK_VARIABLES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR")
-"""Environment variables that git sets for hooks. They refer to the hook's repository, which can be a different one."""
+"""Environment variables that git sets for hooks. They refer to the hook's repository, which may be a different one."""
 
 
 def run_git(
@@ -51,7 +51,7 @@ def find_git_root(folder: Path) -> Path | None:
 
 
 def lfs_pull_command(file: Path, shown: str = "") -> str:
-    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to git's root.
+    """Return the command that fetches a Git LFS file. git-lfs interprets paths relative to the repository root.
 
     Outside a repository, the command contains the path as other messages show it.
     """
@@ -62,7 +62,7 @@ def lfs_pull_command(file: Path, shown: str = "") -> str:
 
 
 def read_git_output(folder: Path, *arguments: str) -> str | None:
-    """Return git's output without network access; None if git fails or is not installed."""
+    """Run git without network access and return its output; None if git fails or is not installed."""
     result = run_git(folder, arguments, offline=True)
     return os.fsdecode(result.stdout) if result.returncode == 0 else None
 
@@ -100,7 +100,7 @@ def is_commit_id(text: str) -> bool:
 
 
 def find_commit(root: Path, name: str) -> str:
-    """Return the commit of a name; "" if it does not exist locally."""
+    """Return the commit that a name refers to; "" if it does not exist locally."""
     commit = read_git_line(root, ["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"])
     return commit if has_commit(root, commit) else ""
 
@@ -145,7 +145,7 @@ def find_merge_base(root: Path, *commits: str) -> str:
 
 
 def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]:
-    """Resolve `HEAD^1` or `HEAD~2` beyond the end of a shallow clone; return the commit, or why there is none."""
+    """Resolve a name such as `HEAD^1` beyond the end of a shallow clone; return the commit, or why there is none."""
     match = re.fullmatch(_ANCESTOR_NAME, name)
     commit = find_commit(root, (match["base"] or "HEAD").replace("@", "HEAD") if match else "")
     if match is None or not commit:
@@ -169,7 +169,7 @@ def _parent_numbers(steps: str) -> list[int]:
     for step in re.finditer(_ANCESTOR_STEP, steps):
         if step[1] is None:
             numbers += [1] * min(int(step[2] or 1), MAX_FETCHED_COMMITS + 1)
-        elif step[1] != "0":  # itself
+        elif step[1] != "0":  # `^0` is the commit itself
             numbers.append(int(step[1] or 1))
     return numbers
 
@@ -179,13 +179,13 @@ _INDEX_ENTRY = re.compile(
     rb"  ctime: (?P<changed>[0-9]+:[0-9]+)\n  mtime: (?P<modified>[0-9]+:[0-9]+)\n"
     rb"  dev: [0-9]+\tino: (?P<number>[0-9]+)\n[^\n]*\n  size: (?P<size>[0-9]+)\t[^\n]*\n"
 )
-"""One file in git's index, with its status when git read it. "H": git compares it with the file; "h" is assumed to be
-unchanged, "S" is skipped. Git itself ignores the fractions of a second.
+"""One file in git's index, with its status when git read it. "H" is a file that git compares with the index; "h"
+(assumed unchanged) and "S" (skipped) do not match. Git itself ignores fractions of a second.
 
 Source: `git ls-files --stage -v --debug -z` of git 2.39.5; with any other output, no file counts as unchanged.
 """
 _LFS_EXTENSION_LINE = b"\next-"
-"""Marks a pointer of LFS extensions: its digest is that of their output, not of the file."""
+"""Marks a pointer written by LFS extensions. Its digest is the digest of their output, not of the file."""
 _INDEX_MODULUS = 2**32
 """Inode numbers and sizes have 32 bits in the index."""
 
@@ -193,8 +193,8 @@ _INDEX_MODULUS = 2**32
 def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointer]:
     """Return the committed or staged Git LFS pointers of unchanged files.
 
-    A file is unchanged if its size, times and inode are those in git's index, the index is newer than the file, and its
-    attributes name the filter of LFS.
+    A file counts as unchanged if its size, times and inode match git's index, the index is newer than the file, and
+    the file has the attribute for the LFS filter.
     """
     names = {name: file for file in files if (name := _git_path(root, file))}
     if not names:
@@ -219,10 +219,10 @@ def _git_path(root: Path, file: Path) -> str:
 
 
 def _find_unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the blobs, by name, of files that are unchanged since git read them, to the fraction of a second."""
+    """Return the blobs, by name, of files that have not changed since git read them; compare times exactly."""
     paths = [f":(literal){name}" for name in files]
     listed = run_git(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *paths], offline=True)
-    try:  # a file that was written at that time or later may have changed since
+    try:  # a file written at or after this time may have changed since
         index_ns = (root / read_git_line(root, ["rev-parse", "--git-path", "index"])).stat().st_mtime_ns
     except OSError:
         index_ns = 0
@@ -245,7 +245,7 @@ def _parse_ns(time: bytes) -> int:
 
 
 def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
-    """Return the names whose files are written by LFS."""
+    """Return the names of the files that Git LFS manages."""
     if not names:
         return []
     stdin = b"\0".join(map(os.fsencode, names)) + b"\0"
@@ -255,7 +255,7 @@ def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
 
 
 def read_small_blobs(root: Path, blobs: Iterable[str], *, offline: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield the blobs that are small enough for a Git LFS pointer, with their contents, which are read at once."""
+    """Yield the blobs that are small enough for a Git LFS pointer, with their contents, which are read in one batch."""
     names = "".join(f"{blob}\n" for blob in sorted(set(blobs))).encode()
     if not names:
         return
@@ -268,6 +268,6 @@ def read_small_blobs(root: Path, blobs: Iterable[str], *, offline: bool) -> Iter
     while rest:
         header, _, rest = rest.partition(b"\n")
         blob, size = header.decode("ascii").split(" ")
-        if size.isdigit():  # git prints "missing" for others
+        if size.isdigit():  # git prints "missing" for other blobs
             yield blob, rest[: int(size)]
             rest = rest[int(size) + 1 :]

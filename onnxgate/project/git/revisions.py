@@ -1,4 +1,4 @@
-"""Git revisions: their files without a checkout, with the content of Git LFS pointers, and renamed files."""
+"""Read the files of git revisions without a checkout, including Git LFS content, and find renamed files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FETCH_HINT = (
 
 
 class MissingAtRevisionError(Exception):
-    """A file does not exist at the revision, or its content is not available. `is_new`: it did not exist yet."""
+    """A file does not exist at the revision, or its content is not available. `is_new`: the file did not exist yet."""
 
     def __init__(self, reason: str, *, hint: str = "", is_new: bool = False) -> None:
         super().__init__(reason)
@@ -41,19 +41,19 @@ class Revision(msgspec.Struct, frozen=True):
     """One commit of the repository at `root`. `offline`: missing Git LFS content is not fetched."""
 
     root: Path
-    name: str  # as the user wrote it: "origin/main"
+    name: str  # as the user wrote it, such as "origin/main"
     commit: str
     offline: bool = False
 
     def run_git(self, arguments: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
-        """Run git in the repository, with the network unless `offline`."""
+        """Run git in the repository, with network access unless `offline`."""
         return repository.run_git(self.root, arguments, offline=self.offline)
 
     def write(self, path: str, to: Path) -> None:
         """Write the content of a file at the revision; `path` is relative to the root.
 
         Raises:
-            MissingAtRevisionError: it does not exist, or its content is not available.
+            MissingAtRevisionError: the file does not exist, or its content is not available.
         """
         blob = self._blob(path)
         with to.open("wb") as file:
@@ -74,7 +74,7 @@ class Revision(msgspec.Struct, frozen=True):
         return entry[2]
 
     def _replace_pointer(self, path: str, file: Path, pointer: LfsPointer) -> None:
-        """Replace a pointer by its content, from the local storage of Git LFS or fetched by `git lfs`."""
+        """Replace a pointer with its content, which is read from the local Git LFS storage or fetched by `git lfs`."""
         stored = self.lfs_object(pointer.sha256)
         if stored.is_file() and stored.stat().st_size == pointer.size_bytes:
             file.unlink()
@@ -124,7 +124,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
 
 
 def resolve_data_path(model: str, location: str) -> str | None:
-    """Return the path of a model's external data, relative to the root; None for one outside of the model's folder."""
+    """Return the path of a model's external data, relative to the root; None if it is outside of the model's folder."""
     path = PurePosixPath(location)
     if path.is_absolute() or ".." in path.parts or "\\" in location:
         return None
@@ -159,7 +159,7 @@ def write_data_at_revision(revision: Revision, path: str, locations: Iterable[st
     """Write the data files of the model at `path` to a folder, under the names that the model uses.
 
     Raises:
-        MissingAtRevisionError: one of them is not available.
+        MissingAtRevisionError: a data file is not available.
     """
     for location in sorted({*locations} - {""}):
         at = resolve_data_path(path, location)
@@ -218,7 +218,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return ""
 
     def followed(self, path: str) -> str:
-        """Return the path with links to folders resolved; "" if they form a circle."""
+        """Return the path with links to folders resolved; "" if the links are circular."""
         for _ in range(_MAX_LINKS):
             link = "" if path in self.entries else self._first_above(path, LINK_MODE)
             if not link:
@@ -240,7 +240,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return next((parent for parent in above if parent in self.entries and self.entries[parent].mode == mode), "")
 
     def text(self, path: str) -> str | None:
-        """Return the text of a file; None if it does not exist or is not UTF-8."""
+        """Return the text of a file; None if it does not exist or is not valid UTF-8."""
         at = self.file(path)
         try:
             return self._content(self.entries[at].blob).decode("utf-8") if at else None
@@ -253,21 +253,21 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
         return self._pointers[self.entries[path].blob]
 
     def learn_pointers(self, paths: Iterable[str]) -> None:
-        """Read the Git LFS pointers among many files at once."""
+        """Read the Git LFS pointers among these files in one batch."""
         unknown = {self.entries[path].blob for path in paths} - self._pointers.keys()
         self._pointers.update(dict.fromkeys(unknown))
         contents = repository.read_small_blobs(self.revision.root, unknown, offline=self.revision.offline)
         self._pointers.update((blob, parse_pointer(content)) for blob, content in contents)
 
     def is_same(self, path: str, file: Path) -> bool:
-        """Return whether a file has the same bytes as one of the tree."""
+        """Return whether a file has the same bytes as the file at `path` in the tree."""
         return compute_blob_id(file, len(self.entries[path].blob)) == self.entries[path].blob
 
     def digest(self, path: str) -> tuple[str, int]:
-        """Return SHA-256 and size of a file's content; for a pointer, of the content that it refers to.
+        """Return the SHA-256 and size of a file's content; for a pointer, of the content that it refers to.
 
         Raises:
-            MissingAtRevisionError: it cannot be read.
+            MissingAtRevisionError: the file cannot be read.
         """
         if pointer := self.pointer(path):
             return pointer.sha256, pointer.size_bytes
@@ -281,7 +281,7 @@ class Tree(msgspec.Struct, frozen=True, dict=True):
 
 
 def compute_blob_id(file: Path, digits: int = 40) -> str:
-    """Return git's digest of a file's bytes; repositories have digests of 40 or of 64 digits."""
+    """Return git's digest of a file's bytes; a repository uses digests of 40 or of 64 hexadecimal digits."""
     digest = hashlib.new("sha1" if digits == 40 else "sha256", usedforsecurity=False)
     digest.update(b"blob %d\0" % file.stat().st_size)
     with file.open("rb") as content:
@@ -291,7 +291,7 @@ def compute_blob_id(file: Path, digits: int = 40) -> str:
 
 
 MAX_COMPARED_FILES = 200
-"""Git compares all pairs of files."""
+"""Maximum number of files to compare, since git compares all pairs of files."""
 
 
 class NewFile(msgspec.Struct, frozen=True):
@@ -305,7 +305,10 @@ class NewFile(msgspec.Struct, frozen=True):
 def find_moved(
     tree: Tree, removed: Sequence[str], new: Sequence[NewFile], prefer: Callable[[NewFile, str], bool]
 ) -> dict[str, str]:
-    """Return old paths of files with the same content, by new path: the preferred one, or one with the same name."""
+    """Return the old path of each new file whose content existed before, by new path.
+
+    Of several old paths, one that `prefer` accepts is chosen, otherwise one with the same name.
+    """
     tree.learn_pointers(removed)
     remaining = list(removed)
     moved: dict[str, str] = {}
@@ -327,7 +330,7 @@ def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
 
 
 def find_same_name(removed: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
-    """Return old paths of files with the same name in another folder, by new path, if both names are unique."""
+    """Return the old paths of files with the same name in another folder, by new path, if the name is unique."""
     before = _unique_by_name(removed)
     after = _unique_by_name(file.path for file in new)
     return {after[name]: before[name] for name in sorted(after) if name in before}

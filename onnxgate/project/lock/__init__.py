@@ -1,1 +1,1 @@
-"""`onnxgate.lock`: its types, loading, resolving and writing."""
+"""Types of `onnxgate.lock`; load, resolve and write the lock."""

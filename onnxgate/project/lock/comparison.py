@@ -31,17 +31,17 @@ def entry_from_facts(facts: ModelFacts) -> LockedModel:
 
 
 def facts_from_entry(path: str, entry: LockedModel) -> ModelFacts:
-    """Return the facts of a locked model, for a Git LFS pointer to the locked content."""
+    """Return the facts of a locked model, for use with a Git LFS pointer to the locked content."""
     return ModelFacts(path=path, **{name: getattr(entry, name) for name in _SHARED_FIELDS})
 
 
 def has_same_content(old: LockedModel, new: LockedModel) -> bool:
-    """Return whether model and external data are the same bytes."""
+    """Return whether the model and its external data have the same bytes in both entries."""
     return old.sha256 == new.sha256 and sorted(old.external) == sorted(new.external)
 
 
 def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
-    """Return the differences between two contents of one model, the most severe first; none for the same bytes."""
+    """Return the differences between two versions of a model, the most severe first; none if the bytes are the same."""
     if has_same_content(old, new):
         return ()
     changes = [
@@ -53,7 +53,7 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
     if old.ir_version != new.ir_version:
         changes.append(f"IR version {new.ir_version} instead of {old.ir_version}")
     if old.producer != new.producer:
-        changes.append(f"made by `{new.producer}` instead of `{old.producer}`")
+        changes.append(f"producer `{new.producer}` instead of `{old.producer}`")
     changes += _operator_changes(old.operators, new.operators)
     changes += _name_changes("metadata key", old.metadata_keys, new.metadata_keys)
     before, after = ({file.location: file for file in model.external} for model in (old, new))
@@ -66,7 +66,7 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
 
 
 def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, ...]:
-    """Return the keys of the lock that differ from the file's facts; none if the file is not the locked one."""
+    """Return the lock's keys that differ from the file's facts; none if the file has changed since it was locked."""
     if not has_same_content(entry, facts):
         return ()
     keys = ("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs", "operators", "function_opsets")
@@ -77,7 +77,7 @@ def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, 
 
 
 def describe_renames(old: LockedModel, new: LockedModel) -> tuple[str, ...]:
-    """Return the renamed inputs and outputs among the changes of a model."""
+    """Describe the inputs and outputs of a model that were renamed."""
     sides = (("input", old.inputs, new.inputs), ("output", old.outputs, new.outputs))
     return tuple(
         _describe_rename(kind, pair)
@@ -130,7 +130,7 @@ def _operator_changes(old: Mapping[str, int], new: Mapping[str, int]) -> Iterato
         else:
             yield f"operator `{name}` {'was removed' if name in old else 'is new'}"
     if len(differing) > MAX_LISTED_OPERATORS:
-        yield f"{len(differing) - MAX_LISTED_OPERATORS} more operators differ in number"
+        yield f"the counts of {len(differing) - MAX_LISTED_OPERATORS} more operators differ"
 
 
 def _name_changes(kind: str, old: Iterable[str], new: Iterable[str]) -> Iterator[str]:
@@ -159,7 +159,7 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
 
 
 def count_kept_runtimes(old: Lock, new: Lock) -> int:
-    """Return how many runtimes of the new lock are in the old one, for the same target."""
+    """Return how many runtimes in the new lock are also in the old lock, for the same target."""
     names = old.targets.keys() & new.targets.keys()
     return sum(len(set(old.targets[name].runtimes) & set(new.targets[name].runtimes)) for name in names)
 
@@ -187,14 +187,14 @@ def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:
         yield f"removed {', '.join(removed)}"
     for name in (name for name in after if name in before and before[name] != after[name]):
         pins = sorted(set(after[name].packages) - set(before[name].packages))
-        yield f"{name} now with {', '.join(pins) or f'Python {after[name].python}'}"
+        yield f"{name} now uses {', '.join(pins) or f'Python {after[name].python}'}"
 
 
 def target_policy(target: Target) -> str:
     """
     Return the digest of a target's keys that determine its runtimes.
 
-    Keys that were added later are left out if they are not set, so that older locks stay valid.
+    Keys that were added in later versions are omitted if they are not set, so that older locks stay valid.
     """
     keys: dict[str, object] = {"runtime": canonical_requirement(target.runtime), "select": target.select}
     if target.extensions:
@@ -210,7 +210,7 @@ def canonical_extensions(target: Target) -> tuple[str, ...]:
 
 
 def toolchain_policy(toolchain: Toolchain) -> str:
-    """Return the digest of the toolchain's requirements; its location does not matter."""
+    """Return the digest of the toolchain's requirements; the location of the toolchain does not matter."""
     return _digest({"requires": sorted(canonical_requirement(text) for text in toolchain.requires)})
 
 
@@ -225,7 +225,7 @@ def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
 
 
 def canonical_requirement(requirement: str) -> str:
-    """Return a requirement in its canonical form: `onnxruntime<1.32,>=1.18`."""
+    """Return a requirement in its canonical form, such as `onnxruntime<1.32,>=1.18`."""
     parsed = Requirement(requirement)
     extras = f"[{','.join(sorted(parsed.extras))}]" if parsed.extras else ""
     marker = f" ; {parsed.marker}" if parsed.marker else ""
@@ -258,7 +258,7 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
 def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:
     """Return the target's keys that changed since it was locked. The lock contains only a digest of the keys.
 
-    They are unknown if no runtime is locked.
+    The changed keys are unknown if no runtime is locked.
     """
     if not locked.runtimes:
         return ()
@@ -277,7 +277,7 @@ def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:
 
 
 def _describe_policy(target: Target) -> str:
-    """Return the keys that determine the runtimes, as they are in the config."""
+    """Return the keys that determine the runtimes, as written in the config."""
     words = [f"`{target.runtime}`"]
     words += [f'`select = "{target.select}"`'] if target.python is None else [f'`python = "{target.python}"`']
     named = ", ".join(f'"{extension}"' for extension in target.extensions)
@@ -286,7 +286,7 @@ def _describe_policy(target: Target) -> str:
 
 
 def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iterator[str]:
-    """Yield the differences between a target's requirement and its locked runtimes. The locked policy is not used."""
+    """Yield the differences between a target's requirement and its locked runtimes, regardless of locked digests."""
     if not locked.runtimes:
         if not is_optional_build(target):
             hint = f" because `{target.python}` had no build of it: install one there first, or set `required = false`"
@@ -308,7 +308,7 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
 
 
 def is_optional_build(target: Target) -> bool:
-    """Return whether the target's environment is optional, so that it may be missing from the lock."""
+    """Return whether the target's environment is optional, so that the lock may contain no runtime for it."""
     return target.python is not None and not target.required
 
 
@@ -327,7 +327,7 @@ def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in pinned:
                 python = f"for Python {runtime.python}, but the lock has no wheels for it"
-                npm = "from npm, but the lock has no integrity for it"
+                npm = "from npm, but the lock has no integrity hash for it"
                 yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 

@@ -47,7 +47,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release of a package for one Python, and its wheels."""
+    """One release of a package for one Python version, and its wheels."""
 
     name: str
     version: Version
@@ -74,15 +74,15 @@ class ReleaseNotFound:
 
 @dataclass(frozen=True, slots=True)
 class UvIndex:
-    """The indexes that uv is configured for; `offline`: only uv's cache."""
+    """The package indexes that uv is configured for. With `offline`, only uv's cache is used."""
 
     offline: bool = False
 
     def __post_init__(self) -> None:
-        sysconfig.get_config_vars()  # threads of ours use it; Python 3.11 and older initialize it without a lock
+        sysconfig.get_config_vars()  # initialized here: in Python 3.11 and older, this is not thread-safe
 
     def newest(self, requirement: Requirement, python: str) -> Release | ReleaseNotFound:
-        """Return the newest release that has wheels for one Python.
+        """Return the newest release that has wheels for one Python version.
 
         Raises:
             ResolutionError: the index is not available.
@@ -176,7 +176,7 @@ def _parse_release(solution: Mapping[str, Any], requirement: Requirement, python
         raise ResolutionError(
             f"uv resolved `{requirement}` to {name} {version}", hint="check uv's settings for overrides"
         )
-    digests = {}  # a lock does not name indexes
+    digests = {}  # a lock does not contain index URLs
     for wheel in newest.get("wheels", ()):
         if "sha256" in wheel.get("hashes", {}):
             path = wheel.get("name") or wheel.get("path") or urlsplit(wheel["url"]).path
@@ -203,7 +203,7 @@ WheelRank = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """One system and architecture that locks contain wheels for."""
+    """A system and architecture for which locks contain wheels."""
 
     system: str
     machine: str
@@ -223,9 +223,9 @@ _UNIVERSAL = {"arm64": ("universal2",), "x86_64": ("universal2", "intel", "unive
 
 
 def select_wheels(files: Mapping[str, str], python: str) -> tuple[Wheel, ...]:
-    """Return the wheels for one Python, by file name: for each platform the one that the most systems can install.
+    """Return the wheels for one Python version: for each platform, the wheel that the most systems can install.
 
-    `files` maps file names to sha256. A wheel for musl is not locked: Linux means glibc.
+    `files` maps file names to SHA-256. Wheels for musl are not locked, since the Linux platforms use glibc.
     """
     selected = set()
     for platform in PLATFORMS:
@@ -236,7 +236,7 @@ def select_wheels(files: Mapping[str, str], python: str) -> tuple[Wheel, ...]:
 
 
 def _rank_wheel(file: str, python: str, platform: Platform) -> WheelRank | None:
-    """Return a wheel's rank for a platform, smaller is better; None if it cannot be installed."""
+    """Return a wheel's rank for a platform (smaller is better); None if it cannot be installed."""
     try:
         _, _, build, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
@@ -263,7 +263,7 @@ def _rank_interpreters(python: str) -> dict[tuple[str, str], int]:
 
 
 def _rank_platform(text: str, platform: Platform) -> WheelRank | None:
-    """Rank wheels for one architecture before universal ones, then by the oldest supported system."""
+    """Rank wheels for one architecture before universal wheels, then by the oldest supported system."""
     if text == "any":
         return (2, 0, 0)
     match = _PLATFORM.fullmatch(text)

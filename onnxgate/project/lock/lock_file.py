@@ -41,7 +41,7 @@ _RESTORE_HINT = "restore it (`git checkout HEAD -- {name}`), or delete it and ru
 
 def load_lock(path: Path) -> Lock:
     """
-    Return the lock in one file.
+    Load the lock from a file.
 
     Raises:
         LockError: the file is missing or invalid, or was written by a newer onnxgate.
@@ -51,10 +51,10 @@ def load_lock(path: Path) -> Lock:
 
 def read_lock(path: Path) -> str:
     """
-    Return the text of a lock.
+    Read the text of a lock.
 
     Raises:
-        LockError: the file is missing, cannot be read, or is not UTF-8.
+        LockError: the file is missing, cannot be read, or is not valid UTF-8.
     """
     try:
         return decode(path.read_bytes())
@@ -65,11 +65,11 @@ def read_lock(path: Path) -> str:
         raise LockError(f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint) from error
     except UnicodeDecodeError as error:
         hint = _RESTORE_HINT.format(name=path.name)
-        raise LockError(f"`{path.name}` is damaged: it is not UTF-8", hint=hint) from error
+        raise LockError(f"`{path.name}` is damaged: it is not valid UTF-8", hint=hint) from error
 
 
 def parse_lock(text: str, name: str) -> Lock:
-    """Return the lock in a text; `name` is the file's name in errors."""
+    """Parse the text of a lock; `name` is the file's name in errors."""
     restore = _RESTORE_HINT.format(name=name)
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
@@ -109,10 +109,10 @@ _FORMATS: dict[str, Callable[[str], object]] = {
     "normalized package name": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch,
     "version": _is_version,
     "Python minor version": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}").fullmatch,
-    "SHA-512 integrity": NPM_INTEGRITY.fullmatch,
+    "SHA-512 integrity hash": NPM_INTEGRITY.fullmatch,
     "SHA-256": re.compile(r"[0-9a-f]{64}").fullmatch,
 }
-"""Maps the name of a format to the function that checks it."""
+"""Maps the name of each format to a function that checks whether a text has this format."""
 
 
 def _check_format(text: str, name: str) -> Iterator[str]:
@@ -138,7 +138,7 @@ def find_lock_problems(lock: Lock) -> Iterator[str]:
     for package in lock.packages:
         yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
     for npm in lock.npm:
-        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity"))
+        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity hash"))
         yield from (f"npm package `{npm.name}`: {problem}" for problem in problems)
 
 
@@ -197,7 +197,7 @@ _OMITTED_IF_EMPTY = ("producer", "function-opsets", "inputs", "outputs", "metada
 
 
 def write_lock(lock: Lock, path: Path) -> bool:
-    """Replace the lock atomically; return False if the file has this content already."""
+    """Replace the lock atomically; return False if the file already has this content."""
     data = render_lock(lock).encode()
     path = path.resolve()
     if path.is_file() and path.read_bytes() == data:
@@ -214,7 +214,7 @@ def write_lock(lock: Lock, path: Path) -> bool:
 
 
 def render_lock(lock: Lock) -> str:
-    """Return the text of a lock: tables sorted, models by path, a line per input, output, runtime and wheel."""
+    """Return the text of a lock. Tables are sorted; each input, output, runtime and wheel has its own line."""
     tables = [f"{HEADER}{_render_pairs({'version': lock.version, 'revision': lock.revision})}"]
     for name, target in sorted(lock.targets.items()):
         order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
@@ -257,11 +257,11 @@ def _render_model(path: str, model: LockedModel) -> Iterator[str]:
 
 
 class _MultilineArray(list[Any]):
-    """An array with a line per element."""
+    """A TOML array with one line per element."""
 
 
 def _to_toml_values(value: object) -> dict[str, Any]:
-    """Return a struct's values in the order of its fields, without those that are None."""
+    """Return a struct's values in the order of its fields, except None."""
     fields: dict[str, Any] = msgspec.to_builtins(value)
     return {key: value for key, value in fields.items() if value is not None}
 
@@ -286,7 +286,7 @@ def _render_value(value: object) -> str:
         case list() | tuple():
             return f"[{', '.join(map(_render_value, value))}]"
         case _:
-            return repr(value)  # integers and floats are spelled in TOML as in Python
+            return repr(value)  # integers and floats have the same syntax in TOML and Python
 
 
 def _render_key(key: str) -> str:

@@ -38,7 +38,7 @@ _LOCK_COMMAND = ("install", "--package-lock", "--package-lock-only", "--ignore-s
 
 @dataclass(frozen=True, slots=True)
 class NpmClient:
-    """The registries that npm is configured for; `offline`: only npm's cache."""
+    """The registries that npm is configured for. With `offline`, only npm's cache is used."""
 
     offline: bool = False
 
@@ -74,7 +74,7 @@ class NpmClient:
         return packages
 
     def _run(self, arguments: Sequence[str], folder: Path) -> str:
-        """Return the output of npm. It runs in `folder`, because it reads the settings of the project around it."""
+        """Return the output of npm. npm runs in `folder`, since it reads project settings from there."""
         npm = shutil.which("npm")
         if npm is None:
             raise ResolutionError("npm is not installed, but a target needs an npm package", hint=INSTALL_NODE_HINT)
@@ -145,7 +145,7 @@ class NpmResolver:
         return msgspec.structs.replace(runtime, packages=self._resolve(runtime.engine, runtime.release))
 
     def packages(self, runtimes: Iterable[LockedRuntime]) -> tuple[NpmPackage, ...]:
-        """Return all packages that the runtimes pin; npm is queried for those that the old lock lacks."""
+        """Return all packages that the runtimes pin; npm is queried for packages that are not in the old lock."""
         packages: dict[str, NpmPackage] = {}
         for runtime in runtimes:
             if not self.pool.keys() >= set(runtime.packages):
@@ -163,7 +163,9 @@ class NpmResolver:
         for name in (engine, *engine_dependencies(engine)):
             package = offered.get(name)
             if package is None or not NPM_INTEGRITY.fullmatch(package.integrity):
-                raise ResolutionError(f"npm has no SHA-512 integrity of `{name}`, which `{engine} {release}` needs")
+                raise ResolutionError(
+                    f"npm has no SHA-512 integrity hash of `{name}`, which `{engine} {release}` needs"
+                )
             pins.append(f"{name}=={package.version}")
             self.pool[pins[-1]] = package
         return tuple(sorted(pins))

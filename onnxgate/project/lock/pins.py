@@ -47,7 +47,7 @@ from onnxgate.project.lock.types import Lock, LockedPackage, LockedRuntime, Lock
 
 NUMPY = "numpy"
 BuildFinder = Callable[[Target], LockedRuntime]
-"""Returns the engine in a target's own environment; raises `UnavailableError` if it does not satisfy the target."""
+"""Returns the engine in a target's user environment; raises `UnavailableError` if it does not satisfy the target."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class PinResolver:
             self.upgrade.used.add(NUMPY)
 
     def target(self, name: str, target: Target) -> LockedTarget:
-        """Return one target with its runtimes."""
+        """Resolve one target, and return it with its runtimes."""
         locked = self.old.targets.get(name)
         has_valid_rows = locked is not None and not any(runtime_differences(name, target, locked))
         old = locked.runtimes if locked is not None else ()
@@ -91,7 +91,7 @@ class PinResolver:
         return _locked_target(target, runtimes)
 
     def packages(self, targets: Iterable[LockedTarget]) -> tuple[LockedPackage, ...]:
-        """Return all packages that the targets pin, with their wheels; the index is queried for missing ones."""
+        """Return all packages that the targets pin, with their wheels; the index is queried for missing packages."""
         runtimes = [runtime for runtime in _managed_runtimes(targets) if not runs_on_node(runtime.engine)]
         needed = {(pin, runtime.python) for runtime in runtimes for pin in runtime.packages}
         for pin, python in sorted(needed - self.pool.keys()):
@@ -103,7 +103,7 @@ class PinResolver:
         return self.npm.packages(runtime for runtime in _managed_runtimes(targets) if runs_on_node(runtime.engine))
 
     def _own_environment(self, name: str, target: Target, old: LockedRuntime | None) -> LockedTarget:
-        """Return a target in the user's own environment; a locked runtime that is still valid is kept."""
+        """Resolve a target that uses a user environment; a locked runtime that is still valid is kept."""
         try:
             new = self.find_build(target)
         except UnavailableError as error:
@@ -122,7 +122,7 @@ class PinResolver:
     def _resolve_engines(
         self, requirement: Requirement, select: ReleaseSelection, old: tuple[LockedRuntime, ...], *, is_valid: bool
     ) -> tuple[LockedRuntime, ...]:
-        """Return the runtimes, with only new engines pinned. `is_valid`: `old` are the runtimes of this requirement."""
+        """Return the runtimes. New runtimes pin only their engine. `is_valid`: `old` belongs to this requirement."""
         upgrade = self.upgrade.of(canonicalize_name(requirement.name))
         if upgrade is None:
             reusable = [runtime for runtime in old if not runtime.environment and satisfies(runtime, requirement)]
@@ -135,7 +135,7 @@ class PinResolver:
     def _resolve(
         self, requirement: Requirement, select: ReleaseSelection, old: Sequence[LockedRuntime]
     ) -> tuple[LockedRuntime, ...]:
-        """Resolve a requirement. Minors in `old` keep their patch, unless the newest or all patches are selected."""
+        """Resolve a requirement. Minor releases in `old` keep their patch, unless `select` is `newest` or `all`."""
         locked = {} if select in ("newest", "all") else {minor_of(Version(row.release)): row for row in old}
         releases = self._find(requirement, select)
         return tuple(locked.get(minor_of(release.version)) or self._runtime(release) for release in releases)
@@ -143,7 +143,7 @@ class PinResolver:
     def _apply_upgrade(
         self, requirement: Requirement, upgrade: Requirement, select: ReleaseSelection, old: Sequence[LockedRuntime]
     ) -> tuple[LockedRuntime, ...]:
-        """Return the old runtimes, replaced by the upgrade's releases of the same minors."""
+        """Return the old runtimes; releases of the upgrade replace old runtimes of the same minor release."""
         both = Requirement(f"{canonicalize_name(requirement.name)}{requirement.specifier & upgrade.specifier}")
         if not is_satisfiable(both.specifier):
             return tuple(old)
@@ -169,7 +169,7 @@ class PinResolver:
         return runtime_from_release(release)
 
     def _with_companions(self, runtime: LockedRuntime) -> LockedRuntime:
-        """Return the runtime with the dependencies of its engine: the pinned ones, unless they are upgraded."""
+        """Return the runtime with the dependencies of its engine. Existing pins are kept unless they are upgraded."""
         if runs_on_node(runtime.engine):
             return self.npm.complete(runtime)
         if runtime.engine != ONNXRUNTIME:
@@ -182,7 +182,7 @@ class PinResolver:
         return msgspec.structs.replace(runtime, packages=tuple(sorted((*own, numpy.pin))))
 
     def _with_dependencies(self, runtime: LockedRuntime) -> LockedRuntime:
-        """Return the runtime with dependencies; the numpy of other runtimes is used if it is compatible.
+        """Return the runtime with its dependencies; the numpy release of other runtimes is used if it is compatible.
 
         Raises:
             ConfigError: no releases are compatible.
@@ -224,7 +224,7 @@ class PinResolver:
             self.pool[(release.pin, release.python)] = release.locked
 
     def _share_locked_numpy(self) -> None:
-        """Let new runtimes share the newest numpy of locked ones."""
+        """Let new runtimes use the newest numpy release that is pinned for locked runtimes."""
         for runtime in (row for target in self.old.targets.values() for row in target.runtimes):
             package = self.pool.get((find_pin(runtime, NUMPY), runtime.python))
             if runtime.engine == ONNXRUNTIME and package is not None:
@@ -249,7 +249,7 @@ def _engine_pin(runtime: LockedRuntime) -> str:
 
 @dataclass(slots=True)
 class ExtensionResolver:
-    """Resolves extensions: one release for all runtimes of one Python that have the same requirement."""
+    """Resolves extensions: one release for all runtimes with the same requirement and Python version."""
 
     index: UvIndex
     upgrade: UpgradeRequest
@@ -257,7 +257,7 @@ class ExtensionResolver:
     releases: list[Release] = field(default_factory=list)  # resolved by the index
 
     def learn(self, lock: Lock) -> None:
-        """Remember locked extensions, so that new runtimes share them."""
+        """Remember the pins of locked extensions, so that new runtimes use the same pins."""
         for runtime in _managed_runtimes(lock.targets.values()):
             for text in _package_requirements(runtime.extensions):
                 pin, key = find_pin(runtime, package_name(text)), (text, runtime.python)
@@ -266,10 +266,10 @@ class ExtensionResolver:
                     self.shared_pins[key] = max(pins, key=lambda pin: Version(pin.partition("==")[2]))
 
     def pins(self, runtime: LockedRuntime, extensions: Iterable[str]) -> Iterator[str]:
-        """Yield the pins of all packages among extensions: the runtime's own if they are valid and not upgraded.
+        """Yield the pins of the extensions that are packages. Valid pins are kept unless they are upgraded.
 
         Raises:
-            ConfigError: no release of one has wheels for the runtime's Python.
+            ConfigError: an extension has no release with wheels for the runtime's Python version.
         """
         for text in _package_requirements(extensions):
             pin, key = find_pin(runtime, package_name(text)), (text, runtime.python)

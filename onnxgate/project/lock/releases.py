@@ -1,4 +1,4 @@
-"""Resolve a target to exact releases: search its range downward, minor by minor, for each Python."""
+"""Resolve a target to exact releases: for each Python version, search its range from the newest release down."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onnxgate.project.lock.index import Release, ReleaseNotFound, UvIndex
 from onnxgate.project.lock.types import LockedRuntime
 
 PYTHONS = ("3.11", "3.14", "3.13", "3.12", "3.10", "3.9", "3.8")
-"""Python versions in order of preference. A release uses the first one for which it has wheels."""
+"""Python versions in order of preference. A release uses the first version for which it has wheels."""
 
 # Source: measured: 1.15.1 to 1.18.1 fail to import with numpy 2, 1.19.2 and later work.
 NUMPY_2_SINCE = Version("1.19")
@@ -30,12 +30,12 @@ Element = TypeVar("Element")
 
 
 def minor_of(version: Version) -> tuple[int, ...]:
-    """Return epoch, major and minor: `(0, 1, 18)` for 1.18.1."""
+    """Return the epoch, major and minor version, such as `(0, 1, 18)` for 1.18.1."""
     return (version.epoch, version.major, version.minor)
 
 
 def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvIndex) -> tuple[Release, ...]:
-    """Return the selected releases of a requirement, ascending, each with the Python that it runs on.
+    """Return the selected releases of a requirement, ascending, each with the Python version that it runs on.
 
     Raises:
         ConfigError: no release satisfies the requirement.
@@ -57,7 +57,7 @@ def find_releases(requirement: Requirement, select: ReleaseSelection, index: UvI
 
 
 def apply_selection(ascending: Sequence[Element], select: ReleaseSelection) -> tuple[Element, ...]:
-    """Apply `select` to the newest patches of all minors (to all patches for `all`)."""
+    """Apply `select` to the newest patch release of each minor release (for `all`, to all patch releases)."""
     match select:
         case "newest":
             return tuple(ascending[-1:])
@@ -69,7 +69,7 @@ def apply_selection(ascending: Sequence[Element], select: ReleaseSelection) -> t
 
 @dataclass(frozen=True, slots=True)
 class _ReleaseSearch:
-    """The releases of a range for one Python, newest first, and the reason why there are no more."""
+    """The releases in a range for one Python version, newest first, and the reason why there are no more."""
 
     releases: tuple[Release, ...]
     ended: ReleaseNotFound
@@ -93,13 +93,13 @@ def _search_releases(requirement: Requirement, python: str, select: ReleaseSelec
 
 
 def find_newest_with_wheels(requirement: Requirement, python: str, index: UvIndex) -> Release | ReleaseNotFound:
-    """Return the newest release that has wheels for one Python on a supported system."""
+    """Return the newest release that has wheels for one Python version on a supported system."""
     search = _search_releases(requirement, python, "newest", index)
     return search.releases[0] if search.releases else search.ended
 
 
 def _merge_releases(releases: Iterable[Release], select: ReleaseSelection) -> list[Release]:
-    """Return the newest release of each minor (each release for `all`), ascending, with the first Python for it."""
+    """Return the newest patch of each minor release (for `all`, all patches) with its preferred Python, ascending."""
     best: dict[object, Release] = {}
     for release in sorted(releases, key=lambda release: PYTHONS.index(release.python)):
         key = release.version if select == "all" else minor_of(release.version)
@@ -113,11 +113,11 @@ class NumpyResolver:
     """Resolves numpy: one release for all runtimes that can share it."""
 
     index: UvIndex
-    requirement: Requirement | None = None  # None: any that works
-    releases: dict[tuple[str, bool], Release] = field(default_factory=dict)  # (Python, takes numpy 2) -> numpy
+    requirement: Requirement | None = None  # None: any compatible release
+    releases: dict[tuple[str, bool], Release] = field(default_factory=dict)  # (Python, supports numpy 2) -> numpy
 
     def numpy(self, engine_release: Version, python: str) -> Release:
-        """Return the numpy of one runtime: the one that other runtimes share, or the newest."""
+        """Return the numpy release for one runtime: the release that other runtimes share, or the newest."""
         key = (python, supports_numpy_2(engine_release))
         if key not in self.releases:
             specifier = self.requirement.specifier if self.requirement is not None else SpecifierSet()
@@ -128,15 +128,15 @@ class NumpyResolver:
 
 
 def supports_numpy_2(engine_release: Version) -> bool:
-    """Return whether a release of onnxruntime works with numpy 2, which its metadata does not contain."""
+    """Return whether a release of onnxruntime works with numpy 2, which its metadata does not state."""
     return Version(engine_release.base_version) >= NUMPY_2_SINCE
 
 
 def find_exact_release(requirement: Requirement, python: str, index: UvIndex) -> Release:
-    """Return the newest release of a requirement for one Python.
+    """Return the newest release that satisfies a requirement for one Python version.
 
     Raises:
-        ConfigError: there is none, or it has no wheels.
+        ConfigError: there is no such release, or it has no wheels.
     """
     answer = index.newest(requirement, python)
     if isinstance(answer, ReleaseNotFound):
@@ -155,7 +155,7 @@ def runtime_from_release(release: Release) -> LockedRuntime:
 
 @dataclass(slots=True)
 class UpgradeRequest:
-    """The pins that may change: all of them, or those of some packages, possibly only for some releases."""
+    """The pins that an upgrade may change: all pins, or the pins of some packages, possibly only for some releases."""
 
     everything: bool = False
     requirements: tuple[Requirement, ...] = ()
@@ -163,7 +163,7 @@ class UpgradeRequest:
     known: set[str] = field(default_factory=set)  # packages of targets and toolchain
 
     def of(self, package: str) -> Requirement | None:
-        """Return the requirement for a package's new pin: only its name for the newest; None if its pins are kept."""
+        """Return the requirement for a package's new pin (only its name for the newest), or None to keep its pins."""
         self.known.add(package)
         named = next(
             (requirement for requirement in self.requirements if canonicalize_name(requirement.name) == package), None
@@ -178,7 +178,7 @@ class UpgradeRequest:
         return bool(included)
 
     def refuse_unused(self) -> None:
-        """Raise if a requested package is in neither a target nor the toolchain, or no range allows the release."""
+        """Raise if neither a target nor the toolchain uses a requested package, or if no range allows the release."""
         for requirement in self.requirements:
             name = canonicalize_name(requirement.name)
             if name in self.used:
@@ -188,9 +188,9 @@ class UpgradeRequest:
                 hint = f"expected one of {join_quoted(sorted(self.known))}"
                 if near:
                     hint = f"did you mean `--upgrade {shlex.quote(f'{near}{requirement.specifier}')}`?"
-                raise UsageError(f"`--upgrade {requirement}`: no target and no toolchain uses this package", hint=hint)
+                raise UsageError(f"`--upgrade {requirement}`: no target or toolchain uses this package", hint=hint)
             raise UsageError(
-                f"`--upgrade {requirement}`: no target and no toolchain package allows it",
+                f"`--upgrade {requirement}`: no target or toolchain requirement allows it",
                 hint="change `runtime` of a target, then run `onnxgate lock`",
             )
 

@@ -21,17 +21,17 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defa
 class LockedRuntime(Table, frozen=True, kw_only=True, dict=True):
     """One exact release of an engine, in a locked environment or in the user's own environment."""
 
-    engine: str  # the package's normalised name: "onnxruntime"
+    engine: str  # the package's normalized name, such as "onnxruntime"
     release: str
     python: str = ""  # "3.11"; depends only on the release; "" in the user's own environment
-    packages: tuple[str, ...] = ()  # sorted exact pins: "numpy==1.26.4"; in the user's own environment only extensions
+    packages: tuple[str, ...] = ()  # sorted exact pins; in the user's own environment, only extensions
     extensions: tuple[str, ...] = ()  # requirements and paths of libraries, as in the config
     environment: str = ""  # path of the user's own environment, as in the config
 
     @property
     def variant(self) -> str:
         """
-        The engine with environment and extensions: `onnxruntime+onnxruntime-extensions`, `onnxruntime@.venv`.
+        The engine with extensions and environment: `onnxruntime+onnxruntime-extensions` or `onnxruntime@.venv`.
 
         It contains no space, so that a runtime's name can be parsed.
         """
@@ -39,7 +39,7 @@ class LockedRuntime(Table, frozen=True, kw_only=True, dict=True):
 
     @functools.cached_property
     def name(self) -> str:
-        """The runtime's name: `onnxruntime 1.18.1`."""
+        """The runtime's name, such as `onnxruntime 1.18.1`."""
         return f"{self.variant} {self.release}"
 
 
@@ -67,20 +67,20 @@ class LockedToolchain(Table, frozen=True, kw_only=True):
 
 
 class MeasuredTolerance(Table, frozen=True, kw_only=True):
-    """The noise of one output, measured from the source: float32 against float64 on the same inputs."""
+    """Measured noise of one output: the difference between float32 and float64 runs of the source."""
 
     noise: float
     bound: float
 
 
 class MeasuredQuantization(Table, frozen=True, kw_only=True):
-    """The similarity between an output of a quantized model and of its float model, in the worst input case."""
+    """Similarity of one output between a quantized model and its float model, for the worst input case."""
 
     sqnr_db: float  # 200 for equal outputs
     cosine: float
     top1: float
     source: str  # path of the float model
-    runtime: str  # the runtime that both were run on: "onnxruntime 1.31.1"
+    runtime: str  # the runtime that ran both models, such as "onnxruntime 1.31.1"
 
 
 class LockedModel(Table, frozen=True, kw_only=True):
@@ -102,14 +102,14 @@ class LockedModel(Table, frozen=True, kw_only=True):
 
 
 class Wheel(Table, frozen=True, kw_only=True):
-    """One file of a package, for one or more of the five platforms."""
+    """One wheel of a package, for one or more of the five supported platforms."""
 
     file: str
     sha256: str
 
 
 class LockedPackage(Table, frozen=True, kw_only=True):
-    """The wheels of one package for one Python."""
+    """The wheels of one package for one Python version."""
 
     name: str
     version: str
@@ -126,7 +126,7 @@ class NpmPackage(Table, frozen=True, kw_only=True):
 
     @property
     def python(self) -> str:
-        """Always empty, as for runtimes without Python."""
+        """Always empty, since npm packages run without Python."""
         return ""
 
 

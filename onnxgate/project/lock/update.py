@@ -27,7 +27,7 @@ ToolchainProbe = Callable[[], LockedToolchain]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The parts of a lock that depend on this machine, and whether it may use the network."""
+    """The parts of a lock that depend on this machine, and whether the network may be used."""
 
     probe_toolchain: ToolchainProbe
     find_build: BuildFinder
@@ -51,9 +51,9 @@ def update_lock(
 ) -> LockUpdate:
     """Return the lock of the whole project; `entries` are the entries of all its models.
 
-    A target whose settings are unchanged keeps its runtimes, even if there are newer releases. If they changed, minors
-    in both keep their patch. A locked toolchain with unchanged settings is kept even if this machine has another one;
-    the same applies to the user's own environments.
+    A target whose settings are unchanged keeps its runtimes, even if there are newer releases. If the settings
+    changed, minor releases that remain selected keep their patch release. A locked toolchain with unchanged settings is
+    kept even if this machine has a different toolchain; the same applies to the user's own environments.
 
     Raises:
         ConfigError: no release satisfies a target.
@@ -75,7 +75,7 @@ def update_lock(
 
 
 def update_lock_models(old: Lock | None, entries: Mapping[str, LockedModel], removed: Iterable[str] = ()) -> LockUpdate:
-    """Return the old lock with the entries of some models replaced, and without those of `removed`.
+    """Return the old lock with the entries of some models replaced, and the entries of `removed` models deleted.
 
     Raises:
         LockError: an old lock does not exist.
@@ -110,7 +110,7 @@ def _lock_toolchain(
     names = [name for name in (new | old) if new.get(name) != old.get(name)]
     if not names:
         return locked, ()
-    texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'not')})" for name in names)
+    texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'none')})" for name in names)
     note = f"the installed toolchain differs from the locked one: {texts}; run `onnxgate lock --upgrade` to lock it"
     return locked, (note,)
 
@@ -130,7 +130,7 @@ class UnlockableError(LockError):
 def lock_models(
     models: Iterable[SelectedModel], old: Mapping[str, LockedModel], measured: MeasuredTolerances
 ) -> dict[str, LockedModel]:
-    """Return an entry for each model. Measured tolerances are kept while model and data are unchanged.
+    """Return an entry for each model. Measured tolerances are kept if the model and its data are unchanged.
 
     Raises:
         UnlockableError: files are invalid or incomplete.

@@ -1,1 +1,1 @@
-"""Environments of locked runtimes: built, checked, cached, and found on this machine."""
+"""Create, check and cache the environments of locked runtimes, and find interpreters on this machine."""

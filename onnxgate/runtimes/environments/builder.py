@@ -45,7 +45,7 @@ _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
 
 
 class Environments:
-    """Creates locked environments below `cache`, each only once. Safe to use in several threads and processes.
+    """Creates locked environments in `cache`, each only once. Safe to use from several threads and processes.
 
     With `shared`, wheels are installed from that folder, and missing ones are downloaded into it.
     """
@@ -78,7 +78,7 @@ class Environments:
         """Return the program of the runtime's environment; build the environment if it is not ready.
 
         The program is a Python interpreter, or the folder of a package that Node runs. `packages` contains at least
-        those that the runtime pins. The health check runs inside `busy`, which limits concurrent work.
+        the packages that the runtime pins. `busy` is entered for the health check, to limit concurrent work.
 
         Raises:
             UnavailableError: the environment cannot be created on this machine; the message is the reason.
@@ -97,11 +97,11 @@ class Environments:
             raise UnavailableError(f"{_NOT_CREATED}: {reason}", hint=hint) from error
 
     def discard(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> None:
-        """Mark a broken environment as not ready, so that its next user rebuilds it."""
+        """Mark a broken environment as not ready, so that it is rebuilt on its next use."""
         self.slot_of(runtime, packages).distrust()
 
     def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
-        """Return the slot of the runtime's environment without creating it.
+        """Return the slot of the runtime's environment, without creating the environment.
 
         Raises:
             UnavailableError: the environment is not available on this machine; the message is the reason.
@@ -109,10 +109,10 @@ class Environments:
         return self._plan(runtime, packages)[0]
 
     def interpreter(self, minor: str) -> Path:
-        """Return the interpreter for environments of that minor version.
+        """Return the interpreter for environments of a minor Python version.
 
         Raises:
-            UnavailableError: it is not installed and cannot be downloaded.
+            UnavailableError: the interpreter is not installed and cannot be downloaded.
         """
         with self._interpreter_lock:
             if minor not in self._interpreters:
@@ -126,7 +126,7 @@ class Environments:
         return interpreter
 
     def close(self) -> None:
-        """Kill running builds, reject new ones, and release the environments in use."""
+        """Kill running builds, reject new builds, and release the environments in use."""
         self.commands.close()
         self._leases.close()
 
@@ -246,7 +246,7 @@ class Environments:
 
 
 _NOT_CREATED = "the environment cannot be created"
-"""Message for machine faults, without the runtime's name so that reports can merge equal faults."""
+"""Message for machine faults. It does not contain the runtime's name, so that reports can merge equal faults."""
 _OFFLINE_HINT = "run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still has the locked releases"
@@ -285,10 +285,10 @@ _EXECUTABLE_SCRIPT = "import sys; print(sys.executable)"
 
 
 def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> Path:
-    """Return a CPython of that minor version ("3.11").
+    """Return a CPython interpreter of a minor version, such as "3.11".
 
     Raises:
-        UnavailableError: it is not installed, and uv could not or must not download it.
+        UnavailableError: the interpreter is not installed, and uv could not or must not download it.
     """
     for candidate in _interpreter_candidates(minor, commands, offline):
         ended = commands.run([str(candidate), "-I", "-c", _MINOR_SCRIPT], timeout_s=PROBE_TIMEOUT_S)
@@ -301,7 +301,7 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
 
 
 def _interpreter_candidates(minor: str, commands: CommandRunner, offline: bool) -> Iterator[Path]:
-    """Yield interpreters: configured ones, installed ones, and finally one that uv downloads."""
+    """Yield configured interpreters, then installed interpreters, and finally an interpreter that uv downloads."""
     for entry in filter(None, os.environ.get(PATH_VARIABLE, "").split(os.pathsep)):
         yield from _interpreters_in(Path(entry), minor)
     find = ["python", "find", "--no-project", "--system", minor]
@@ -319,7 +319,10 @@ def _printed_path(ended: CompletedCommand) -> Iterator[Path]:
 
 
 def _interpreters_in(path: Path, minor: str) -> Iterator[Path]:
-    """Yield `path` if it is a file; otherwise the interpreters in a `bin` folder or in one or more installations."""
+    """Yield the interpreters at a path.
+
+    `path` is an interpreter, its folder, an installation, or a folder that contains installations.
+    """
     if path.is_file():
         yield path
     names = (f"python{minor}", f"python{minor}.exe", "python", "python.exe")

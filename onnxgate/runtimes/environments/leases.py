@@ -60,7 +60,7 @@ def lease_folder(environment: Path) -> Path:
 
 
 def is_in_use(environment: Path) -> bool:
-    """Return whether a running process uses the environment; remove leases of ended processes."""
+    """Return whether a running process uses the environment; remove the leases of processes that have ended."""
     folder = lease_folder(environment)
     for file in sorted(folder.glob("*.lock")) if folder.is_dir() else ():
         lease = filelock.FileLock(file)

@@ -1,4 +1,4 @@
-"""Environments for Node.js. npm verifies the locked integrity of each package and does not run install scripts."""
+"""Environments for Node.js. npm verifies packages by their locked integrity hashes, and runs no install scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnxgate.runtimes.environments import storage
 
 MIN_NODE_MAJOR = 18
 NODE_VARIABLES = ("NODE_OPTIONS", "NODE_PATH")
-"""Variables that can make a worker load packages that are not locked."""
+"""Environment variables that can make a worker load packages that are not locked."""
 REGISTRY_HINT = "check the network connection and npm's `registry` setting"
 INSTALL_NODE_HINT = f"install Node.js {MIN_NODE_MAJOR} or newer, with `node` and `npm` on PATH"
 NODE_WORKER = protocol.WORKER_FOLDER / "web" / "main.mjs"
@@ -39,11 +39,11 @@ _NPM_PATH = re.compile(r"^npm (?:error|ERR!)\s+(?:path|dest) (.+)$", re.MULTILIN
 _IN_NPM_CACHE = re.compile(r"[/\\]_cacache(?:[/\\].*)?$")
 _MACHINE_CODES = ("ENOSPC", "EDQUOT", "EROFS", "EFBIG", "EMFILE", "ENFILE", "ENOMEM", "EIO", "EACCES", "EPERM")
 _FAILED_REQUEST = re.compile(r"^(?:\w+: |network )?request to \S+ failed, reason: ")
-"""Part of npm's message that differs between packages; removed, so that reports can merge equal faults."""
+"""Part of npm's message that differs between packages. It is removed, so that reports can merge equal faults."""
 _NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ", "path ", "dest ")
 _INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
 _NO_REGISTRY_CODES = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "EHOSTUNREACH")
-"""Errors that the next request would also have."""
+"""Errors that would also occur on the next request."""
 _INTERRUPTED_CODES = ("ECONNRESET", "ECONNABORTED", "EPIPE", "ETIMEDOUT", "EIDLETIMEOUT", "ERR_SOCKET_TIMEOUT")
 
 
@@ -55,7 +55,7 @@ class Node(msgspec.Struct, frozen=True):
 
     @property
     def major(self) -> int:
-        """Return the major version: 20 for 20.11.1."""
+        """Return the major version, such as 20 for 20.11.1."""
         return int(self.version.partition(".")[0])
 
 
@@ -63,7 +63,7 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
     """Return the packages that the runtime pins.
 
     Raises:
-        UnavailableError: one of them is missing from the lock.
+        UnavailableError: a package is missing from the lock.
     """
     locked = {f"{package.name}=={package.version}": package for package in packages if isinstance(package, NpmPackage)}
     for pin in runtime.packages:
@@ -75,7 +75,7 @@ def required_npm_packages(runtime: LockedRuntime, packages: Sequence[PinnedPacka
 class NodeBuilder:
     """Builds environments with `node` and `npm` on PATH. Thread-safe.
 
-    `npm_cache` is untrusted: npm verifies each package and downloads those that do not match.
+    `npm_cache` is untrusted: npm verifies each package, and downloads packages that do not match.
     """
 
     def __init__(self, commands: CommandRunner, *, offline: bool, npm_cache: Path | None = None) -> None:
@@ -208,7 +208,7 @@ def _find_node(commands: CommandRunner) -> Node | UnavailableError:
 
 
 def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
-    """Return the files that `npm ci` reads, with the exact pins and their integrity."""
+    """Return the files that `npm ci` reads, with the exact pins and their integrity hashes."""
     root = {"name": "onnxgate", "version": "1.0.0", "private": True}
     root |= {"dependencies": {package.name: package.version for package in packages}}
     pinned = {

@@ -26,14 +26,14 @@ SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
 
 
 def cache_dir() -> Path:
-    """Return `ONNXGATE_CACHE_DIR`, or the user's cache folder by default. The folder may not exist yet."""
+    """Return the folder in `ONNXGATE_CACHE_DIR`; by default, the user's cache folder. It may not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
 
 
 def support_dir() -> Path:
-    """Return the folder of cached support tables of builds."""
+    """Return the folder of cached support tables of engine builds."""
     return cache_dir() / "support"
 
 
@@ -60,12 +60,12 @@ def create_private_folder(folder: Path) -> Path | None:
 
 
 def costs_dir() -> Path:
-    """Return the folder of measured costs. Its files are named by model digest, so folders can be merged."""
+    """Return the folder of measured costs. Its files are named after model digests, so folders can be merged."""
     return (shared_cache_dir() or cache_dir()) / "costs"
 
 
 def shared_cache_dir() -> Path | None:
-    """Return `ONNXGATE_KEPT_DIR`, a cache shared between machines.
+    """Return the folder in `ONNXGATE_KEPT_DIR`, a cache shared between machines; None if not set.
 
     Its content is verified by hash, except for costs, which only affect how models are assigned to shards.
     """
@@ -83,7 +83,7 @@ BuildFunction = Callable[[Path], None]
 
 
 class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Marker file of a complete environment; written last, atomically."""
+    """Marker file of a complete environment. It is written last and atomically."""
 
     layout: int
     key: str
@@ -93,8 +93,8 @@ class ReadyMarker(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class EnvironmentSlot(msgspec.Struct, frozen=True):
     """Folder of one environment.
 
-    `attempts/<name>/` is one attempt to build it in place; `ready.json` names the attempt that succeeded. If a build
-    process is killed, its children may continue to write, but only to an attempt that is never used.
+    `attempts/<name>/` is one attempt to build the environment; `ready.json` names the attempt that succeeded. If a
+    build process is killed, its children may continue to write, but only to an attempt that is never used.
     """
 
     folder: Path
@@ -125,7 +125,7 @@ class EnvironmentSlot(msgspec.Struct, frozen=True):
         return self._program_of(attempt)
 
     def distrust(self) -> None:
-        """Remove the marker, so that the next user rebuilds the environment."""
+        """Remove the marker, so that the environment is rebuilt on its next use."""
         remove_path(self._ready)
 
     def _clear(self) -> None:

@@ -67,11 +67,12 @@ class ProbeError(Exception):
 def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageChoice] = ()) -> Path:
     """Return the interpreter that exports models.
 
-    Without `toolchain.python` in the config, it is the first of `$VIRTUAL_ENV`, `.venv` in the config's folder,
-    `python` on PATH and onnxgate's own interpreter that satisfies `requires`, or `needs` if `requires` is empty.
+    If the config does not set `toolchain.python`, the candidates are `$VIRTUAL_ENV`, `.venv` in the config's folder,
+    `python` on PATH, and onnxgate's own interpreter, in this order. The first candidate that satisfies `requires` is
+    returned; if `requires` is empty, the first that satisfies `needs`.
 
     Raises:
-        UnavailableError: no interpreter satisfies them; the message contains the reason for each one.
+        UnavailableError: no interpreter satisfies the requirements; the message gives the reason for each candidate.
     """
     requires: list[PackageChoice] = [(require,) for require in settings.requires] or list(needs)
     names = [Requirement(name).name for require in requires for name in require]
@@ -121,7 +122,7 @@ def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None
 def lock_toolchain(python: Path, settings: Toolchain, recorded: Iterable[str]) -> LockedToolchain:
     """Return the toolchain for the lock, with the versions of the recorded and the required packages.
 
-    Versions have no local suffix: another local build of the same release does not count as drift.
+    Versions have no local suffix: a different local build of the same release does not count as drift.
     """
     required = (Requirement(require).name for require in settings.requires)
     interpreter = probe_interpreter(python, (*recorded, *required))
@@ -130,7 +131,7 @@ def lock_toolchain(python: Path, settings: Toolchain, recorded: Iterable[str]) -
 
 
 def public_versions(packages: dict[str, str]) -> dict[str, str]:
-    """Return versions without local suffix, by name: `2.13.0+cpu` becomes `2.13.0`."""
+    """Return versions without local suffixes, by name: `2.13.0+cpu` becomes `2.13.0`."""
     public = {}
     for name, version in sorted(packages.items()):
         try:
@@ -141,7 +142,7 @@ def public_versions(packages: dict[str, str]) -> dict[str, str]:
 
 
 def find_drift(locked: LockedToolchain, interpreter: Interpreter) -> dict[str, tuple[str, str]]:
-    """Return package -> (locked, installed version) for each difference, without Python; "" if not installed."""
+    """Return the locked and the installed version of each package that differs; "" if it is not installed."""
     installed = public_versions(interpreter.packages)
     return {
         name: (version, installed.get(name, ""))
@@ -151,7 +152,7 @@ def find_drift(locked: LockedToolchain, interpreter: Interpreter) -> dict[str, t
 
 
 def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[str, Path]]:
-    """Yield the name for messages and the path of each candidate."""
+    """Yield each candidate: its name in messages, and its path."""
     if settings.python is not None:
         yield f"`toolchain.python` ({settings.python})", folder / Path(settings.python).expanduser()
         return
@@ -165,7 +166,7 @@ def _toolchain_candidates(folder: Path, settings: Toolchain) -> Iterator[tuple[s
 
 
 def interpreter_in(path: Path) -> Path | None:
-    """Return the interpreter in an environment's folder, or the interpreter itself; None if there is none."""
+    """Return `path` if it is a file, or the interpreter in an environment's folder; None if there is no interpreter."""
     if path.is_file():
         return path
     names = (path / "bin" / "python", path / "Scripts" / "python.exe", path / "python.exe")
@@ -173,7 +174,7 @@ def interpreter_in(path: Path) -> Path | None:
 
 
 def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
-    """Return the problem with each package if no package satisfies its requirement; "" otherwise."""
+    """Return why none of the alternative packages satisfies its requirement; "" if one does."""
     first, *others = (_unmet_requirement(text, interpreter) for text in choice)
     if "" in (first, *others):
         return ""
@@ -181,7 +182,7 @@ def _missing_choice(choice: PackageChoice, interpreter: Interpreter) -> str:
 
 
 def _unmet_requirement(text: str, interpreter: Interpreter) -> str:
-    """Return the installed version or "no <package>" if the requirement is not met; "" otherwise."""
+    """Describe an unmet requirement: the installed version, or "no <package>". Return "" if it is met."""
     requirement = Requirement(text)
     versions = {"python_version": interpreter.minor, "python_full_version": interpreter.python}
     if requirement.marker is not None and not requirement.marker.evaluate({**versions, **interpreter.system}):
@@ -209,7 +210,7 @@ def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ..
 
 
 def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
-    """Return the modules of frameworks that the sources import."""
+    """Return the framework modules that the sources import."""
     names = _imported_packages(config, folder)
     return tuple(name for framework in FRAMEWORKS for name in framework.modules if name in names)
 
@@ -232,7 +233,7 @@ def _used_frameworks(config: Config, folder: Path) -> list[Framework]:
 
 
 def _imported_packages(config: Config, folder: Path) -> set[str]:
-    """Return top-level names of the packages that the sources and their project modules import."""
+    """Return the top-level names of the packages that the sources import, directly or through project modules."""
     names = set()
     for start in (folder / model.source.rpartition(":")[0] for model in config.model if model.source):
         waiting, visited = [start], {start}
@@ -272,7 +273,7 @@ def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
 
 
 def _project_files(name: str, folders: tuple[Path, ...]) -> list[Path]:
-    """Return the project's file of a module, and those of its parent packages."""
+    """Return the project's files that contain a module and its parent packages."""
     parts = name.split(".")
     for folder in dict.fromkeys(folders):
         packages = [folder.joinpath(*parts[:count]) for count in range(1, len(parts) + 1)]

@@ -1,4 +1,4 @@
-"""User environments: identification of the engine build and comparison with the lock."""
+"""Identify the engine build in a user environment, and compare the environment with the lock."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ print(json.dumps([release, found]))
 
 
 def find_user_build(folder: Path, target: Target) -> LockedRuntime:
-    """Return the build of a target's engine in the target's environment.
+    """Return the build of a target's engine that is installed in the target's environment.
 
     Raises:
         UnavailableError: the build is missing or does not satisfy the target.
@@ -86,9 +86,9 @@ def _describe_installed(name: str, version: str) -> str:
 
 
 def build_identity(path: Path) -> str:
-    """Return the sha256 of the engine's native libraries in an environment, without running it; "" if unknown.
+    """Return the SHA-256 of the engine's native libraries, without running the engine; "" if unknown.
 
-    The version does not identify a build, which may have been patched or built with different options.
+    The version does not identify a build, because builds may be patched or use different options.
     """
     prefix = path.parent.parent if path.is_file() else path  # the environment that contains the interpreter
     patterns = ("lib/python3*/site-packages", "lib64/python3*/site-packages", "Lib/site-packages")
@@ -119,9 +119,9 @@ def _require_interpreter(path: Path, named: str) -> Path:
 def _probe_versions(
     interpreter: Path, named: str, engine: str, packages: Iterable[str], commands: CommandRunner
 ) -> tuple[str, dict[str, str]]:
-    """Return the engine's version and those of the installed packages, without local suffixes.
+    """Return the versions of the engine and of the installed packages, without local suffixes.
 
-    For ONNX Runtime, the version is read from the module, since a custom build may be packaged under another name.
+    For ONNX Runtime, the version is read from the module, since a custom build may be packaged under a different name.
     """
     command = [str(interpreter), "-I", "-c", _PROBE_SCRIPT, import_name(engine), engine, *packages]
     ended = commands.run(command, timeout_s=PROBE_TIMEOUT_S)

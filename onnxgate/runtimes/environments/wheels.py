@@ -1,4 +1,4 @@
-"""Locked wheels: selection for this machine, the wheel cache, and downloads."""
+"""Select locked wheels for this machine, download them, and cache them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
             raise UnavailableError(
                 f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
                 f"and Python {package.python}",
-                hint="check it on a supported platform, or set `required = false` for its target",
+                hint="run the check on a supported platform, or set `required = false` for its target",
             )
     return tuple(needed)
 
@@ -86,7 +86,7 @@ def _wheel_tags(file: str) -> frozenset[tags.Tag]:
 
 @functools.cache
 def _supported_tags(minor: str) -> dict[tags.Tag, int]:
-    """Return the tags that this machine supports with their rank; the most specific tag has rank 0."""
+    """Return the wheel tags that this machine supports, with their ranks; the most specific tag has rank 0."""
     major, _, rest = minor.partition(".")
     version = (int(major), int(rest))
     platforms = list(tags.platform_tags())
@@ -104,11 +104,11 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 Downloads = Mapping[str, Callable[[], Iterator[bytes]]]
-"""File name of a wheel -> function that yields its bytes or raises `OSError`."""
+"""Functions by wheel file name. Each yields the bytes of the wheel, or raises `OSError`."""
 
 
 class WheelCache:
-    """Wheels in an untrusted folder."""
+    """Cache of wheels in an untrusted folder; each wheel is verified when it is copied."""
 
     def __init__(self, folder: Path, find: Callable[[Sequence[LockedPackage]], Downloads]) -> None:
         self._folder = folder / WHEELS_FOLDER
@@ -148,7 +148,7 @@ def _cached_path(folder: Path, wheel: Wheel) -> Path | None:
 
 
 def copy_verified(source: Iterator[bytes], target: Path, sha256: str) -> bool:
-    """Copy the bytes and return whether they match the hash. Remove `target` if they do not or if reading fails."""
+    """Copy the bytes and return whether they match the hash. Remove `target` if they do not match or cannot be read."""
     digest = hashlib.sha256()
     try:
         with target.open("wb") as file:
@@ -196,7 +196,7 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
 
 
 def _cached_wheels(folder: Path) -> Iterator[Path]:
-    """Yield the only entry of each folder that is named by a hash; remove everything else."""
+    """Yield the file in each folder that is named after a hash and contains one entry; remove everything else."""
     for home in sorted(folder.iterdir()) if folder.is_dir() else ():
         entries = sorted(home.iterdir()) if home.is_dir() and not home.is_symlink() else []
         if len(entries) == 1 and _SHA256.fullmatch(home.name):
@@ -219,7 +219,7 @@ def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
 
 
 def run_uv(commands: CommandRunner, arguments: Sequence[str], *, timeout_s: float, stdin: str = "") -> CompletedCommand:
-    """Run uv, with the user's settings. Raises `UnavailableError` if it is not installed."""
+    """Run uv with the user's settings. Raises `UnavailableError` if it is not installed."""
     uv = find_uv()
     commands.executed.append(shlex.join(["uv", *arguments]))
     return commands.run([uv, *arguments], timeout_s=timeout_s, stdin=stdin)
@@ -234,7 +234,7 @@ _LOCATE_COMMAND = (
 
 
 def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
-    """Yield the bytes at a URL until the command is closed.
+    """Yield the bytes at a URL. Stop if `commands` is closed.
 
     Raises:
         OSError: the download fails.
@@ -249,7 +249,7 @@ def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
 
 
 def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Downloads:
-    """Return the downloads of these packages, all for one Python version. Wheels without an HTTP URL are left out."""
+    """Return the downloads of these packages, all for one Python version. Wheels without an HTTP URL are omitted."""
     with temporary_folder() as scratch:
         output = Path(scratch) / "pylock.onnxgate.toml"
         requirements = "".join(f"{package.name}=={package.version}\n" for package in packages)

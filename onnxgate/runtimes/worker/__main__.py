@@ -1,6 +1,7 @@
-"""Entry point of the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`, with `-s` for sources.
+"""Entry point of the worker: `python -I -B -X utf8 …/worker/__main__.py [rights [program …]]`.
 
-`rights` is a file with the worker's permissions (`sandbox.py`). If a program is given, it replaces this worker.
+For sources, `-I` is replaced by `-s`. `rights` is a file with the worker's permissions (`sandbox.py`). If a program is
+given, it replaces this worker.
 """
 
 import importlib.util

@@ -54,7 +54,7 @@ def write_array(path: str, value: Any) -> bool:
 
 
 def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
-    """Return the names of the output arrays. `outputs` contains pairs of a name and whether the output is a container.
+    """Return the names of the output arrays. `outputs` contains the name of each output and whether it is a container.
 
     A container has two arrays: its values and its layout.
     """

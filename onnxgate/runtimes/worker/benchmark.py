@@ -1,6 +1,6 @@
 """Benchmark of two models: times are measured alternately in one process, memory in separate new processes.
 
-`make` creates the session of a job, and `ready` returns a function that runs it once.
+`make` creates the session of a job, and `ready` returns a function that runs the session once.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _no_result(reason: str) -> Dict[str, Any]:
 
 
 def _measure_times(job: Job, baseline: Callable[[], Any], model: Callable[[], Any]) -> Tuple[List[float], List[float]]:
-    """Return seconds per run of the model and the baseline for each round, each the lower of two measurements.
+    """Return the seconds per run of the model and of the baseline in each round; each is the lower of two measurements.
 
-    Both orders of the models are used, so that a slow phase of the machine affects both equally.
+    The models are measured in both orders, so that a slow phase of the machine affects both equally.
     """
     only_processor = list(job["providers"]) == ["CPUExecutionProvider"] and sys.platform != "win32"  # 15 ms resolution
     clock = time.process_time if only_processor else time.perf_counter  # CPU time if one thread does all the work
@@ -89,7 +89,7 @@ def _time_runs(run: Callable[[], Any], times: int, clock: Callable[[], float]) -
 
 
 def _measure_memory(job: Job, case: Dict[str, Any], phase: Phase) -> Dict[str, Any]:
-    """Return the peak memory of each model in MiB, minus that of a process that only imports the runtime."""
+    """Return the peak memory of each model in MiB, minus the peak of a process that only imports the runtime."""
     peaks: Dict[str, List[float]] = {"model": [], "baseline": []}
     idle = []
     for _ in range(job["memory_runs"]):

@@ -16,9 +16,9 @@ from . import arrays, failures
 Phase = Callable[[str], None]
 Job = Dict[str, Any]
 Compute = Callable[[Dict[str, Any]], List[Any]]
-"""Function from inputs by name to one value per output; None for values that numpy cannot represent."""
+"""Takes the inputs by name and returns one value per output; None if numpy cannot represent the value."""
 Repeat = Callable[[Dict[str, Any], List[Any]], Dict[str, Any]]
-"""Function from a case's inputs and the paths of its outputs to additional fields of its result."""
+"""Takes the inputs of a case and the paths of its outputs, and returns additional fields of its result."""
 
 
 def probe_result(job: Job) -> Dict[str, Any]:
@@ -32,7 +32,7 @@ def probe_result(job: Job) -> Dict[str, Any]:
 
 
 def load_result() -> Dict[str, Any]:
-    """Return the result of a load by an engine without providers."""
+    """Return the result of a `Load` job for an engine without providers."""
     return {"kind": "load", "providers": []}
 
 
@@ -71,7 +71,7 @@ def widen_bfloat16(bits: Any) -> Any:
 
 @contextlib.contextmanager
 def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
-    """Remove a pattern, such as file names and lines of the engine, from errors that the block raises."""
+    """Remove a pattern, such as locations in the engine's source code, from errors that the block raises."""
     try:
         yield
     except Exception as error:
@@ -82,7 +82,7 @@ def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
 CHUNK_ELEMENTS = 1 << 19
 """Number of elements to compare at a time, to avoid copies of large outputs."""
 MAPPED_BYTES = 1 << 20
-"""Files larger than this are memory-mapped."""
+"""Maximum size of files to read into memory; larger files are memory-mapped."""
 LOOSE_TOLERANCE = 1e-3
 """Allowed difference between two runs relative to the largest value, for providers without a fixed summation order."""
 
@@ -178,7 +178,7 @@ def read_output_names(path: str) -> List[str]:
 
 
 def _read_fields(data: Any, span: Span, field: int) -> Iterator[Span]:
-    """Yield the start and end of each length-delimited field with this number in a message."""
+    """Yield the start and end of each length-delimited field with this number in a protobuf message."""
     position, end = span
     while position < end:
         key, position = _read_varint(data, position, end)

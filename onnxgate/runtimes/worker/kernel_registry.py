@@ -11,7 +11,7 @@ import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 REGISTRY_FUNCTIONS = ("get_all_opkernel_def", "get_all_operator_schema")
-"""Source: present in all wheels since 1.16.0, missing from earlier ones."""
+"""Source: present in all wheels since 1.16.0, missing from earlier wheels."""
 
 
 def harvest(path: str) -> Dict[str, Any]:
@@ -69,5 +69,5 @@ def _parameter_row(formal: Any) -> List[Any]:
 
 
 def _enum_name(member: Any) -> str:
-    """Return `Single` for `FormalParameterOption.Single`."""
+    """Return the name of an enum member, such as `Single` for `FormalParameterOption.Single`."""
     return str(member).rpartition(".")[2]

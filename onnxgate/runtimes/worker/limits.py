@@ -22,7 +22,7 @@ def disable_core_dumps() -> None:
 
 @contextlib.contextmanager
 def limit_memory(limit_mib: Optional[int], exceeded: Callable[[], None]) -> Iterator[None]:
-    """Limit this process's memory in the block. Without kernel support, call `exceeded` and exit at the limit."""
+    """Limit this process's memory in the block. If the kernel cannot do this, call `exceeded` and exit at the limit."""
     if limit_mib is None:
         yield
     elif sys.platform.startswith("linux"):
@@ -62,7 +62,7 @@ def limit_by_polling(limit_bytes: int, exceeded: Callable[[], None]) -> Iterator
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process in bytes; on macOS, its peak."""
+    """Return the resident memory of this process in bytes; on macOS, the peak."""
     if sys.platform == "win32":
         return _windows_memory_bytes(1)
     if sys.platform == "darwin":
@@ -84,7 +84,7 @@ def peak_bytes() -> int:
 def _windows_memory_bytes(field: int) -> int:
     import ctypes
 
-    # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size; the first two of these are
+    # PROCESS_MEMORY_COUNTERS: two 32-bit fields, then eight of pointer size, which begin with
     # PeakWorkingSetSize and WorkingSetSize.
     size_t, uint32 = ctypes.c_size_t, ctypes.c_uint32
 

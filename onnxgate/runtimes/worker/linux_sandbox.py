@@ -28,7 +28,7 @@ def drop_privileges() -> None:
     header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
     before = (ctypes.c_uint32 * 6)()
     if libc.capget(header, before) == 0 and any(before):
-        after = [before[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # inheritable ones are 0
+        after = [before[index] & KEPT_CAPABILITIES if index < 2 else 0 for index in range(6)]  # inheritable sets are 0
         libc.capset(header, (ctypes.c_uint32 * 6)(*after))
 
 
@@ -43,7 +43,7 @@ SIGNALS_AND_ABSTRACT_SOCKETS = 3  # since version 6
 
 READ_RIGHTS = EXECUTE | READ_FILE | READ_DIR
 FILE_RIGHTS = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE
-"""Rights that apply to files; all others apply to folders only."""
+"""Rights that apply to files; all other rights apply to folders only."""
 
 
 def landlock_version() -> int:
@@ -115,7 +115,7 @@ ALLOW, ERROR = 0x7FFF0000, 0x00050000
 NUMBER, ARCHITECTURE, FIRST_ARGUMENT = 0, 4, 16  # offsets; of an argument, the lower half on a little-endian machine
 CLONE_THREAD, CLONE_NEW_NAMESPACES = 0x10000, 0x7E020000
 X32_LIMIT = 0x3FFFFFFF
-"""Larger call numbers belong to the x32 ABI of x86_64."""
+"""System calls with larger numbers belong to the x32 ABI of x86_64."""
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # Name -> number on each architecture. Source: the kernel's syscall_64.tbl and asm-generic/unistd.h.
@@ -154,20 +154,20 @@ CALLS: Dict[str, Tuple[int, int]] = {
     "pidfd_send_signal": (424, 424),
 }
 HIDDEN_CALLS = ("clone3", "io_uring_setup", "io_uring_enter", "io_uring_register")
-"""Reported as not implemented, so that libc and libuv fall back to calls that the filter can check."""
+"""System calls reported as not implemented, so that libc and libuv fall back to calls that the filter can check."""
 REFUSED_CALLS = (
     *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp", "bpf", "perf_event_open"),
     *("userfaultfd", "add_key", "request_key", "keyctl", "unshare", "setns", "mount", "umount2", "setpgid", "setsid"),
 )
 PROCESS_CALLS = ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal", "fork", "vfork")
-"""Denied if the worker must not start or signal other processes."""
+"""System calls denied if the worker must not start or signal other processes."""
 SELF_SIGNAL_CALLS = ("kill", "tgkill")
 
 Instruction = Tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
 def restrict_system_calls(*, processes: bool) -> None:
-    """Disable network access; without `processes`, also starting or signaling other processes.
+    """Deny network access; without `processes`, also deny starting or signaling other processes.
 
     Raises:
         OSError: the kernel rejects the filter, or the architecture is not supported.
@@ -188,7 +188,7 @@ def restrict_system_calls(*, processes: bool) -> None:
 
 
 def _build_filter(machine: str, processes: bool) -> List[Instruction]:
-    """Build the filter, in which the first matching return decides."""
+    """Build the filter, in which the first return instruction that is reached decides."""
     program: List[Instruction] = [
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, ARCHITECTURES[machine]),

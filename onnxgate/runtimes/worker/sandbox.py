@@ -21,7 +21,7 @@ SYSTEM_PATHS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store"),
     *("/home/linuxbrew/.linuxbrew", "/run/current-system", "/run/opengl-driver", "/proc", "/sys"),
 )
-"""Programs, libraries and kernel files; private files of other processes remain unreadable."""
+"""Readable folders with programs, libraries and kernel files. Private files of other processes remain unreadable."""
 ETC_FILES = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "alternatives", "localtime", "timezone"),
     *("locale.alias", "locale.conf", "nsswitch.conf", "passwd", "group", "os-release", "lsb-release", "debian_version"),

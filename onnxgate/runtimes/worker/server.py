@@ -94,7 +94,7 @@ class Channel:
 
 
 def die_with_parent() -> None:
-    """Kill this worker and its children when the parent process ends, even during native code.
+    """Kill this worker and its children when the parent process ends, even while native code runs.
 
     Must be called before any thread is started.
     """

@@ -233,7 +233,7 @@ rule = "opset-to-new"
         ),
         (
             "[targets.a]\nruntime = 'onnxruntime'\noptimization = []",
-            "line 3: `targets.a.optimization`: expected at least one",
+            "line 3: `targets.a.optimization`: expected at least one value",
         ),
         (
             "[toolchain]\nrequires = ['torch', 'Torch==2']",
@@ -242,7 +242,7 @@ rule = "opset-to-new"
         ("[[model]]\nsizes = {}", "line 1: `model[0].path`: is missing; expected a string"),
         (
             "[[model]]\npath = 'a.onnx'\n[[model]]\npath = './a.onnx'",
-            "line 4: `model[1].path`: `./a.onnx` has another `[[model]]` entry; merge the two",
+            "line 4: `model[1].path`: `./a.onnx` has another `[[model]]` entry; merge both entries",
         ),
         (
             "[[model]]\npath = 'a.onnx'\nsource = 'nowhere.py:build'",

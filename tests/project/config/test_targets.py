@@ -87,7 +87,7 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ),
         (
             OTHER,
-            "line 7: `targets.b.providers`: target `a` uses `.venv` with different providers; use the same in both",
+            "line 7: `targets.b.providers`: target `a` uses `.venv` with different providers; use the same for both",
         ),
     ],
 )

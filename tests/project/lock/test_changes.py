@@ -52,7 +52,7 @@ X = MODEL.inputs[0]
             ("input `x` has shape [1, 3] instead of [batch, 3]",),
         ),
         ({"outputs": MODEL.outputs[::-1]}, ("outputs are in a different order",)),
-        ({"producer": "pytorch 2.14.0"}, ("made by `pytorch 2.14.0` instead of `pytorch 2.13.0`",)),
+        ({"producer": "pytorch 2.14.0"}, ("producer `pytorch 2.14.0` instead of `pytorch 2.13.0`",)),
         ({"operators": {"Conv": 3, "com.microsoft.Gelu": 1}}, ("3 x `Conv` instead of 2",)),
         ({"metadata_keys": ()}, ("metadata key `author` was removed",)),
         (
@@ -62,7 +62,7 @@ X = MODEL.inputs[0]
                 "operator `B` is new",
                 "operator `Conv` was removed",
                 "operator `E` is new",
-                "2 more operators differ in number",
+                "the counts of 2 more operators differ",
             ),
         ),
     ],
@@ -120,7 +120,7 @@ def test_lock_changes() -> None:
     expected = (
         "added target `added`: onnxruntime 1.30.0, 1.31.1",
         "updated target `moved`: added onnxruntime 1.20.1; removed onnxruntime 1.18.1; "
-        "onnxruntime 1.19.2 now with numpy==2.4.6",
+        "onnxruntime 1.19.2 now uses numpy==2.4.6",
         "updated target `older`: the digest of its runtimes",
         "updated target `other`: its settings changed, but not its runtimes",
         "removed target `gone`",

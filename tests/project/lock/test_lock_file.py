@@ -68,7 +68,7 @@ def test_not_text(tmp_path: Path) -> None:
     """A lock that is not UTF-8 is an error."""
     (tmp_path / "onnxgate.lock").write_bytes(b"version = 1\n# \xff\n")
 
-    with pytest.raises(LockError, match="it is not UTF-8"):
+    with pytest.raises(LockError, match="it is not valid UTF-8"):
         load_lock(tmp_path / "onnxgate.lock")
 
 

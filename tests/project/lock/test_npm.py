@@ -134,19 +134,19 @@ def test_missing_table_is_resolved_again(registry: Registry, tmp_path: Path) -> 
     lost = msgspec.structs.replace(lock, npm=())
     actual = policy_differences(project_of(tmp_path, CONFIG).config, lost)
 
-    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity for it" == actual[0]
+    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity hash for it" == actual[0]
     assert lock == locked(tmp_path, lost)
 
 
 @pytest.mark.surface
 def test_unlockable_releases(registry: Registry, tmp_path: Path) -> None:
-    """A missing release and a release without SHA-512 integrity have different error messages."""
+    """A missing release and a release without a SHA-512 integrity hash have different error messages."""
     registry.add(COMPANION, "2.0.0")
     registry.add(ENGINE, "2.0.0", {COMPANION: "2.0.0"}, hashed=False)
 
     with pytest.raises(ConfigError, match=r"no release of `onnxruntime-web` on npm satisfies `>=3`"):
         locked(tmp_path, config=CONFIG.replace(">=1.20", ">=3"))
-    with pytest.raises(ResolutionError, match=r"no SHA-512 integrity of `onnxruntime-web`"):
+    with pytest.raises(ResolutionError, match=r"no SHA-512 integrity hash of `onnxruntime-web`"):
         locked(tmp_path, config=CONFIG.replace(">=1.20", ">=2"))
 
 
@@ -172,7 +172,7 @@ def test_no_registry(registry: Registry, tmp_path: Path, monkeypatch: pytest.Mon
         (
             NPM[0].integrity,
             "sha512-abc",
-            "npm package `onnxruntime-common`: `sha512-abc` is not a valid SHA-512 integrity",
+            "npm package `onnxruntime-common`: `sha512-abc` is not a valid SHA-512 integrity hash",
         ),
         (f'"{COMPANION}==1.20.1", ', "", "`onnxruntime-common` is not pinned in `packages`"),
         (

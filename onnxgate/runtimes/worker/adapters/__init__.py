@@ -1,1 +1,1 @@
-"""Adapters of engines: one module each, with the functions `probe`, `load` and `run`."""
+"""Adapters of engines. Each is a module with the functions `probe`, `load` and `run`."""

@@ -1,4 +1,4 @@
-"""Adapter of ONNX Runtime, any release since 1.8."""
+"""Adapter of ONNX Runtime 1.8 and later."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if not hasattr(ort, "InferenceSession"):  # a folder without its `__init__.py` i
 
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return versions, after passing a tensor through the runtime."""
+    """Test the runtime with a tensor, and return the installed versions."""
     ort.OrtValue.ortvalue_from_numpy(np.ones(1)).numpy()
     result = engine_results.probe_result(job)
     result["packages"]["onnxruntime"] = ort.__version__
@@ -142,7 +142,7 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
 
 
 def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
-    """Run again to return the bfloat16 outputs, widened to float32; empty if the release does not support it."""
+    """Run again to return the bfloat16 outputs, widened to float32; empty if the release does not support this."""
     names = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
     if not names or not hasattr(session, "run_with_ort_values"):
         return {}
@@ -174,9 +174,9 @@ def register_extensions(options: Any, extensions: List[str]) -> None:
 
 
 def _find_library(extension: str) -> str:
-    """Return a path unchanged; for a package, the path from its `get_library_path`.
+    """Return the path of an extension's library. For a package, its module's `get_library_path` returns the path.
 
-    The module of a package is named in `top_level.txt`, or like the package.
+    The name of the module is in `top_level.txt`; by default, it is the name of the package.
     """
     if os.path.isabs(extension):
         if not os.path.isfile(extension):

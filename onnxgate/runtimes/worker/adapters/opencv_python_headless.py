@@ -14,13 +14,13 @@ from ..engine_results import Job, Phase
 ERROR_PREFIX = re.compile(
     r"OpenCV\([\d.]+\) \S+?:\d+: error: \(-?\d+:[^)]*\) (?:in function '\w+'\s*)?|^> ", re.MULTILINE
 )
-"""Prefix with the location in OpenCV's code."""
+"""Prefix of error messages: the location in OpenCV's source code."""
 
 cv2.setNumThreads(1)
 
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return versions, after passing an array through the engine."""
+    """Test the engine with an array, and return the installed versions."""
     cv2.add(np.ones(1, np.float32), np.ones(1, np.float32))
     return engine_results.probe_result(job)
 

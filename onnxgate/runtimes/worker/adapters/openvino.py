@@ -11,21 +11,21 @@ import openvino as ov
 from .. import engine_results
 from ..engine_results import Job, Phase
 
-# Source: openvino 2026.4.1 computes in bfloat16 by default if the CPU supports it, 1e-3 from float32.
+# Source: openvino 2026.4.1 computes in bfloat16 by default if the CPU supports it; results then differ by 1e-3.
 COMPILE_SETTINGS = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1", "NUM_STREAMS": "1"}
 ERROR_PREFIX = re.compile(
     r"Exception from \S+?:\d+:\s*|Check '[^\n]*?' failed at \S+?:\d+:\s*|FrontEnd API failed with \w+:\s*"
     r"|Model wasn't fully converted\.\s*|Summary:\s*|^-- ",
     re.MULTILINE,
 )
-"""Locations in OpenVINO's code, and text without information about the model."""
+"""Parts of error messages to remove: locations in OpenVINO's source code, and text that does not describe the model."""
 BFLOAT16 = "bf16"
 UNSUPPORTED_ELEMENTS = frozenset("u1 u2 u3 u4 u6 i4 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0 dynamic undefined".split())
 """Element types that numpy cannot represent."""
 
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return versions, after querying the device."""
+    """Query the device, and return the installed versions."""
     ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
     return engine_results.probe_result(job)
 

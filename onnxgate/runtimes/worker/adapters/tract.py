@@ -15,13 +15,13 @@ from ..engine_results import Job, Phase  # noqa: E402
 
 
 def probe(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Return versions, after passing a tensor through the engine."""
+    """Test the engine with a tensor, and return the installed versions."""
     tract.Tensor.from_numpy(np.ones(1, np.float32)).to_numpy()
     return engine_results.probe_result(job)
 
 
 def load(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Prepare the model for running."""
+    """Check that the model can be prepared for running."""
     _load_runnable(job, phase)
     return engine_results.load_result()
 

@@ -1,4 +1,4 @@
-"""Exporters of frameworks: one module in this folder and one entry of `FRAMEWORKS` each."""
+"""Exporters for frameworks. Each has one module in this folder and one entry in `FRAMEWORKS`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Framework(NamedTuple):
     modules: Tuple[str, ...]  # top-level packages that sources import and that define model classes
     packages: Tuple[str, ...]  # alternative distributions of the framework
     recorded: Tuple[str, ...]  # other distributions whose versions the lock records
-    converters: Tuple[str, ...] = ()  # required modules, named like their distributions
+    converters: Tuple[str, ...] = ()  # required modules, which have the same names as their distributions
     class_modules: Tuple[str, ...] = ()  # other packages that define model classes
 
 
@@ -21,7 +21,7 @@ PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx"
 """`converters` is empty, since the exporter itself reports missing packages."""
 
 _TREE_PACKAGES = (("onnx", "onnxmltools", "skl2onnx"), ("skl2onnx", "onnxmltools", "packaging"))
-"""Recorded packages and converters of boosted trees. onnxmltools imports packaging without declaring it.
+"""Recorded packages and converters for boosted trees. onnxmltools imports packaging without declaring it.
 
 Source: onnxmltools 1.16.
 """

@@ -1,4 +1,4 @@
-"""Eager runs of sources on input cases and on their own sample inputs, as functions of numpy arrays."""
+"""Run sources eagerly, as functions of numpy arrays, on input cases and on their own sample inputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .source import Phase, SourceError, Wire, describe_error, describe_type, fol
 
 Function = Callable[[List[Any]], Sequence[Any]]
 Feed = Tuple[str, Callable[[], List[Any]]]
-"""Name of a case and function that reads its inputs."""
+"""Name of an input case, and a function that reads its inputs."""
 
 
 class MismatchError(Exception):
@@ -20,7 +20,7 @@ class MismatchError(Exception):
 
 
 class ArrayCall(NamedTuple):
-    """A function of arrays, in the order of the graph's inputs and outputs."""
+    """A function whose arguments and results are arrays, in the order of the graph's inputs and outputs."""
 
     function: Function
     names: Sequence[str]  # names of the graph's inputs, in the function's order; () if unknown
@@ -29,7 +29,7 @@ class ArrayCall(NamedTuple):
 
 
 def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Optional[Function] = None) -> None:
-    """Store the sample and the outputs in `result`; `wide` is the function in float64 if there is one."""
+    """Store the sample and the outputs in `result`. `wide` is the function in float64, if available."""
     result["input_names"] = list(call.names)
     if call.sample is not None:
         result["sample"] = save_arrays(call.sample, os.path.join(job["output"], "sample"))
@@ -48,7 +48,7 @@ def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Opti
 
 
 def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire]:
-    """Return one `CaseResult` per case, followed by that of the sample if there is one."""
+    """Return one `CaseResult` per case, followed by the result for the sample if there is one."""
 
     def read_case(paths: Dict[str, str]) -> List[Any]:
         names = call.names if set(call.names) == set(paths) else list(paths)  # by position if a name is unknown
@@ -66,7 +66,7 @@ def _run_all(job: Wire, call: ArrayCall, folder: str, phase: Phase) -> List[Wire
 
 
 def run_feeds(job: Wire, feeds: Sequence[Feed], compute: Function, folder: str, phase: Phase) -> List[Wire]:
-    """Return one `CaseResult` per feed; `compute` returns arrays, or None for those that numpy cannot represent."""
+    """Return one `CaseResult` per feed; `compute` returns arrays, or None for values that numpy cannot represent."""
     results: List[Wire] = []
     for number, (name, read) in enumerate(feeds):
         phase("source on " + name)
@@ -81,7 +81,7 @@ def run_feeds(job: Wire, feeds: Sequence[Feed], compute: Function, folder: str, 
 
 
 def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
-    """Convert each array to the function's type if it has the same kind."""
+    """Convert each array to the type that the function accepts, if both are of the same kind, such as float."""
     typed = []
     kinds = {"u": "i", "U": "O"}
     for array, dtype in zip(arrays, call.dtypes):  # noqa: B905 - new in Python 3.10

@@ -28,7 +28,7 @@ SCORE_COLUMNS = {
     **dict.fromkeys(("SVC", "NuSVC"), "+-"),
     "RidgeClassifier": "+",
 }
-"""Signs of the score columns for two classes, which the declared shape does not determine.
+"""Score columns for two classes, each as a sign of the decision function. The declared shape is ambiguous.
 
 Source: measured with skl2onnx 1.20.
 """
@@ -63,7 +63,7 @@ class SampleRows(NamedTuple):
 
 
 def export_sklearn(job: Wire, returned: Any, result: Wire, phase: Phase, *, boosted: str = "") -> None:
-    """Export the model that the callable returned, run it on the cases, and store both in `result`.
+    """Export the model that the callable returned, run it on the cases, and store all results in `result`.
 
     Raises:
         SourceError: the callable returned an unexpected value.
@@ -119,7 +119,7 @@ def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
 
 
 def _convert_with_skl2onnx(job: Wire, recipe: SourceResult, rows: SampleRows, *, trees: bool) -> Any:
-    """Convert the model with skl2onnx, without `ZipMap` so that probabilities are a matrix."""
+    """Convert the model with skl2onnx, without `ZipMap`, so that probabilities are a matrix."""
     options = dict(recipe.options or {})
     try:
         return _convert_with_fallback(job, recipe, rows, {"zipmap": False, **options}, trees)

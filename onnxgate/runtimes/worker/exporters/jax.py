@@ -28,7 +28,7 @@ EXPECTED_RETURN = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export the function that the callable returned, run it on the cases, and store both in `result`.
+    """Export the function that the callable returned, run it on the cases, and store all results in `result`.
 
     Raises:
         SourceError: the callable returned an unexpected value.
@@ -60,7 +60,10 @@ def _check_result(recipe: SourceResult, source: str) -> SourceResult:
 
 
 def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
-    """Return the axis names of each argument by axis. `dynamic_shapes` may use positions, parameters or input names."""
+    """Return the axis names of each argument, by axis.
+
+    The keys of `dynamic_shapes` may be positions, parameter names or input names.
+    """
     requested = recipe.dynamic_shapes
     if requested is None:
         return [{} for _ in recipe.args]
@@ -122,7 +125,7 @@ def _compute_outputs(function: Any, values: Sequence[Any]) -> List[Any]:
 
 
 def _compute_in_float64(function: Any, values: Sequence[Any]) -> List[Any]:
-    """Compute in float64; single-precision constants of the function are converted, not recomputed."""
+    """Compute in float64; single-precision constants in the function are converted, not recomputed."""
     before = jax.config.jax_enable_x64
     jax.config.update("jax_enable_x64", True)
     try:

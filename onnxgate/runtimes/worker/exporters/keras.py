@@ -19,7 +19,7 @@ EXPECTED_RETURN = (
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export the model that the callable returned, run it on the cases, and store both in `result`.
+    """Export the model that the callable returned, run it on the cases, and store all results in `result`.
 
     Structures are flattened as in Keras's export: mappings are sorted by key.
 

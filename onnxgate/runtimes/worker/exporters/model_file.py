@@ -13,7 +13,7 @@ from onnx.helper import OP_SET_ID_VERSION_MAP
 from .source import Phase, SourceError, Wire, check_name_count, describe_error, folders_of, project_path
 
 Convert = Callable[[Wire], Any]
-"""Function that converts the model at the opsets of a job; it returns the model or writes it to `export_path`."""
+"""Converts the model to the opsets of a job, and returns the model or writes it to `export_path`."""
 
 
 def export_path(job: Wire) -> str:
@@ -43,7 +43,7 @@ def write_model(job: Wire, result: Wire, convert: Convert, output_names: Optiona
     """Convert the model, and write it if the job's `export` is set. Return the value of `convert`.
 
     Raises:
-        SourceError: the number of outputs differs from that of `output_names`.
+        SourceError: the number of outputs differs from the number of `output_names`.
     """
     path = export_path(job)
     converted = convert_within_limits(job, convert, path)
@@ -92,13 +92,13 @@ def _iter_nodes(model: Any) -> Iterator[Any]:
 
 
 _STACK_TRACE_KEY = "pkg.torch.onnx.stack_trace"
-"""Source: torch.onnx (dynamo=True) in torch 2.5 and later writes it into each node's metadata_props."""
+"""Source: torch.onnx (dynamo=True) in torch 2.5 and later writes this key to each node's metadata_props."""
 _FRAME_FILE = re.compile(r'File "([^"\n]+)"')
 _PACKAGES_FOLDER = re.compile(r".*[/\\\\](?:site|dist)-packages[/\\\\]")
 
 
 def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
-    """Make file names in stack traces relative to the project or to their packages. Return whether any changed."""
+    """Make file names in stack traces relative to the project or to their packages. Return whether any name changed."""
 
     def relative(frame: Match[str]) -> str:
         return f'File "{project_path(frame[1], folders) or _PACKAGES_FOLDER.sub("", frame[1])}"'
@@ -113,13 +113,13 @@ def make_traces_relative(model: Any, folders: Sequence[str]) -> bool:
 
 
 _OPSET_FIELDS = {"ai.onnx": ("opset", "opset_max"), "ai.onnx.ml": ("opset_ml", "opset_ml_max")}
-"""Domain -> fields of an `Export` job with the pinned version and the newest version that all targets support."""
+"""Fields of an `Export` job, by domain: the pinned version, and the newest version that all targets support."""
 
 
 def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
-    """Return `convert(job)`. If the targets do not support its opsets, convert again with the newest ones they support.
+    """Return `convert(job)`. If the targets do not support its opsets, convert again with the newest supported opsets.
 
-    A pinned version is not replaced.
+    A pinned opset is not replaced.
     """
     converted = convert(job)
     versions = _model_opsets(_written_model(converted, path))
@@ -132,7 +132,7 @@ def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
 
 
 def raise_ml_opset(model: Any, pinned: Optional[int]) -> bool:
-    """Raise `ai.onnx.ml` to the pinned version if all used operators are unchanged in it. Return whether it changed.
+    """Raise `ai.onnx.ml` to the pinned version if that does not affect any used operator. Return whether it was raised.
 
     skl2onnx ignores the requested version and imports the oldest version that contains all used operators.
     Source: skl2onnx 1.20, `convert_topology`.

@@ -42,7 +42,7 @@ _TRACER_WARNING = "Converting a tensor to a Python "
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export the module that the callable returned, run it on the cases, and store both in `result`.
+    """Export the module that the callable returned, run it on the cases, and store all results in `result`.
 
     Raises:
         SourceError: the callable returned an unexpected value.
@@ -126,7 +126,7 @@ def _try_export(
 
 
 def _requested_details(recipe: SourceResult, call: ModuleCall, axes: Sequence[torch_behaviour.RequestedAxis]) -> Wire:
-    """Return the options of the exporter without the opset."""
+    """Return the requested export options, except the opset."""
     by_name = list(torch_behaviour.read_named_axes(recipe))
     names = list(recipe.input_names or ())
     complete = len(names) == len(call.tensors)
@@ -184,7 +184,7 @@ def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **optio
 
 
 def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
-    """Return values that tracing turned into constants, with project lines. Write all other warnings to the log."""
+    """Return values that tracing turned into constants, with their project lines. Log all other warnings."""
     constants: List[Wire] = []
     for warning in caught:
         text, name, number = str(warning.message), warning.filename, warning.lineno
@@ -230,7 +230,7 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
     call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
     case, names = job["case"], list(recipe.input_names or ())
     phase("export")
-    # The exporter translates this decomposed program, whose nodes are named like the values in the file.
+    # The exporter translates this decomposed program, whose nodes have the same names as the values in the file.
     program = _call_exporter(job, recipe._replace(dynamo=True), None).exported_program
     phase("trace of case " + case["name"])
     reason = torch_eager.mismatch_reason(call, [case], names)

@@ -1,6 +1,6 @@
-"""The user's source: import and call as for `python file.py`, error descriptions, and its return value.
+"""Import and call the user's source as `python file.py` would, parse its return value, and describe its errors.
 
-An error is described in one line, with the line of the user's code where it occurred.
+An error is described in one line, which includes the line of the user's code where it occurred.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ _SEED_FUNCTIONS = {"numpy": "random.seed", "torch": "manual_seed", "tensorflow":
 
 
 def choose_seed(number: int) -> None:
-    """Set the seed of all generators until the next call."""
+    """Set the seed that `seed_generators` uses until the next call."""
     _current_seed[0] = number
 
 
@@ -248,7 +248,7 @@ def one_line(text: str) -> str:
 
 
 def _source_line(chain: Sequence[BaseException], folders: Sequence[str]) -> str:
-    """Return `file.py:31` of the project's line that caused the error; "" if there is none.
+    """Return the project's line that caused the error, such as `file.py:31`; "" if there is none.
 
     In order of preference: the line of a syntax error, the innermost frame, the line that created the graph's node.
     """
@@ -326,13 +326,13 @@ def read_source_result(value: Any, source: str, expected: str, keys: Sequence[st
 
 
 def check_name_count(count: int, names: Optional[Sequence[str]], what: str, source: str) -> None:
-    """Raise `SourceError` if there are names, but their number is not `count`."""
+    """Raise `SourceError` if names are given and their number is not `count`."""
     if names is not None and len(names) != count:
         raise unexpected_return(source, f"{pluralize(len(names), 'name')} in `{what}`; the model has {count}")
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Return `1 input`, `2 inputs`."""
+    """Return a count and its noun, such as `1 input` or `2 inputs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

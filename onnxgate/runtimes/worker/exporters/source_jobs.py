@@ -25,7 +25,7 @@ from .source import (
 )
 
 PRELOADED_MODULES = ("numpy", "onnx", "onnxscript")
-"""Modules that exporters import. They are imported first, so that a user's file of that name cannot replace them."""
+"""Modules that exporters need. They are imported first, so that user files with the same name cannot replace them."""
 
 
 class ConverterMissingError(Exception):
@@ -131,7 +131,7 @@ def inputs(job: Wire, phase: Phase) -> Wire:
 
 
 def _collect_cases(job: Wire, cases: List[Dict[str, str]], phase: Phase) -> None:
-    from . import eager  # imports numpy, which a user's file of that name must not replace
+    from . import eager  # imports numpy, which a user's file with the same name must not replace
 
     name = f"`{split_source(job['source'])[1]}`"
     returned = _call_source(job, phase, "inputs")

@@ -19,7 +19,7 @@ EXPECTED_RETURN = (
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
-    """Export the function that the callable returned, run it on the cases, and store both in `result`.
+    """Export the function that the callable returned, run it on the cases, and store all results in `result`.
 
     Raises:
         SourceError: the callable returned an unexpected value.
@@ -54,7 +54,7 @@ def _is_function(value: Any) -> bool:
 
 
 def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
-    """Return the concrete function for the function's own signature, or for the arguments with a dynamic batch axis."""
+    """Return the concrete function for the function's own signature, or for arguments with a dynamic batch axis."""
     if hasattr(function, "structured_input_signature"):
         return function
     if getattr(function, "input_signature", None) is not None:
@@ -72,7 +72,7 @@ def _concrete_function(function: Any, args: Sequence[Any], source: str) -> Any:
 
 
 def _eager_call(concrete: Any, sample: Any) -> eager.ArrayCall:
-    """Return the function as a call on arrays. Mappings are flattened by sorted keys, as in the graph's outputs."""
+    """Wrap the function so that it takes arrays. Mappings are flattened by sorted keys, as in the graph's outputs."""
     captured = {id(inner) for _, inner in concrete.graph.captures}
     tensors = [value for value in concrete.inputs if value.dtype != tf.resource and id(value) not in captured]
 

@@ -19,7 +19,7 @@ MAX_AXIS_SIZE = 4096
 
 
 def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
-    """Return leaves, changed buffers and dynamic output axes; an empty result if the call fails."""
+    """Return the output's leaves, the changed buffers and the dynamic output axes; empty if the call fails."""
     with _restore_module(call.module):
         before = _copy_buffers(call.module)
         first = _try_call(call)
@@ -44,7 +44,7 @@ def observe_call(call: ModuleCall, axes: Sequence[RequestedAxis]) -> Wire:
 
 
 def _try_call(call: ModuleCall) -> Any:
-    """Return the module's result in a tuple; None if the call fails, which the run on the cases reports."""
+    """Return the module's result in a tuple; None if the call fails. The run on the cases reports the failure."""
     try:
         return (call.run(),)
     except Exception:  # noqa: BLE001 - user code can raise any error
@@ -72,7 +72,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 def _describe_leaves(returned: Any) -> List[Wire]:
-    """Return the kind and name of each leaf, such as `plus`, or `states_0` for a part of a value; "" if unnamed."""
+    """Return the kind and name of each output leaf, such as `plus`, or `states_0` for an element; "" if unnamed."""
     leaves = []
     with_path = getattr(_pytree, "tree_flatten_with_path", None)
     pairs = with_path(returned[0])[0] if with_path else [((), leaf) for leaf in _pytree.tree_leaves(returned[0])]
@@ -86,7 +86,7 @@ def _describe_leaves(returned: Any) -> List[Wire]:
 
 
 def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: List[Any]) -> List[Wire]:
-    """Return output axes that change when all dynamic input axes grow by one, or are doubled if that fails."""
+    """Return the output axes that change when all dynamic input axes grow by one (if that fails, when they double)."""
     sizes = {(e.input, e.axis): int(call.leaves[call.tensors[e.input]].shape[e.axis]) for e in axes}
     sizes = {axis: size for axis, size in sizes.items() if size}
     for longer in ({k: size + 1 for k, size in sizes.items()}, {k: 2 * size for k, size in sizes.items()}):
@@ -105,7 +105,7 @@ def _find_grown_axes(call: ModuleCall, axes: Sequence[RequestedAxis], before: Li
 
 
 def _resize_axes(call: ModuleCall, sizes: Dict[Tuple[int, int], int]) -> ModuleCall:
-    """Return the call with axes of its tensors repeated or cut to these sizes."""
+    """Return the call with tensors that are repeated or truncated to these axis sizes."""
     tensors = call.sample()
     for (number, axis), size in sizes.items():
         tensor = tensors[number]
@@ -195,7 +195,7 @@ class RequestedAxis(NamedTuple):
 
 
 class NarrowedAxes(NamedTuple):
-    """Range of one symbol in the exported program, and the axes of the symbol."""
+    """Range of one size symbol in the exported program, and the axes that have this size."""
 
     axes: Tuple[Tuple[int, int], ...]
     lowest: int
@@ -218,7 +218,7 @@ def find_requested_axes(recipe: SourceResult, call: ModuleCall) -> List[Requeste
 
 
 def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
-    """Return the arguments by parameter of the module; leaves are replaced by their positions."""
+    """Return the argument for each parameter of the module, with leaves replaced by their positions."""
     args, kwargs = _pytree.tree_unflatten(list(range(len(call.leaves))), call.spec)
     try:
         return dict(inspect.signature(call.module.forward).bind(*args, **kwargs).arguments)
@@ -227,7 +227,7 @@ def leaves_by_parameter(call: ModuleCall) -> Dict[str, Any]:
 
 
 def parameter_names(call: ModuleCall) -> List[str]:
-    """Return the parameter names of the tensor inputs; empty if one of them is only a part of a parameter."""
+    """Return the parameter names of the tensor inputs; empty if an input is only part of a parameter."""
     by_position = {position: name for name, position in leaves_by_parameter(call).items() if isinstance(position, int)}
     names = [by_position.get(position, "") for position in call.tensors]
     return names if all(names) else []

@@ -16,7 +16,7 @@ from .source import Phase, Wire, pluralize, seed_generators
 
 
 class ModuleCall(NamedTuple):
-    """A module with the arguments of its call, flattened."""
+    """A module, and the flattened arguments of a call to it."""
 
     module: Any
     leaves: Tuple[Any, ...]
@@ -50,7 +50,7 @@ class ModuleCall(NamedTuple):
 
 
 def copy_call(call: ModuleCall) -> ModuleCall:
-    """Return the call on a copy of the module, so that an export cannot change it; if copying fails, on the module."""
+    """Return the call with a copy of the module, which an export may change; if copying fails, with the original."""
     copied = call._replace(leaves=tuple(copy_leaf(leaf) for leaf in call.leaves))
     try:
         return copied._replace(module=copy.deepcopy(call.module))
@@ -89,7 +89,7 @@ def read_case(call: ModuleCall, case: Wire, names: Sequence[str]) -> List[Any]:
 
 
 def _read_tensor(path: str, like: Any) -> Any:
-    """Read an array as a tensor on the device and with the type of `like`, if it has the same kind of type."""
+    """Read an array as a tensor with the device and type of `like`. The kind (such as float) must match."""
     tensor = torch.from_numpy(np.array(np.load(path, allow_pickle=False), order="C"))
     if _dtype_kind(tensor) != _dtype_kind(like):
         raise eager.MismatchError(f"the source has an input of type {like.dtype}, but the model's is {tensor.dtype}")
@@ -103,7 +103,7 @@ def _dtype_kind(tensor: Any) -> str:
 
 
 def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, folder: str = "eager") -> List[Wire]:
-    """Return one `CaseResult` per case, followed by that of the sample."""
+    """Return one `CaseResult` per case, followed by the result for the sample."""
     feeds: List[eager.Feed] = [("case " + case["name"], partial(read_case, call, case, names)) for case in job["cases"]]
     feeds.append(("the source's sample", call.sample))
 
@@ -119,7 +119,7 @@ def run_cases(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase, f
 
 
 def run_cases_in_float64(job: Wire, call: ModuleCall, names: Sequence[str], phase: Phase) -> List[Wire]:
-    """Convert the module to float64 in place, and run the cases in float64; [] if the conversion fails."""
+    """Convert the module to float64 in place, and run the cases in float64. Return [] if the conversion fails."""
     try:
         leaves = tuple(leaf.double() if is_float(leaf) else leaf for leaf in call.leaves)
         wide = call._replace(module=call.module.double(), leaves=leaves)

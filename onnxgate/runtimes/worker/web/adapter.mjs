@@ -14,7 +14,7 @@ const PACKAGE = "onnxruntime-web";
 // Source: onnxruntime-web 1.20.1 and 1.30.0.
 const UNHOLDABLE = /non-tensor|unsupported (?:data )?type/i;
 
-/** Returns versions; the runtime's version is the one that it reports. */
+/** Returns the installed versions; the runtime reports its own version. */
 export async function probe(job, engine) {
   const { env } = await engine.ort();
   const versions = job.packages.map((name) => [name, engine.versionOf(name)]);

@@ -26,7 +26,7 @@ export function failure(error, hide = "") {
   return { type: typeName(error), text: clean(text), memory: false };
 }
 
-/** Returns type and message of the error. */
+/** Returns the type and the message of the error. */
 export function words(error) {
   return error instanceof Error ? `${typeName(error)}: ${error.message}` : `${typeName(error)} ${String(error)}`;
 }

@@ -9,7 +9,7 @@ const POLL_MS = 100;
 const MEMORY_MIB = 0;
 const ID = 1;
 
-/** Starts the thread. Returns a function to call at the start of each job, which returns one to call at its end. */
+/** Starts the thread. Returns a function that starts a job and returns the function that ends it. */
 export function guard(host) {
   const job = new Int32Array(new SharedArrayBuffer(8));
   const options = { workerData: { guarded: job, host }, stdout: false, stderr: false };
@@ -30,7 +30,7 @@ function look(job, host) {
   }
 }
 
-/** Returns whether the parent process is alive. Except on Windows, orphans get another parent. */
+/** Returns whether the parent process is alive. Except on Windows, orphans get a different parent. */
 function isHostThere(host) {
   if (process.platform !== "win32") return process.ppid === host;
   try {

@@ -1,7 +1,7 @@
 /**
  * Worker of ONNX Runtime Web: `node …/web/main.mjs <folder of the package> <process id of the parent>`.
  *
- * It runs jobs, one JSON line each, until its input ends; `core/jobs.py` defines them.
+ * It runs jobs, one JSON line each, until its input ends; `core/jobs.py` defines the jobs.
  */
 
 import { Engine } from "./engine.mjs";
