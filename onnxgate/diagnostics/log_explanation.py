@@ -38,7 +38,7 @@ class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Known and unknown errors of one log."""
+    """Known and unknown errors in one log."""
 
     version: int = 1
     onnxgate: str
@@ -75,7 +75,7 @@ _JSON_FIELD = re.compile(r'"[\w.@-]{1,40}" ?: ?"')
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log, or a part of one."""
+    """A line of a log, or part of a long line."""
 
     number: int  # 1-based
     text: str  # normalized
@@ -200,7 +200,7 @@ class _LogErrors:
     first_unknown: list[UnknownLine] = field(default_factory=list)
 
     def add(self, diagnosis: Diagnosis, line: LogLine) -> None:
-        """Add a new error, or count another occurrence of a known one."""
+        """Add a new error, or count another occurrence of an earlier error."""
         group = self._find_similar(diagnosis)
         if group is None and len(self.groups) < MAX_ERRORS:
             quote = _quote_line(line.text, diagnosis.start)
@@ -223,7 +223,7 @@ class _LogErrors:
         group.last = line.number
 
     def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error of the same entry whose captured groups contain the new ones or vice versa."""
+        """Return an earlier error of the same entry if its captured groups include the new groups, or vice versa."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]

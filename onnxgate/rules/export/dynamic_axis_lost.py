@@ -49,7 +49,7 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
         return (
             f"{axis} of input `{dim.value}` is dynamic in the file, but the exported program supports only {sizes}; "
             f"the source also supports {dim.works}",
-            "replace branches that depend on the size with `torch.where` or `torch.cond`, "
+            "use `torch.where` or `torch.cond` instead of branches that depend on the size, "
             f"and add {dim.works} to the model's `sizes`",
         )
     if dim.grown is not None:

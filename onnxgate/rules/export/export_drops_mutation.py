@@ -15,7 +15,7 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-drops-mutation", level=Level.ERROR, since="0.1.0")
 def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     """
-    Calling the source changes its state; the exported model omits this change.
+    Calling the source changes its state; the exported model does not include this change.
 
     ## Why it matters
     Exporters omit in-place updates of buffers, so only the first call of the exported model returns correct outputs. If

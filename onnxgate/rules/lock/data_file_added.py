@@ -39,7 +39,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_new_data_files(change: ModelChange) -> list[str]:
-    """Return new locations as stored in the model, without files that were renamed together with the model."""
+    """Return new data files by their location in the model, except files that were renamed together with the model."""
     before, after = list_data_locations(change.before), list_data_locations(change.after)
     old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
     renamed = set()  # expected new names of data files that are named after the model

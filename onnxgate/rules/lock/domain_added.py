@@ -67,7 +67,7 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
 
 
 def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
-    """Return the domains that only `after` uses, without domains that a lock shows to have been in use before."""
+    """Return the domains that only `after` uses, except domains that were already in use according to a lock."""
     used = find_used_domains(before)
     counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()
     return {

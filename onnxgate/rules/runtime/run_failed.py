@@ -24,7 +24,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     A model loads on a runtime but fails to run.
 
     ## Why it matters
-    Shapes or values that are known only at run time do not match.
+    Typically, shapes or values that are known only at run time do not match.
 
     ## What to do
     - Inspect the node shown in the finding, fix the source, and export the model again.
