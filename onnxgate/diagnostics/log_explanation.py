@@ -137,7 +137,7 @@ WINDOW_LINES = 10
 MAX_MESSAGE_LENGTH = 4_000
 """Number of characters searched after the first line of a message."""
 LOOKAHEAD_LINES = 4
-"""Number of lines in which a match of a specific entry replaces a match of a general entry."""
+"""Number of lines, from a match of a general entry, in which a match of a specific entry is preferred."""
 REPEAT_LINES = 25
 """Maximum distance in lines at which equal errors count as one occurrence."""
 RECENT_ERRORS = 8
@@ -303,7 +303,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
 
 
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
-    """Return the error that starts in the first line; None if a general error is followed by a specific one."""
+    """Return the error that starts in the first line; None for a general error if a specific error follows."""
     first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
     diagnosis = next(match_patterns(text, places, first), None)

@@ -49,12 +49,12 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> str:
-        """Return `3.02 (2.95–3.10)`."""
+        """Format the ratio and its range, such as `3.02 (2.95–3.10)`."""
         return f"{self.ratio:.2f} ({self.low:.2f}–{self.high:.2f})"
 
 
 class IgnoreUse(msgspec.Struct, frozen=True):
-    """The use of one `[[ignore]]` entry in a check."""
+    """How one `[[ignore]]` entry was used in a check."""
 
     place: Place
     rule: str

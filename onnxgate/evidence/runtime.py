@@ -101,7 +101,7 @@ class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """All attempts of one model on one runtime."""
+    """All attempts to run one model on one runtime."""
 
     model: str
     place: Place
@@ -135,7 +135,7 @@ OneHotEncoder of the same releases if `zeros` is 0.
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts with the most severe of the `FATAL_OUTCOMES` that occurred; empty if none occurred."""
+    """Return the attempts that ended with the most severe fatal outcome; empty if there was no fatal outcome."""
     for outcome in FATAL_OUTCOMES:
         if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
             return attempts

@@ -15,7 +15,7 @@ OPSET_RULES = ("opset-too-new", "opset-experimental")
 
 
 class RuntimeSupport(msgspec.Struct, frozen=True):
-    """The limits of one runtime."""
+    """The newest IR version and opsets that one runtime supports."""
 
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
@@ -60,7 +60,7 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
 class WaysOut(msgspec.Struct, frozen=True):
     """Changes to a model or its targets that make an unsupported operation work."""
 
-    suggestions: tuple[Suggestion, ...] = ()  # the best one first
+    suggestions: tuple[Suggestion, ...] = ()  # best first
     works_since: str = ""
     works_until: str = ""
     everywhere: bool = True  # verified for all required runtimes, not only for those with support data

@@ -57,7 +57,7 @@ def _load_implementations() -> dict[str, Implementation]:
 
 @functools.lru_cache(maxsize=256)
 def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
-    """Return the types supported by the kernel for this operator version: release -> types, oldest release first."""
+    """Map each release to the types that its kernel for this operator version supports, oldest release first."""
     kernels = {}
     for release, implementation in _load_implementations().items():
         operator = implementation.operator("ai.onnx", name)
@@ -69,7 +69,7 @@ def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
 
 
 def _describe_kernel(name: str, since: int) -> str:
-    """Describe which releases have a kernel for this operator version, and which types it supports."""
+    """Describe which releases have a kernel for this operator version, and which types the kernel supports."""
     kernels, newest = _find_kernels(name, since), _newest_release()
     operator = f"`{name}` version {since}"
     if not kernels:

@@ -43,7 +43,7 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
             "in `dynamic_axes`, use the names from `input_names` and `output_names`",
         )
     if dim.lowest is not None:
-        sizes = f"sizes from {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"
+        sizes = f"sizes of at least {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"
         if dim.lowest == dim.highest:
             sizes = f"size {dim.lowest}"
         return (

@@ -35,7 +35,7 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     effect = ", and a second call returns different outputs" if subject.behaviour.remembers else ""
     yield Hit(
         subject.place,
-        f"calling `{subject.source}` changes {state}{effect}; the exported model omits this change",
+        f"calling `{subject.source}` changes {state}{effect}; the exported model does not include this change",
         model=subject.model,
         fix="pass the state as an input and return the new state as an output, "
         "or do not change the state in `eval()` mode",

@@ -11,7 +11,7 @@ from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
 _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
-"""Suggestion in the error text of `worker/exporters/source.py` if the callable does not exist."""
+"""Suggested name in the error text of `worker/exporters/source.py` for a callable that does not exist."""
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")

@@ -35,7 +35,7 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     Runtimes may refuse the model or interpret it differently. If all known releases load the model, this is a warning.
 
     ## What to do
-    - Inspect the node shown in the finding. Usually its operator needs a newer opset, or the node was edited manually.
+    - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
     - Export the model again, if necessary at another opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """

@@ -49,7 +49,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
-    """Return the used operators of each domain except the default one, sorted by domain and operator.
+    """Return the used operators of each domain except the default domain, sorted by domain and operator.
 
     A lock does not record which operators are local functions. If the model has local functions, only domains in
     `EXTERNAL_DOMAIN_PREFIXES` are returned.
