@@ -69,7 +69,7 @@ class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The committed file compared with the new export, both normalized."""
+    """The committed file compared with the new export, after normalizing both."""
 
     differences: tuple[str, ...] = ()  # descriptions of the first differences
     rounded: tuple[str, ...] = ()  # weights that differ only by rounding

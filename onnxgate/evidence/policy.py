@@ -9,7 +9,7 @@ import msgspec
 from onnxgate.core.findings import Place
 
 MEASUREMENT_PRECISION = 1.05
-"""Factor by which a ratio may exceed its budget, because two sessions of the same model can also differ by this factor.
+"""Factor by which a ratio may exceed its budget. Two sessions of the same model can differ by as much.
 
 Source: measured with onnxruntime 1.31.1; the memory layout causes differences of a few percent.
 """

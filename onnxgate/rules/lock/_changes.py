@@ -1,4 +1,4 @@
-"""Hits for changed models, and functions that compare inputs and outputs with the baseline."""
+"""Create hits for changed models, and compare inputs and outputs with the baseline."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Yield axes of inputs that now share a symbol but accepted different sizes before, ordered by symbol."""
+    """Yield groups of input axes that now share a symbol but accepted different sizes before, ordered by symbol."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(pair_axes(pair)):
@@ -150,7 +150,7 @@ def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Return whether a dimension has a size or a name that was not generated.
+    """Return whether a dimension has a fixed size, or a name that was not generated.
 
     Source: generated names of torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`), which are unique for each axis.
     """

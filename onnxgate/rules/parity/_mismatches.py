@@ -150,4 +150,4 @@ def describe_first_values(comparison: Comparison) -> str:
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):
         output = "cannot be subtracted from the reference"
-    return f"; the node's inputs {inputs}, its output `{first.output}` {output}"
+    return f"; the node's inputs {inputs}, but its output `{first.output}` {output}"

@@ -32,7 +32,7 @@ class BrokenSizes(msgspec.Struct, frozen=True):
 def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     """Return the minimal sets of axes whose sizes make the model fail.
 
-    Empty if the sizes do not explain all failures, or if the memory limit was exceeded.
+    The result is empty if the sizes do not explain all failures, or if the memory limit was exceeded.
     """
     bad = select_refused_attempts(runs)
     failing = {attempt.case.name for attempt in bad}

@@ -25,7 +25,7 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
         ),
         (
             MinimumRelease(before="1.9.0", after=""),
-            ["note: is predicted not to load on any known release of onnxruntime; it needed 1.9.0 at `main`"],
+            ["note: is predicted not to load on any known onnxruntime release; it needed 1.9.0 at `main`"],
         ),
         (
             MinimumRelease(before="1.9.0", after="1.9.0", lost=("1.31.0",)),
