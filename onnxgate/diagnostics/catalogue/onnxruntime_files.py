@@ -152,7 +152,7 @@ ENTRIES = (
         ),
         means="this ONNX Runtime package does not contain `{provider}`",
         why="if several ONNX Runtime packages are installed, they overwrite each other",
-        fix="uninstall all ONNX Runtime packages, then install the one with `{provider}`",
+        fix="uninstall all ONNX Runtime packages, then install the package that contains `{provider}`",
         rules=("provider-not-used", "provider-fallback"),
         self_explanatory=True,
     ),

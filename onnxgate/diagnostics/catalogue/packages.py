@@ -96,7 +96,7 @@ PIP = (
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
         means="a downloaded file does not match its recorded hash",
-        why="the hash belongs to a file for another platform, or the file was modified",
+        why="the hash belongs to a file for a different platform, or the file was modified",
         fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
         self_explanatory=True,
@@ -104,13 +104,13 @@ PIP = (
     Entry(
         name="pip-hash-missing",
         patterns=r"Hashes are required in --require-hashes mode",
-        means="some requirements have a hash, so every requirement needs one",
+        means="some requirements have a hash, so every requirement needs a hash",
         fix="record all hashes with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="pip-wheel-unsupported",
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
-        means="the wheel `{name}` is for another Python version or platform",
+        means="the wheel `{name}` is for a different Python version or platform",
         fix="download the wheel for this Python version and platform, or install the package by name and version",
         self_explanatory=True,
     ),
@@ -174,7 +174,7 @@ UV = (
     Entry(
         name="uv-hash-missing",
         patterns=r"In `--require-hashes` mode, all requirements must have a hash",
-        means="some requirements have a hash, so every requirement needs one",
+        means="some requirements have a hash, so every requirement needs a hash",
         fix="record all hashes with `uv pip compile --generate-hashes`",
         self_explanatory=True,
     ),
@@ -193,7 +193,7 @@ UV = (
             r"Failed to read metadata: `?(?P<name>[^`\n]{1,300}\.whl)",
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
-        means="the wheel `{name}` cannot be read, or is for another platform",
+        means="the wheel `{name}` cannot be read, or is for a different platform",
         fix="download the wheel for this Python version and platform",
     ),
     Entry(

@@ -36,7 +36,7 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
 
     ## What to do
     - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
-    - Export the model again, if necessary at another opset.
+    - Export the model again, if necessary at a different opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """
     fault = subject.graph.invalid

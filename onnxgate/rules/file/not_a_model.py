@@ -18,7 +18,7 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     A model file is missing, truncated or not an ONNX model.
 
     ## Why it matters
-    Runtimes reject truncated files and files of another type with `Protobuf parsing failed`.
+    Runtimes reject truncated files and files of a different type with `Protobuf parsing failed`.
 
     ## What to do
     - Commit the complete model.
