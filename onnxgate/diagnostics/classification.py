@@ -1,4 +1,4 @@
-"""Match an error text against the catalogue, and extract its family, node and operator."""
+"""Match an error text with the catalogue, and extract its family, node and operator."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def normalize_text(text: str) -> str:
-    """Collapse whitespace and remove frames around lines, so that the same message is equal in all logs."""
+    """Collapse whitespace and remove frames around lines, so that a message looks the same in all logs."""
     lines = (re.sub(_BLANKS, " ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
@@ -149,11 +149,11 @@ _LOAD_PREFIX = r"^\[ONNXRuntimeError\] : \d{1,9} : \w{1,40} : (?:Load model from
 """Prefix of load errors, which may contain the file name."""
 
 _RUN_FAILURE = "Non-zero status code returned while running "
-"""Part of errors that occur only after the model was loaded."""
+"""Text that is part of all errors from running a loaded model."""
 
 
 def failure_family(text: str) -> str:
-    """Return the family of an error text; "" if it has none."""
+    """Return the family of an error text, such as "no_kernel"; "" if it belongs to no family."""
     diagnosis = classify(text)
     if _RUN_FAILURE in text:
         return "run_node"
@@ -173,7 +173,7 @@ def describe_fix(text: str) -> str:
 
 
 def failure_key(text: str) -> tuple[str, ...]:
-    """Return a key that is equal if a model and a single-node model fail for the same reason."""
+    """Return a key for comparing failures: a model and a single-node model with the same problem have equal keys."""
     diagnosis, name = classify(text), failure_family(text)
     if diagnosis and name:
         return (name, *diagnosis.captured.values())
@@ -181,7 +181,7 @@ def failure_key(text: str) -> tuple[str, ...]:
 
 
 def find_node_name(text: str) -> str | None:
-    """Return the name of the node in an error text; None if there is none."""
+    """Return the name of the node that an error text mentions; None if it mentions no node."""
     for pattern in _NODE_PATTERNS:
         if match := re.search(pattern, text):
             return match.group(1)
@@ -189,7 +189,7 @@ def find_node_name(text: str) -> str | None:
 
 
 def find_missing_operator(text: str) -> tuple[str, str] | None:
-    """Return the domain ("" if default or unknown) and the name of the unsupported operator in an error text."""
+    """Return domain and name of the unsupported operator in an error text; the domain is "" if default or unknown."""
     diagnosis = classify(text)
     if diagnosis is None or diagnosis.entry.family not in ("no_op", "no_kernel") or "op" not in diagnosis.captured:
         return None
@@ -198,7 +198,7 @@ def find_missing_operator(text: str) -> tuple[str, str] | None:
 
 
 def list_unsupported_operators(text: str) -> tuple[str, ...]:
-    """Return the unsupported operators listed in an engine's error text: `Det`, `my.domain.Op`."""
+    """Return the unsupported operators listed in an engine's error text, such as `Det` or `my.domain.Op`."""
     match = re.search(_UNCONVERTED_OPERATORS, text)
     names = match.group(1).split(", ") if match else []
     return tuple(dict.fromkeys(re.sub(r"-\d{1,9}$", "", name.strip()) for name in names))

@@ -38,7 +38,7 @@ class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Known and unknown errors of one log."""
+    """Known and unknown errors in one log."""
 
     version: int = 1
     onnxgate: str
@@ -75,7 +75,7 @@ _JSON_FIELD = re.compile(r'"[\w.@-]{1,40}" ?: ?"')
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line of a log, or a part of one."""
+    """A line of a log, or part of a long line."""
 
     number: int  # 1-based
     text: str  # normalized
@@ -137,7 +137,7 @@ WINDOW_LINES = 10
 MAX_MESSAGE_LENGTH = 4_000
 """Number of characters searched after the first line of a message."""
 LOOKAHEAD_LINES = 4
-"""Number of lines in which a match of a specific entry replaces a match of a general entry."""
+"""Number of lines, from a match of a general entry, in which a match of a specific entry is preferred."""
 REPEAT_LINES = 25
 """Maximum distance in lines at which equal errors count as one occurrence."""
 RECENT_ERRORS = 8
@@ -200,7 +200,7 @@ class _LogErrors:
     first_unknown: list[UnknownLine] = field(default_factory=list)
 
     def add(self, diagnosis: Diagnosis, line: LogLine) -> None:
-        """Add a new error, or count another occurrence of a known one."""
+        """Add a new error, or count another occurrence of an earlier error."""
         group = self._find_similar(diagnosis)
         if group is None and len(self.groups) < MAX_ERRORS:
             quote = _quote_line(line.text, diagnosis.start)
@@ -223,7 +223,7 @@ class _LogErrors:
         group.last = line.number
 
     def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error of the same entry whose captured groups contain the new ones or vice versa."""
+        """Return an earlier error of the same entry if its captured groups include the new groups, or vice versa."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]
@@ -303,7 +303,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
 
 
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
-    """Return the error that starts in the first line; None if a general error is followed by a specific one."""
+    """Return the error that starts in the first line; None for a general error if a specific error follows."""
     first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
     diagnosis = next(match_patterns(text, places, first), None)

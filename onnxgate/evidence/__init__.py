@@ -1,1 +1,1 @@
-"""Types of the evidence that stages collect and rules read."""
+"""Types of evidence that stages collect and rules check."""

@@ -1,4 +1,4 @@
-"""Subjects of the export stage's rules."""
+"""Evidence that the rules of the export stage check."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The committed file compared with the new export, both normalized."""
+    """The committed file compared with the new export, after normalizing both."""
 
     differences: tuple[str, ...] = ()  # descriptions of the first differences
     rounded: tuple[str, ...] = ()  # weights that differ only by rounding
-    # "IR version 8, was 10": not part of `differences`, because other rules check the committed file's IR version.
+    # "IR version 8, was 10"; not part of `differences`, because other rules check the IR version of the committed file.
     ir_change: str = ""
 
 
 class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):
-    """The interface of the file compared with what the source requests."""
+    """The interface of the file compared with the interface that the source requests."""
 
     names: InterfaceNames = InterfaceNames()
     lost_axes: tuple[LostAxis, ...] = ()

@@ -1,4 +1,4 @@
-"""Subjects of the file stage's rules."""
+"""Evidence that the rules of the file stage check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subjects of the lock stage's rules."""
+"""Evidence that the rules of the lock stage check."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LockConfigComparison(msgspec.Struct, frozen=True):
 
 
 class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """First release of ONNX Runtime that a model is predicted to load on, before and after a change."""
+    """First ONNX Runtime release that is predicted to load a model, before and after a change."""
 
     before: str  # "1.16.0"; "" if the first release is unknown
     after: str  # "" if no known release loads the model

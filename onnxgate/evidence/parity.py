@@ -1,4 +1,4 @@
-"""Subjects of the parity stage's rules: measured differences."""
+"""Evidence that the rules of the parity stage check: measured differences."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     value: float  # largest absolute difference of that output
     before: float  # largest absolute difference among the node's inputs
-    share: float = 0.0  # `value` as a share of the largest value
+    share: float = 0.0  # `value` divided by the largest absolute value of that output
     before_share: float = 0.0
     detail: str = ""
 
@@ -68,7 +68,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["input", "output", "weight"]  # role of the tensor in the model or node
     sqnr_db: float  # compared with the float model
     lost_here_db: float  # loss of this quantization step alone
-    clipped: float = 0.0  # share of clipped elements
+    clipped: float = 0.0  # fraction of clipped elements
     place: Place | None = None  # the source line that created the node
 
 

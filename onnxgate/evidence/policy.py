@@ -1,4 +1,4 @@
-"""Subjects of the rules about budgets and ignores."""
+"""Evidence that the rules about budgets and ignores check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 from onnxgate.core.findings import Place
 
 MEASUREMENT_PRECISION = 1.05
-"""Factor by which a ratio may exceed its budget, because even two sessions of the same model differ by this factor.
+"""Factor by which a ratio may exceed its budget. Two sessions of the same model can differ by as much.
 
 Source: measured with onnxruntime 1.31.1; the memory layout causes differences of a few percent.
 """
@@ -49,12 +49,12 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> str:
-        """Return `3.02 (2.95–3.10)`."""
+        """Format the ratio and its range, such as `3.02 (2.95–3.10)`."""
         return f"{self.ratio:.2f} ({self.low:.2f}–{self.high:.2f})"
 
 
 class IgnoreUse(msgspec.Struct, frozen=True):
-    """The use of one `[[ignore]]` entry in a check."""
+    """How one `[[ignore]]` entry was used in a check."""
 
     place: Place
     rule: str

@@ -1,4 +1,4 @@
-"""Subjects of the runtime stage's rules: the runs of a model, and functions that select failures of the model."""
+"""Evidence that the rules of the runtime stage check: the runs of a model, and functions that select its failures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a worker that crashed or timed out."""
+    """How and when a worker crashed or timed out."""
 
     signal: str = ""
     during: str = ""
@@ -60,7 +60,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """The faulty outputs of a case, by name."""
+    """Names of the faulty outputs of a case, by kind of fault."""
 
     not_finite: tuple[
         str, ...
@@ -72,7 +72,7 @@ class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one runtime at one optimization level with one case."""
+    """An attempt to run a model with one runtime, optimization level and input case."""
 
     optimization: Literal["all", "disabled"]
     # "provider-not-used": the session silently uses other providers than the requested ones.
@@ -87,7 +87,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Equal nodes of a model that does not load. One of them is loaded in a single-node model to find the cause."""
+    """Identical nodes of a model that does not load. One of them is loaded in a single-node model to find the cause."""
 
     operator: str  # "Det", with the domain unless it is the default domain
     words: str  # "node `det`, and 3 more"
@@ -101,7 +101,7 @@ class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
-    """All attempts of one model on one runtime."""
+    """All attempts to run one model on one runtime."""
 
     model: str
     place: Place
@@ -135,7 +135,7 @@ OneHotEncoder of the same releases if `zeros` is 0.
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts with the most severe of the `FATAL_OUTCOMES` that occurred; empty if none occurred."""
+    """Return the attempts that ended with the most severe fatal outcome; empty if there was no fatal outcome."""
     for outcome in FATAL_OUTCOMES:
         if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
             return attempts
@@ -184,7 +184,7 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether the inputs are generated, and neither the source, another runtime nor another level ran them."""
+    """Return whether the inputs are generated, and neither the source nor another run has succeeded with them."""
     case = attempt.case
     if case.origin != "generated" or attempt.source in ("finite", "not-finite") or case.name in runs.usable_cases:
         return False
@@ -197,7 +197,7 @@ def is_proven_fault(attempt: Attempt) -> bool:
 
 
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
-    """Return (case, output) of the non-finite outputs that the model causes."""
+    """Return the case and name of each non-finite output that the model causes."""
     return frozenset(
         (attempt.case.name, output)
         for model in runs

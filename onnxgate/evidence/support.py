@@ -1,4 +1,4 @@
-"""Subjects of the support stage's rules."""
+"""Evidence that the rules of the support stage check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPSET_RULES = ("opset-too-new", "opset-experimental")
 
 
 class RuntimeSupport(msgspec.Struct, frozen=True):
-    """The limits of one runtime."""
+    """The newest IR version and opsets that one runtime supports."""
 
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
@@ -23,7 +23,7 @@ class RuntimeSupport(msgspec.Struct, frozen=True):
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes of a model with equal requirements."""
+    """Nodes of a model with the same requirements."""
 
     name: str  # name of the first node; "" if it has none
     words: str  # "node `conv0`, and 3 more"
@@ -39,7 +39,7 @@ class ExperimentalOperation(msgspec.Struct, frozen=True):
 
 
 class ModelOnRuntime(msgspec.Struct, frozen=True):
-    """One model on one required runtime, with the limits of the model's other runtimes and of other releases."""
+    """One model on one required runtime, with the limits of its other required runtimes and of other releases."""
 
     model: ModelFacts
     place: Place
@@ -60,7 +60,7 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
 class WaysOut(msgspec.Struct, frozen=True):
     """Changes to a model or its targets that make an unsupported operation work."""
 
-    suggestions: tuple[Suggestion, ...] = ()  # the best one first
+    suggestions: tuple[Suggestion, ...] = ()  # best first
     works_since: str = ""
     works_until: str = ""
     everywhere: bool = True  # verified for all required runtimes, not only for those with support data

@@ -1,4 +1,4 @@
-"""Definition of rules: pure functions of one typed subject, with an ID, a level and a documentation page."""
+"""Definition of rules: pure functions that check evidence, with an ID, a level and a documentation page."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,13 +17,14 @@ MAX_TEXT_LENGTH = 72
 MAX_NAME_LENGTH = 60
 TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
+QUOTATION_MARKS = ("'", '"', "`")
 GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
 """Rules without a link, because their pages add nothing to an entry."""
 INTRODUCTION = """
 # Error texts
 
 [`onnxgate explain --log FILE`](../guides/logs.md) finds these errors in a log. Search this page for part of your error.
-Exception classes and line numbers do not matter. Names and numbers in an entry are those of its example.
+Exception classes and line numbers do not matter. The names and numbers in an entry come from its example.
 """
 
 
@@ -57,15 +59,18 @@ def _render_entry(entry: Entry) -> Iterator[str]:
 def _sentence(clause: str) -> str:
     """Return a clause as an escaped sentence; names of tools stay in lower case."""
     first = clause.partition(" ")[0]
-    capitalized = clause[0].upper() + clause[1:] if first.isalpha() and first not in TOOLS else clause
+    capitalized = clause[0].upper() + clause[1:] if first.rstrip(",").isalpha() and first not in TOOLS else clause
     return escape_markdown(capitalized.removesuffix(".")) + "."
 
 
 def _quote_match(text: str, known: Diagnosis) -> str:
     """Return the part of the text that matches, with whole words and at most `MAX_TEXT_LENGTH` characters."""
-    match = " ".join(normalize_text(text)[known.start : known.end].split())
+    text = normalize_text(text)
+    match, rest = " ".join(text[known.start : known.end].split()), text[known.end :]
+    if rest[:1] in QUOTATION_MARKS and match.count(rest[:1]) % 2:
+        match += rest[0]
     if len(match) <= MAX_TEXT_LENGTH:
-        return match
+        return match + ("…" if re.search(r"\w$", match) and re.match(r"[\w(]", rest) else "")
     start = match[:MAX_TEXT_LENGTH]
     return (start.rpartition(" ")[0] or start) + " …"
 

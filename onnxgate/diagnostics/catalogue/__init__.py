@@ -1,6 +1,6 @@
-"""Known error texts, grouped by program: patterns, and templates for meaning, cause and fix.
+"""Known error texts, grouped by program, with patterns and templates for the meaning, cause and fix.
 
-To add one, add an entry to a tuple in one of these modules and run `python tools/generate_reference.py`.
+To add an error text, add an entry to a tuple in one of these modules and run `python tools/generate_reference.py`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import msgspec
 CapturedGroups = Mapping[str, str]
 """Named groups of a pattern -> captured text; empty groups are omitted."""
 Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
-"""A template that may contain names of captured groups (`{op}`), several alternative templates, or a function.
+"""A template, a tuple of alternative templates, or a function that returns the text.
 
-Of several templates, the first one whose groups were all captured is used.
+A template may contain names of captured groups (`{op}`). The first alternative whose groups were all captured is used.
 """
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
@@ -58,7 +58,7 @@ def render_template(words: Template, captured: CapturedGroups) -> str:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern; spaces outside character classes also match a line break."""
+    """Compile a pattern in which spaces outside character classes also match a line break."""
     characters, inside = [], False
     for place, character in enumerate(pattern):
         escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
@@ -70,7 +70,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @functools.cache
 def longest_literal(pattern: str) -> str:
-    """Return the longest literal text that is part of every match of the pattern."""
+    """Return the longest text that every match of the pattern contains."""
     pieces, piece, depth, place = [], "", 0, 0
     while place < len(pattern):
         character, escape = pattern[place], pattern[place] == "\\"

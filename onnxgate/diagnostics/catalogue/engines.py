@@ -27,7 +27,7 @@ OPENVINO = (
         ),
         means="OpenVINO does not support: {op}",
         why="operators in `com.microsoft` are usually added by an ONNX Runtime optimizer",
-        fix="use the model before optimization, export without these operators, or try a newer OpenVINO release",
+        fix="use the unoptimized model, export without these operators, or try a newer OpenVINO release",
         rules=("load-failed",),
         self_explanatory=True,
     ),
@@ -106,7 +106,7 @@ OPENVINO = (
             "the inputs of {op} must have the same type",
             "the inputs of a node must have the same type",
         ),
-        why="often, only parts of the model were converted to float16",
+        why="often only parts of the model were converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "load-failed"),
     ),
@@ -187,7 +187,7 @@ OPENCV = (
             r"Node \[(?P<op>[\w.]{1,100})@(?P<domain>[\w.]{1,100})\]:\(onnx_node!(?P<node>[^)\n]{0,300})\) parse error",
         ),
         means="OpenCV cannot read part of the graph",
-        why="OpenCV requires declared output shapes, and supports few quantized models and few dynamic shapes",
+        why="OpenCV requires declared output shapes, and supports only few quantized models and dynamic shapes",
         fix="add shapes with `onnx.shape_inference.infer_shapes`, or remove the model from this target",
         rules=("load-failed",),
         general=True,
@@ -278,7 +278,7 @@ ENGINE_LIMITS = (
     EngineLimit(
         "openvino",
         "<=2026.4.1",
-        "int8 values may be rounded to the neighboring step, and this difference can grow in later layers",
+        "int8 values may be off by one rounding step, and later layers can amplify this difference",
         quantized=True,
     ),
     EngineLimit(
@@ -304,7 +304,7 @@ ENGINE_LIMITS = (
     EngineLimit(
         "opencv-python-headless",
         "<=5.0.0.93",
-        "`GatherND` does not support booleans, and few quantized models can be loaded",
+        "`GatherND` does not support booleans, and most quantized models cannot be loaded",
         pattern=r"GatherND|bufidx|zpshape",
     ),
 )

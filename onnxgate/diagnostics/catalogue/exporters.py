@@ -1,6 +1,6 @@
 """Error texts of PyTorch's two exporters (`dynamo=True` and TorchScript) and of other exporters.
 
-The export stage uses `find_cause`, which matches the class and the text of an error.
+The export stage uses `find_cause`, which matches the error's class and text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TORCH_ONNX = (
     Entry(
         name="torch-example-outside",
         patterns=r"ConstraintViolationError(?:'>)?: (?P<actual>-?\d{1,20}) not in range \[(?P<limit>[^\]\n]{1,60})\]",
-        means="an example input has size {actual}, outside the range [{limit}] of its `Dim`",
+        means="an example input has size {actual}, outside the range `[{limit}]` of its `Dim`",
         fix="use a size in the range, or change `min` and `max` of the `Dim`",
         rules=("export-failed",),
     ),
@@ -92,7 +92,7 @@ TORCH_ONNX = (
         means="the exporter cannot write opset {opset}",
         why="the TorchScript exporter does not support newer opsets",
         fix="request an older opset, or export with `dynamo=True`",
-        affected="torch 2.13 with `dynamo=False`: opset 24 and newer",
+        affected="opset 24 and newer with `dynamo=False` in torch 2.13",
         rules=("export-failed",),
         self_explanatory=True,
     ),
@@ -106,7 +106,7 @@ TORCH_ONNX = (
             "the model was not converted to opset {opset}",
             "the model was not converted to the requested opset",
         ),
-        why="the exporter writes opset 18 or newer, and does not report that converting to an older opset failed",
+        why="the exporter writes opset 18 or newer, and does not report a failed conversion to an older opset",
         fix="request opset 18 or newer, or export with `dynamo=False`",
         rules=("export-opset-ignored",),
         self_explanatory=True,
@@ -117,7 +117,7 @@ TORCH_ONNX = (
             r"TracerWarning: (?P<detail>[^\n]{1,120}) might cause the trace to be incorrect",
             r"TracerWarning: (?P<detail>[^\n]{1,120})",
         ),
-        means="a value of the example inputs became a constant; with other inputs, results may be wrong",
+        means="a value from the example inputs was stored as a constant; results may be wrong for other inputs",
         fix="use `torch.where`, or export with `dynamo=True`, which reports an error instead",
         rules=("source-mismatch",),
     ),
@@ -316,7 +316,7 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
         "reduce the length of `{0}_names` to {2}, because the exporter omits {0}s that are unused or None",
     ),
     ExportErrorCause(
-        r"[Uu]nsupported.?onnx_opset_version: (\d+)", "request another opset: this exporter cannot write opset {0}"
+        r"[Uu]nsupported.?onnx_opset_version: (\d+)", "request a different opset: this exporter cannot write opset {0}"
     ),
     ExportErrorCause(
         r"^OnnxExporterError: Module onnx is not installed|^ModuleNotFoundError: No module named '([^']+)'",

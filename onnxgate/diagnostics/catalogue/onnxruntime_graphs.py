@@ -1,4 +1,4 @@
-"""Error texts of ONNX Runtime about the types, shapes and values of a graph, at load and at run time."""
+"""Error texts of ONNX Runtime about the types, shapes and values of a graph, from loading or running it."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ LOADING = (
             r" inconsistent type (?P<type>\S{1,100})",
         ),
         means=(
-            "`{parameter}` of `{op}` must have the type of the other inputs, not {type}",
+            "`{parameter}` of `{op}` must have the same type as the other inputs, not {type}",
             "the inputs of `{op}` must have the same type, not {types}",
         ),
-        why="often, only parts of the model were converted to float16",
+        why="often only parts of the model were converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "invalid-model"),
         family="type",
@@ -141,7 +141,7 @@ LOADING = (
             "shapes or attributes of `{op}` are inconsistent: {detail}",
             "shapes or attributes are inconsistent: {detail}",
         ),
-        why="the graph was edited, or sizes of the example inputs became constants",
+        why="the graph was edited, or sizes of the example inputs were stored as constants",
         fix="re-export; `onnx.shape_inference.infer_shapes(model, strict_mode=True)` reproduces the error",
         rules=("invalid-model", "attribute-unsupported"),
         family="shape_inference",
@@ -183,7 +183,7 @@ LOADING = (
         patterns=r"has (?P<side>input|output) size (?P<actual>\d{1,9}) not in range \[min=(?P<least>\d{1,20}),"
         r" max=(?P<most>\d{1,20})\]",
         means=_describe_arity,
-        why="the node was written for another opset, or edited manually",
+        why="the node was written for a different opset, or edited manually",
         fix="re-export the model",
         rules=("attribute-unsupported", "invalid-model"),
         family="arity",
@@ -273,14 +273,14 @@ LOADING = (
         patterns=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
         means="the model needs the locale `{locale}`, which is not installed",
         fix=_suggest_locale,
-        affected="every release; 1.27 and newer fail at load, older ones at run time",
+        affected="all releases; 1.27 and newer fail to load the model, older releases fail to run it",
         family="locale",
     ),
     Entry(
         name="initialization-failed",
         patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
         means="a kernel could not be created: {detail}",
-        why="usually a kernel does not support the value of an attribute or weight",
+        why="usually, a kernel does not support the value of an attribute or weight",
         fix="export without that value, or find a release that supports it: `onnxgate matrix --verify FILE`",
         rules=("attribute-unsupported", "load-failed"),
         family="constructor",
@@ -312,7 +312,7 @@ RUNNING = (
         patterns=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<actual>\d{1,9})"
         r" Expected: (?P<expected>\d{1,9})",
         means=_describe_rank,
-        fix="add or remove an axis; usually the batch axis is missing",
+        fix="add or remove an axis; usually, the batch axis is missing",
         rules=("input-shape-narrowed",),
         family="run_shape",
         self_explanatory=True,
@@ -336,7 +336,7 @@ RUNNING = (
         ),
         means=_describe_missing_input,
         why="an export added or renamed an input",
-        fix="pass every input in `session.get_inputs()`",
+        fix="pass every input that `session.get_inputs()` lists",
         rules=("input-added", "input-renamed"),
         family="run_feed",
         self_explanatory=True,
@@ -346,7 +346,7 @@ RUNNING = (
         patterns=r"Invalid (?:Feed Input Name|input name): ?(?P<name>[^\s'\"]{1,300})",
         means="the model has no input `{name}`",
         why="the input was renamed, or was removed because it is unused",
-        fix="pass the names in `session.get_inputs()`, or set `input_names` at export",
+        fix="use the input names that `session.get_inputs()` lists, or set `input_names` at export",
         rules=("input-removed", "input-renamed"),
         family="run_feed",
         self_explanatory=True,
@@ -365,7 +365,7 @@ RUNNING = (
         patterns=r"Expected shape from model of (?P<expected>\{[^}\n]{0,200}\}) does not match actual shape of"
         r" (?P<actual>\{[^}\n]{0,200}\}) for output (?P<name>\S{1,300})",
         means="output `{name}` is declared as {expected} but has shape {actual}",
-        fix="re-export the model, and also declare the axes of outputs as dynamic",
+        fix="re-export the model with dynamic output axes",
         rules=("output-shape-wrong", "dynamic-axis-lost"),
         example="Expected shape from model of {1,3} does not match actual shape of {2,3} for output y",
         source="onnxruntime 1.8 and newer, execution_frame.cc, VerifyOutputSizes",
@@ -379,7 +379,7 @@ RUNNING = (
             "a `Reshape` to {expected} received an input of shape {actual}",
             "a `Reshape` received a different number of elements than its target shape has",
         ),
-        why="a size of the example inputs, usually a batch size of 1, became a constant",
+        why="a size of the example inputs, usually a batch size of 1, was stored as a constant",
         fix="reshape with -1 or a computed size, and re-export with an example batch size of 2 or more",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
@@ -395,7 +395,7 @@ RUNNING = (
             "two inputs of an operator have incompatible sizes: {actual} and {expected}",
             "two inputs of an operator have incompatible sizes",
         ),
-        why="a constant has the size of the example inputs",
+        why="a constant was created with the size of the example inputs",
         fix="re-export with a dynamic axis, or pass inputs of equal size",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",

@@ -21,12 +21,12 @@ def _newest_release() -> str:
 
 
 def _describe_before(release: str) -> str:
-    """Describe the releases before `release`, or all known releases if it is empty."""
+    """Describe the releases before `release`; all known releases if `release` is ""."""
     return f"onnxruntime before {release}" if release else f"all onnxruntime releases up to {_newest_release()}"
 
 
 def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
-    """Suggest an upgrade to `release`, the first one that supports a feature of the model, or the alternative."""
+    """Suggest an upgrade to `release`, the first release that supports the feature, or the alternative."""
     if release:
         return f"upgrade to onnxruntime {release} or newer, or {alternative}"
     return f"{alternative}; no release up to onnxruntime {_newest_release()} supports {feature}"
@@ -57,7 +57,7 @@ def _load_implementations() -> dict[str, Implementation]:
 
 @functools.lru_cache(maxsize=256)
 def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
-    """Return the types supported by the kernel for this operator version: release -> types, oldest release first."""
+    """Map each release to the types that its kernel for this operator version supports, oldest release first."""
     kernels = {}
     for release, implementation in _load_implementations().items():
         operator = implementation.operator("ai.onnx", name)
@@ -69,7 +69,7 @@ def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
 
 
 def _describe_kernel(name: str, since: int) -> str:
-    """Describe which releases have a kernel for this operator version, and which types it supports."""
+    """Describe which releases have a kernel for this operator version, and which types the kernel supports."""
     kernels, newest = _find_kernels(name, since), _newest_release()
     operator = f"`{name}` version {since}"
     if not kernels:
@@ -137,7 +137,7 @@ def _fix_operator(captured: CapturedGroups) -> str:
 def _affected_format(captured: CapturedGroups) -> str:
     if captured.get("version", "") in {"1", "2", "3", "4"}:
         return "onnxruntime 1.13 and newer, mainly minimal builds"
-    return "releases older than the one that wrote the file, and minimal builds"
+    return "releases older than the release that wrote the file, and minimal builds"
 
 
 def _fix_unregistered(captured: CapturedGroups) -> str:
@@ -146,7 +146,7 @@ def _fix_unregistered(captured: CapturedGroups) -> str:
         if operator := _describe_operator("com.microsoft", captured["op"]):
             return f"use a release that has this operator; {operator}"
         if domain:
-            missing = f"no release up to onnxruntime {_newest_release()} has it"
+            missing = f"no release up to onnxruntime {_newest_release()} has this operator"
             return f"correct the operator's name, or export with other operators; {missing}"
     if domain == "ai.onnx.contrib":
         return (
@@ -274,7 +274,7 @@ ENTRIES = (
         name="operator-unknown",
         patterns=r"No Op registered for (?P<op>\S{1,100}) with domain_version of (?P<opset>\d{1,9})",
         means="the model imports opset {opset}, which has no operator `{op}`",
-        why="the operator is newer, was renamed, or belongs to another domain",
+        why="the operator was added in a newer opset, was renamed, or belongs to a different domain",
         fix=_fix_operator,
         anywhere="export with operators that every runtime supports, or raise the target's version",
         rules=("unknown-operator",),
@@ -292,8 +292,8 @@ ENTRIES = (
         name="operator-deprecated",
         patterns=r"Op registered for (?P<op>\S{1,100}) is deprecated in domain_version of (?P<opset>\d{1,9})",
         means="`{op}` no longer exists at opset {opset}",
-        why="the opset was raised without converting the nodes",
-        fix="re-export, or convert the original with `onnx.version_converter`",
+        why="the opset version was raised without converting the nodes",
+        fix="re-export, or convert the original model with `onnx.version_converter`",
         rules=("deprecated-operator",),
         family="deprecated",
         self_explanatory=True,

@@ -85,7 +85,7 @@ PIP = (
             r" requires (?P<requirement>[^\n,]{1,120}), but you (?:have|'ll have) (?P<detail>[^\n]{1,120}) which is"
             r" incompatible",
         ),
-        means="packages require conflicting releases of another package",
+        means="two packages require conflicting releases of a third package",
         fix="relax the requirement shown in the message, or use separate environments",
         rules=("toolchain-drift",),
     ),
@@ -96,7 +96,7 @@ PIP = (
             r"Expected sha256 (?P<expected>[0-9a-f]{64}) Got +(?P<requirement>[0-9a-f]{64})",
         ),
         means="a downloaded file does not match its recorded hash",
-        why="the hash belongs to a file for another platform, or the file was modified",
+        why="the hash belongs to a file for a different platform, or the file was modified",
         fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
         self_explanatory=True,
@@ -104,13 +104,13 @@ PIP = (
     Entry(
         name="pip-hash-missing",
         patterns=r"Hashes are required in --require-hashes mode",
-        means="some requirements have a hash, so every requirement needs one",
-        fix="record all hashes: `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
+        means="some requirements have a hash, so every requirement needs a hash",
+        fix="record all hashes with `pip-compile --generate-hashes` or `uv pip compile --generate-hashes`",
     ),
     Entry(
         name="pip-wheel-unsupported",
         patterns=r"(?<!\S)(?P<name>\S{1,200}\.whl) is not a supported wheel on this platform",
-        means="the wheel `{name}` is for another Python version or platform",
+        means="the wheel `{name}` is for a different Python version or platform",
         fix="download the wheel for this Python version and platform, or install the package by name and version",
         self_explanatory=True,
     ),
@@ -125,7 +125,7 @@ PIP = (
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
         means="pip found no wheel, and the build from source failed",
-        why="often, the release is older than this Python version",
+        why="often the release is older than this Python version",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
@@ -138,7 +138,7 @@ PIP = (
     Entry(
         name="pip-externally-managed",
         patterns=r"externally-managed-environment",
-        means="this Python installation belongs to the operating system, and pip must not change it",
+        means="this Python installation is managed by the operating system, and pip must not change it",
         fix="create an environment: `python -m venv .venv` or `uv venv`",
         example="error: externally-managed-environment",
         source="PEP 668; Debian 12, Ubuntu 23.04, pip 23.0 and newer",
@@ -156,7 +156,7 @@ UV = (
             r"No solution found when resolving dependencies",
         ),
         means=(
-            "{requirement} depends on {needs}, which conflicts with the required {conflicting}",
+            "`{requirement}` depends on `{needs}`, which conflicts with the required `{conflicting}`",
             "uv found no compatible set of packages: {requirement}",
             "uv found no compatible set of packages",
         ),
@@ -174,8 +174,8 @@ UV = (
     Entry(
         name="uv-hash-missing",
         patterns=r"In `--require-hashes` mode, all requirements must have a hash",
-        means="some requirements have a hash, so every requirement needs one",
-        fix="record all hashes: `uv pip compile --generate-hashes`",
+        means="some requirements have a hash, so every requirement needs a hash",
+        fix="record all hashes with `uv pip compile --generate-hashes`",
         self_explanatory=True,
     ),
     Entry(
@@ -193,7 +193,7 @@ UV = (
             r"Failed to read metadata: `?(?P<name>[^`\n]{1,300}\.whl)",
             r"(?<!\S)(?P<name>\S{1,200}\.whl)` ?[^\n]{0,80}is not compatible with the current platform",
         ),
-        means="the wheel `{name}` cannot be read, or is for another platform",
+        means="the wheel `{name}` cannot be read, or is for a different platform",
         fix="download the wheel for this Python version and platform",
     ),
     Entry(
@@ -281,7 +281,7 @@ SYSTEM = (
         name="lfs-pointer",
         patterns=r"version https://git-lfs\.github\.com/spec/v1",
         means="a file is a Git LFS pointer (content not fetched)",
-        fix="run `git lfs install && git lfs pull`, or add `with: lfs: true` to `actions/checkout`",
+        fix="run `git lfs install && git lfs pull`, or set `lfs: true` for `actions/checkout` in GitHub Actions",
         rules=("lfs-pointer",),
         example="version https://git-lfs.github.com/spec/v1",
         source="the first line of every pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
@@ -316,7 +316,7 @@ SYSTEM = (
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the module `{name}` is not installed in this environment",
-        why="the command runs in another environment, or the package is an optional dependency",
+        why="the command runs in a different environment, or the package is an optional dependency",
         fix=_install_command,
         anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
         rules=("export-failed",),

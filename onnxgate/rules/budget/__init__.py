@@ -1,1 +1,1 @@
-"""Rules about budgets, one file each."""
+"""Rules about budgets; each file defines one rule."""

@@ -22,7 +22,7 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
     ## What to do
     - Profile both models (`SessionOptions.enable_profiling = True`), and look for missing fusions and additional `Cast`
       or `QuantizeLinear` nodes.
-    - If this time is acceptable, raise `slower-than-baseline`.
+    - If this slowdown is acceptable, raise `slower-than-baseline`.
     """
     if subject.measure == "time" and subject.verdict == "over":
         yield Hit(

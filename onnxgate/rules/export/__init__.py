@@ -1,1 +1,1 @@
-"""Rules of the export stage, one file each."""
+"""Rules of the export stage; each file defines one rule."""

@@ -43,13 +43,13 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
             "in `dynamic_axes`, use the names from `input_names` and `output_names`",
         )
     if dim.lowest is not None:
-        sizes = f"sizes from {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"
+        sizes = f"sizes of at least {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"
         if dim.lowest == dim.highest:
             sizes = f"size {dim.lowest}"
         return (
             f"{axis} of input `{dim.value}` is dynamic in the file, but the exported program supports only {sizes}; "
             f"the source also supports {dim.works}",
-            "replace branches that depend on the size with `torch.where` or `torch.cond`, "
+            "use `torch.where` or `torch.cond` instead of branches that depend on the size, "
             f"and add {dim.works} to the model's `sizes`",
         )
     if dim.grown is not None:

@@ -15,7 +15,7 @@ MAX_SHOWN = 3
 @rule(Reexport, "export-drops-mutation", level=Level.ERROR, since="0.1.0")
 def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     """
-    Calling the source changes its state; the exported model omits this change.
+    Calling the source changes its state; the exported model does not include this change.
 
     ## Why it matters
     Exporters omit in-place updates of buffers, so only the first call of the exported model returns correct outputs. If
@@ -35,7 +35,7 @@ def export_drops_mutation(subject: Reexport) -> Iterator[Hit]:
     effect = ", and a second call returns different outputs" if subject.behaviour.remembers else ""
     yield Hit(
         subject.place,
-        f"calling `{subject.source}` changes {state}{effect}; the exported model omits this change",
+        f"calling `{subject.source}` changes {state}{effect}; the exported model does not include this change",
         model=subject.model,
         fix="pass the state as an input and return the new state as an output, "
         "or do not change the state in `eval()` mode",

@@ -11,7 +11,7 @@ from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
 _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
-"""Suggestion in the error text of `worker/exporters/source.py` if the callable does not exist."""
+"""Suggested name in the error text of `worker/exporters/source.py` for a callable that does not exist."""
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
@@ -28,7 +28,8 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
       `args`, `kwargs`, `input_names`, `output_names` and `dynamic_shapes`.
     - A `command` must exit with status 0 and write the model to `{output}`.
 
-    Both run in the folder that contains `onnxgate.toml`, with the Python interpreter configured in `[toolchain]`.
+    The callable and the command run in the folder that contains `onnxgate.toml`, with the Python interpreter configured
+    in `[toolchain]`.
     """
     failure, end = subject.failure, subject.end
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None

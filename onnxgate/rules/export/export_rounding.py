@@ -21,7 +21,7 @@ def export_rounding(subject: Reexport) -> Iterator[Hit]:
     4 ULP are treated as equal, so the file is not stale.
 
     ## What to do
-    Nothing is required. To commit the weights that this machine computes, run `onnxgate export MODEL`.
+    No action is required. To commit the weights that this machine computes, run `onnxgate export MODEL`.
     """
     if subject.committed.differences or not subject.committed.rounded:
         return

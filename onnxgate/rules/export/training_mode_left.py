@@ -16,7 +16,7 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
 
     ## Why it matters
     In training mode, `Dropout` returns random values, and `BatchNormalization` uses the statistics of the current
-    batch. By default, ONNX Runtime removes the `Dropout`; other engines keep it. If only the module is in `train()`
+    batch. By default, ONNX Runtime removes `Dropout` nodes; other engines keep them. If only the module is in `train()`
     mode, this is a note, because onnxgate exports it in `eval()` mode.
 
     ## What to do

@@ -1,1 +1,1 @@
-"""Rules of the file stage, one file each."""
+"""Rules of the file stage; each file defines one rule."""

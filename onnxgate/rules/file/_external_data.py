@@ -12,7 +12,7 @@ from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
 class ExternalFault(msgspec.Struct, frozen=True):
-    """One problem with one data file, and the tensors stored in it, in the order of the model."""
+    """One problem with one data file, and the tensors stored in the file, in model order."""
 
     location: str
     problem: ExternalProblem
@@ -22,7 +22,7 @@ class ExternalFault(msgspec.Struct, frozen=True):
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
-    """Yield the faults of these kinds, one for each combination of file and kind."""
+    """Yield one fault of these kinds for each combination of file and kind."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         members = list(group)
@@ -37,6 +37,6 @@ def _fault_key(use: ExternalUse) -> tuple[str, str]:
 
 
 def describe_tensors(fault: ExternalFault) -> str:
-    """Return "used by `fc.weight`" or "used by `fc.weight` and 147 other tensors"."""
+    """Describe the affected tensors, such as "used by `fc.weight` and 147 other tensors"."""
     count = len(fault.tensors) - 1
     return f"used by `{fault.tensors[0]}`" + (f" and {pluralize(count, 'other tensor')}" if count else "")

@@ -17,7 +17,7 @@ def external_data_corrupt(subject: ModelFile) -> Iterator[Hit]:
 
     ## Why it matters
     Runtimes reject data that is too short, but may read the text of a Git LFS pointer as the values of a small tensor.
-    For a pointer to the locked content, this is a note, and the model is not run.
+    If the pointer refers to the locked content, this is a note, and the model is not run.
 
     ## What to do
     - Fetch the data with `git lfs pull`, or

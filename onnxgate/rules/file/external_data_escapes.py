@@ -21,7 +21,7 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
 
     ## What to do
     - If the data is in the repository, run `onnxgate fix MODEL` to move it into the model, or
-    - save model and data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+    - save the model and its data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
       location="model.onnx.data")`.
     """
     for fault in group_external_faults(subject.external, "escapes"):

@@ -17,7 +17,7 @@ RULES_BY_SUBJECT = {
     "arguments": ("attribute-unsupported",),
     "type": ("type-mismatch",),
 }
-"""Topic of a fault -> rules of the support stage that report the fault for each release."""
+"""`ModelFault.topic` -> rules of the support stage that report this fault for each release."""
 
 DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
 _FIXES = {
@@ -35,8 +35,8 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     Runtimes may refuse the model or interpret it differently. If all known releases load the model, this is a warning.
 
     ## What to do
-    - Inspect the node shown in the finding. Usually its operator needs a newer opset, or the node was edited manually.
-    - Export the model again, if necessary at another opset.
+    - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
+    - Export the model again, if necessary at a different opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
     """
     fault = subject.graph.invalid

@@ -15,9 +15,9 @@ def lfs_pointer(subject: ModelFile) -> Iterator[Hit]:
     A model file is a Git LFS pointer (content not fetched).
 
     ## Why it matters
-    Runtimes reject the file with `Protobuf parsing failed`. By default, `actions/checkout` fetches only pointers. For a
-    pointer to the locked content, this is a note: onnxgate checks the model with data from the lock but does not run
-    it.
+    Runtimes reject the file with `Protobuf parsing failed`. By default, `actions/checkout` fetches only pointers. If
+    the pointer refers to the locked content, this is a note: onnxgate checks the model with data from the lock but does
+    not run it.
 
     ## What to do
     - Run `git lfs pull --include "models/classifier.onnx"`.

@@ -18,7 +18,7 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     A model file is missing, truncated or not an ONNX model.
 
     ## Why it matters
-    Runtimes reject truncated files and files of another type with `Protobuf parsing failed`.
+    Runtimes reject truncated files and files of a different type with `Protobuf parsing failed`.
 
     ## What to do
     - Commit the complete model.
@@ -26,9 +26,10 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
     """
     if not subject.other_type:
         return
+    contrast = "" if subject.other_type.startswith("a truncated model") else ", not an ONNX model"
     yield Hit(
         subject.place,
-        "does not exist" if subject.other_type == MISSING else f"is {subject.other_type}, not an ONNX model",
+        "does not exist" if subject.other_type == MISSING else f"is {subject.other_type}{contrast}",
         model=subject.path,
         fix=_suggest_fix(subject.other_type),
     )

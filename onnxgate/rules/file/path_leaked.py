@@ -16,8 +16,8 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     Metadata contains a path in a home folder.
 
     ## Why it matters
-    PyTorch records absolute source paths in each node. These paths reveal a user name, and exports from different
-    folders differ.
+    PyTorch records absolute source paths in each node. These paths reveal a user name, and they make exports
+    from different folders differ.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which shortens the paths, or

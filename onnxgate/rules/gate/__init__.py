@@ -1,1 +1,1 @@
-"""Rules of the gate stage, one file each."""
+"""Rules of the gate stage; each file defines one rule."""

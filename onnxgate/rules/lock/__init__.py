@@ -1,1 +1,1 @@
-"""Rules of the lock stage, one file each."""
+"""Rules of the lock stage; each file defines one rule."""

@@ -1,4 +1,4 @@
-"""Hits for changed models, and functions that compare inputs and outputs with the baseline."""
+"""Create hits for changed models, and compare inputs and outputs with the baseline."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.interface_matching import InterfaceMatch, ValuePair, match_values
 
 REVISION = "revision"
-"""Topic of breaking changes compared with a git revision."""
+"""`Hit.topic` of breaking changes whose baseline is a git revision, not the lock."""
 ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
-"""Rules that report the changed content if the lock is the baseline."""
+"""Rules that report changed content when the baseline is the lock."""
 
 
 def create_breaking_hit(
@@ -52,13 +52,13 @@ def create_note_hit(
 
 
 def limit_list(texts: Sequence[str], most: int = MAX_NAMES) -> list[str]:
-    """Return the first texts and the number of remaining ones: "a", "b", "3 more"."""
+    """Return at most `most` texts and the number of omitted texts, such as "a", "b", "3 more"."""
     more = len(texts) - most
     return [*texts[:most], f"{more} more"] if more > 0 else [*texts]
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Join the first names and the number of remaining ones: "`a`, `b` and 3 more"."""
+    """Join the first names and the number of omitted names, such as "`a`, `b` and 3 more"."""
     return join_phrases(limit_list([f"`{name}`" for name in names]))
 
 
@@ -68,7 +68,7 @@ def match_outputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match inputs that have no default, neither in the baseline nor in the changed model."""
+    """Match inputs that have a default neither in the baseline nor in the changed model."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -91,7 +91,7 @@ UNNAMED_AXIS = "?"
 
 
 class SharedSize(msgspec.Struct, frozen=True):
-    """Axes that must now have the same size, each as the name of its input and its index."""
+    """Axes that must now have the same size. Each axis is given as input name and index."""
 
     symbol: str
     axes: tuple[tuple[str, int], ...]
@@ -128,7 +128,7 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Yield axes of inputs that now share a symbol but accepted different sizes before, ordered by symbol."""
+    """Yield groups of input axes that now share a symbol but accepted different sizes before, ordered by symbol."""
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(pair_axes(pair)):
@@ -150,7 +150,7 @@ def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Return whether a dimension has a size or a name that was not generated.
+    """Return whether a dimension has a fixed size, or a name that was not generated.
 
     Source: generated names of torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`), which are unique for each axis.
     """
@@ -172,7 +172,7 @@ def is_reshaped(pair: ValuePair) -> bool:
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """Return whether a known rank or fixed size of an output has become unknown.
 
-    A size that equals the size of an input axis is still known to callers.
+    An unknown size is ignored if it equals the size of an input axis, which callers know.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
@@ -184,12 +184,12 @@ def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
 
 
 def format_shape(value: ValueInfo, *, unknown: str = "any shape") -> str:
-    """Return a shape as text: "[N, 4]"."""
+    """Format a shape, such as "[N, 4]"."""
     return unknown if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
 
 
 def format_type(value: ValueInfo) -> str:
-    """Return type and shape as text: "`tensor(float)` [N, 4]"."""
+    """Format the type and shape of a value, such as "`tensor(float)` [N, 4]"."""
     return f"`{value.type}` {format_shape(value, unknown='')}".rstrip()
 
 

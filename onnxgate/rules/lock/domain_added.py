@@ -49,7 +49,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
-    """Return the used operators of each domain except the default one, sorted by domain and operator.
+    """Return the used operators of each domain except the default domain, sorted by domain and operator.
 
     A lock does not record which operators are local functions. If the model has local functions, only domains in
     `EXTERNAL_DOMAIN_PREFIXES` are returned.
@@ -67,7 +67,7 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
 
 
 def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
-    """Return the domains that only `after` uses, without domains that a lock shows to have been in use before."""
+    """Return the domains that only `after` uses, except domains that were already in use according to a lock."""
     used = find_used_domains(before)
     counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()
     return {

@@ -20,7 +20,7 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
     that became an argument of `forward`.
 
     ## What to do
-    - Export without the argument, or add an initializer with the same name as its default value.
+    - Export without the argument, or store a default value in an initializer with the name of the input.
     - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
     """
     had_default = {value.name for value in subject.before.optional_inputs}

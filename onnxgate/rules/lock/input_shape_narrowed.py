@@ -56,7 +56,7 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"{join_phrases(limit_list(names))} must have the same size, `{axes.symbol}`; "
             f"{'they were independent' if axes.were_named else 'this was not declared'} {subject.baseline}",
-            "give axes that may differ separate names",
+            "use different names for axes whose sizes may differ",
             identity=" ".join(f"{name}[{axis}]" for name, axis in axes.axes),
             level=None if axes.were_named else Level.WARNING,
         )

@@ -25,7 +25,7 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
 
     ## Why it matters
     Callers that select values by position, such as `session.run(None, …)[0]`, get the wrong output. If types and shapes
-    match, they get no error.
+    match, no error is reported.
 
     ## What to do
     - Restore the order in `forward`, `input_names` and `output_names`; append new outputs at the end.

@@ -54,7 +54,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
 
 
 def _relate_to_renames(subject: ModelLockComparison) -> tuple[Relation, ...]:
-    """Return the relations to the findings about renamed inputs and outputs if these report all changes."""
+    """Return relations to the findings about renamed inputs and outputs if those findings report all changes."""
     if subject.entry is None:
         return ()
     renames = describe_renames(subject.entry, entry_from_facts(subject.facts))

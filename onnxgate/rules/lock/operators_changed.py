@@ -16,7 +16,7 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     The operators or their counts have changed since the baseline.
 
     ## Why it matters
-    Retraining does not change operators, but another architecture or exporter does.
+    Retraining does not change operators, but a different architecture or exporter does.
 
     ## What to do
     Nothing, if the change is intended. If only the weights should have changed, compare the toolchain versions.

@@ -15,7 +15,7 @@ def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
     A model does not import the opset that `opset` pins.
 
     ## Why it matters
-    An exporter upgrade may change the default opset to one that is newer than the runtimes support.
+    An exporter upgrade may change the default opset to a version that is newer than the runtimes support.
 
     ## What to do
     - Export the model at the pinned opset, or

@@ -16,7 +16,7 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     An output has been added since the baseline.
 
     ## Why it matters
-    Callers that unpack all outputs get one output more than they expect. If the new output precedes existing outputs,
+    Callers that unpack all outputs get one more output than they expect. If the new output precedes existing outputs,
     `io-reordered` is reported instead.
 
     ## What to do

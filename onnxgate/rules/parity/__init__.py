@@ -1,1 +1,1 @@
-"""Rules of the parity stage, one file each."""
+"""Rules of the parity stage; each file defines one rule."""

@@ -26,7 +26,7 @@ REQUIREMENT_SOURCES = {
 def create_mismatch_hits(
     comparison: Comparison, pair: str, words: str, fix: str, *, note: str = "", relations: tuple[Relation, ...] = ()
 ) -> Iterator[Hit]:
-    """Yield a hit if the comparison has this `pair` and its outputs differ. `words` follow "differs": "from …"."""
+    """Yield a hit if the comparison has this `pair` and its outputs differ. `words` follow "differs" ("from …")."""
     mismatches = find_mismatches(comparison)
     if comparison.pair != pair or not mismatches:
         return
@@ -49,7 +49,7 @@ def join_outputs(differences: Sequence[Difference]) -> str:
 
 
 def describe_outputs(differences: Sequence[Difference]) -> str:
-    """Return "output `y` differs", "outputs `a`, `b` differ" or "the number of outputs differs"."""
+    """Describe what differs, such as "outputs `a`, `b` differ" or "the number of outputs differs"."""
     names = list(dict.fromkeys(difference.output for difference in differences))
     if "" in names:
         return "the number of outputs differs"
@@ -85,16 +85,16 @@ def describe_worst(comparison: Comparison) -> str:
 
 
 def _describe_figures(difference: Difference) -> str:
-    """Describe additional metrics of a difference: "; cosine 0.999, 12 dB, argmax agrees in 3 of 8 rows"."""
+    """Describe additional metrics, such as "; cosine 0.999, SNR 12 dB, top-1 agreement in 3 of 8 rows"."""
     figures = {figure.metric: figure.value for figure in difference.figures}
     words = []
     if "cosine" in figures and difference.metric != "cosine":
         words.append(f"cosine {_format_ratio(figures['cosine'])}")
     if "sqnr_db" in figures and difference.metric != "sqnr_db":
-        words.append(f"{figures['sqnr_db']:.3g} dB")
+        words.append(f"SNR {figures['sqnr_db']:.3g} dB")
     rows = int(figures.get("rows", 0))
     if rows and "top1" in figures:
-        words.append(f"argmax agrees in {round(figures['top1'] * rows)} of {pluralize(rows, 'row')}")
+        words.append(f"top-1 agreement in {round(figures['top1'] * rows)} of {pluralize(rows, 'row')}")
     if masked := int(figures.get("masked elements", 0)):
         words.append(f"{masked} masked elements ignored")
     return f"; {', '.join(words)}" if words else ""
@@ -131,7 +131,7 @@ def _describe_difference(difference: Difference) -> str:
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """Return "; first difference at node `x` (MatMul)", or "" if the node is unknown."""
+    """Describe the first differing node, such as "; first difference at node `x` (MatMul)"; "" if it is unknown."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
@@ -140,7 +140,7 @@ def describe_first_node(comparison: Comparison) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """Return "; the node's inputs are equal, its output `v` differs by 0.3 (…)", or "" if the node is unknown."""
+    """Describe the values at the first differing node: "; the node's inputs are equal, …"; "" if it is unknown."""
     first = comparison.first
     if first is None:
         return ""
@@ -150,4 +150,4 @@ def describe_first_values(comparison: Comparison) -> str:
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):
         output = "cannot be subtracted from the reference"
-    return f"; the node's inputs {inputs}, its output `{first.output}` {output}"
+    return f"; the node's inputs {inputs}, but its output `{first.output}` {output}"

@@ -17,7 +17,7 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
 
     ## Why it matters
     Accuracy that was measured with the reference does not apply to this engine. Without a `source`, the reference is
-    the newest ONNX Runtime release in the targets, or another engine.
+    the newest ONNX Runtime release in the targets or, if there is none, another engine.
 
     ## What to do
     - Replace the first differing node, or narrow the target to releases whose outputs agree.

@@ -24,7 +24,7 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
 
     ## What to do
     - Configure real `inputs` in `onnxgate.toml`, and calibrate clipped layers with realistic data.
-    - Quantize per channel, or keep the layers shown in the finding in float.
+    - Quantize per channel, or do not quantize the layers shown in the finding.
     - To accept the loss, record the current values in the lock: `onnxgate lock --measure MODEL`.
     """
     mismatches = find_mismatches(subject)
@@ -69,4 +69,4 @@ def _suggest_fix(subject: Comparison) -> str:
     accept = f"`onnxgate lock --measure {shlex.quote(subject.model)}` to accept the loss"
     if subject.layers and subject.layers[0].clipped >= 0.01:
         return f"calibrate the model with realistic inputs, or run {accept}"
-    return f"quantize the model per channel, keep the named layers in float, or run {accept}"
+    return f"quantize the model per channel, do not quantize the named layers, or run {accept}"

@@ -43,5 +43,5 @@ def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
     measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
     return (
         f"run {measured} to measure the rounding errors of its source; "
-        "if the difference is larger, export the model again"
+        "if the difference exceeds these errors, export the model again"
     )

@@ -1,1 +1,1 @@
-"""Rules of the runtime stage, one file each."""
+"""Rules of the runtime stage; each file defines one rule."""

@@ -13,7 +13,7 @@ from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_wo
 
 
 def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts that failed to run with usable inputs; empty if a crash, timeout or load failure occurred."""
+    """Return the attempts that failed despite usable inputs; empty if a crash, timeout or load failure occurred."""
     if select_worst_attempts(runs):
         return ()
     return tuple(
@@ -22,7 +22,7 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
 
 
 class BrokenSizes(msgspec.Struct, frozen=True):
-    """A set of dynamic axes, with sizes at which the model fails and sizes at which it runs."""
+    """A set of dynamic axes, with sizes for which the model fails and sizes for which it runs."""
 
     attempts: tuple[Attempt, ...]
     fails_at: dict[str, int]
@@ -32,7 +32,7 @@ class BrokenSizes(msgspec.Struct, frozen=True):
 def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
     """Return the minimal sets of axes whose sizes make the model fail.
 
-    Empty if the sizes do not explain all failures, or if the memory limit was exceeded.
+    The result is empty if the sizes do not explain all failures, or if the memory limit was exceeded.
     """
     bad = select_refused_attempts(runs)
     failing = {attempt.case.name for attempt in bad}
@@ -60,7 +60,7 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
-    """Return the failing node, preferably of the run without optimization, because fusion renames nodes."""
+    """Return the failing node, preferably from a run without optimization, because fusion renames nodes."""
     named = [attempt for attempt in attempts if attempt.refusal.node]
     return next(
         (attempt.refusal.node for attempt in named if attempt.optimization == "disabled"),
@@ -100,5 +100,5 @@ def format_sizes(sizes: dict[str, int]) -> str:
 
 
 def name_outputs(names: Sequence[str]) -> str:
-    """Return "output `y`", "outputs `a`, `b`"."""
+    """Join names of outputs, such as "outputs `a`, `b`"."""
     return f"{'output' if len(names) == 1 else 'outputs'} {join_quoted(names)}"

@@ -19,10 +19,10 @@ from onnxgate.rules.runtime._failures import (
 @rule(ModelRuns, "dynamic-axis-broken", level=Level.ERROR, since="0.1.0")
 def dynamic_axis_broken(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model fails at some sizes of a dynamic axis.
+    A model fails for some sizes of a dynamic axis.
 
     ## Why it matters
-    Usually the size of the example input is hard-coded in the graph, often in a `Reshape`.
+    Usually, the size of the example input is hard-coded in the graph, often in a `Reshape`.
 
     ## What to do
     - Declare the axis in `dynamic_shapes`, and export with an example input of size 2 or more on this axis.

@@ -30,7 +30,7 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ext_policy": ("external-data-refused",),
     "ext_missing": ("external-data-refused",),
 }
-"""Family of a runtime's error text -> the rules that predict the error."""
+"""Family of a runtime's error text -> rules that predict this error."""
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families of errors that are predicted by rules about single nodes."""
 
@@ -52,7 +52,7 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - Change or replace the node shown in the finding, or narrow the target to releases that load the model.
-    - To get explanations for the runtime's full log, run `onnxgate explain --log FILE`.
+    - To explain all errors in the runtime's log, run `onnxgate explain --log FILE`.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "load-refused":
@@ -118,7 +118,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """Create a hit for a node that does not load individually although no failure was predicted."""
+    """Create a hit for a node that does not load in a single-node model, although no failure was predicted."""
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
@@ -146,7 +146,7 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
 
 
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
-    """Return the predictions about nodes that do not load individually."""
+    """Return the predictions about nodes that do not load in single-node models."""
     return tuple(
         HitReference(node.rule, node.claim) for node in subject.alone if node.rule and node.outcome == "refused"
     )

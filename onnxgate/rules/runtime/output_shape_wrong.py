@@ -33,7 +33,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     for attempt, wrong in first.values():
         affected = [run for run in subject.attempts if wrong.output in {bad.output for bad in run.outputs.wrong_shapes}]
         at = describe_level(affected, subject)
-        case = f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"on `{attempt.case.name}`"
+        case = f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"with `{attempt.case.name}`"
         yield Hit(
             subject.place,
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",

@@ -24,7 +24,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     A model loads on a runtime but fails to run.
 
     ## Why it matters
-    Shapes or values that are known only at run time do not match.
+    Typically, shapes or values that are known only at run time do not match.
 
     ## What to do
     - Inspect the node shown in the finding, fix the source, and export the model again.
@@ -41,7 +41,7 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     levels = {attempt.optimization for attempt in attempts}
     others_run = any(run.outcome == "completed" and run.optimization in levels for run in subject.attempts)
     named = names if attempts[0].case.sizes or others_run else ()
-    case = f" on {join_quoted(named)}" if named else ""
+    case = f" with {join_quoted(named)}" if named else ""
     yield Hit(
         find_failing_place(subject, node),
         f"loads but fails to run{case}{memory}{at_node}",

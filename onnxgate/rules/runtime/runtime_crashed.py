@@ -32,10 +32,10 @@ def runtime_crashed(subject: ModelRuns) -> Iterator[Hit]:
     if not attempts or attempts[0].outcome != "crashed":
         return
     end, case = attempts[0].end, attempts[0].case.name
-    phase = "when it is loaded" if end.during == "load" else f"during {end.during}"
+    phase = "when loaded" if end.during == "load" else f"during {end.during}"
     yield Hit(
         subject.place,
-        f"crashes the runtime {f'when it is run on `{case}`' if case else phase}",
+        f"crashes the runtime {f'when run with `{case}`' if case else phase}",
         model=subject.model,
         fix=FIX,
         on=OnRuntime(subject.runtime, f"ends with {end.signal}{describe_level(attempts, subject)}"),

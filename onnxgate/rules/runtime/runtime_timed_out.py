@@ -19,19 +19,19 @@ def runtime_timed_out(subject: ModelRuns) -> Iterator[Hit]:
     Loading or running the model is very slow or never ends, for example because of a `Loop` whose condition stays true.
 
     ## What to do
-    - If this time is acceptable, raise `time-s` in `[limits]`.
+    - If the model may take longer, raise `time-s` in `[limits]`.
     - Otherwise, check the loops of the model and the tested input sizes.
     """
     attempts = select_worst_attempts(subject)
     if not attempts or attempts[0].outcome != "timed-out":
         return
     first = attempts[0]
-    doing = f"running on `{first.case.name}`" if first.case.name else "loading"
+    doing = f"running with `{first.case.name}`" if first.case.name else "loading"
     yield Hit(
         subject.place,
         f"does not finish {doing} within {first.end.limit_s:g} s",
         model=subject.model,
-        fix="raise `time-s` in `[limits]` if this time is acceptable, or check the loops of the model",
+        fix="raise `time-s` in `[limits]` if the model may take longer, or check the loops of the model",
         on=OnRuntime(subject.runtime, f"times out{at}" if (at := describe_level(attempts, subject)) else ""),
         identity=first.case.name,
     )

@@ -1,1 +1,1 @@
-"""Rules of the support stage, one file each."""
+"""Rules of the support stage; each file defines one rule."""

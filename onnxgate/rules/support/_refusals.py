@@ -59,7 +59,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             noun = "input" if len(inputs) == 1 else "inputs"
             return f"cast the {noun} {names} of `{subject.operator}` to `{to}`{result}{remark}"
         case FunctionExpansion():
-            return "replace it with the operators of its ONNX function"
+            return "replace it with the operators of its ONNX function definition"
         case OperatorReplacement(domain, name, _, attributes):
             words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
             operator = name if domain == "ai.onnx" else f"{domain}.{name}"
@@ -73,5 +73,5 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             return " and ".join(f"set attribute `{name}` ({kind})" for name, kind in attributes)
         case AttributeRemoval(attribute):
             if subject.operator in RECURRENT_OPERATORS and attribute == "layout":
-                return "remove `layout`, and transpose inputs and outputs to time first"
+                return "remove `layout`, and transpose inputs and outputs so that the time axis comes first"
             return f"remove `{attribute}` if the result stays the same"

@@ -16,8 +16,8 @@ def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     A model uses an operator that is deprecated at the imported opset.
 
     ## Why it matters
-    Loading fails with `Op registered for Upsample is deprecated in domain_version of 10`. Usually the opset was changed
-    manually without converting the nodes.
+    Loading fails with `Op registered for Upsample is deprecated in domain_version of 10`. Usually, the opset was
+    changed manually without converting the nodes.
 
     ## What to do
     - Export at an opset that has the operator, or

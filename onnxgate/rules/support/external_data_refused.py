@@ -32,7 +32,7 @@ def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
 
     ## What to do
     - Run `onnxgate fix MODEL` to move the data into the model, or
-    - save model and data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
+    - save the model and its data in the same folder: `onnx.save(onnx.load(path), path, save_as_external_data=True,
       location="model.onnx.data")`, or
     - replace symbolic links with copies of the files.
     """

@@ -19,7 +19,8 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     Loading fails with `Could not find an implementation for …`, although the model is valid ONNX.
 
     ## What to do
-    Apply the fix shown in the finding. Usually, this is another opset, a cast to a supported type, or a newer runtime.
+    Apply the fix shown in the finding. Usually, this is a different opset, a cast to a supported type, or a newer
+    runtime.
     """
     yield from create_refusal_hits(
         subject, "missing-kernel", "export it with types that all required runtimes support, or with other operators"

@@ -20,7 +20,7 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
 
     ## What to do
     - Export with operators and types that the provider supports.
-    - If the time for copying does not matter, add an `[[ignore]]` entry.
+    - If the copying time does not matter, add an `[[ignore]]` entry.
     """
     operators = ", ".join(
         f"{count} x `{name}`" if count > 1 else f"`{name}`" for name, count in sorted(subject.operators.items())

@@ -13,7 +13,7 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-domain", level=Level.ERROR, since="0.1.0")
 def unknown_domain(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A runtime does not know an operator domain, or the model does not import the domain.
+    A runtime does not support an operator domain, or the model does not import the domain.
 
     ## Why it matters
     Loading fails with `acme.ops:FusedGelu(-1) is not a registered function/op`. The domain requires a custom operator

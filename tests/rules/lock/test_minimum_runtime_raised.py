@@ -21,23 +21,23 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
         (MinimumRelease(before="", after="1.9.0"), []),  # it loaded on no release, so none is lost
         (
             MinimumRelease(before="1.9.0", after="1.10.0"),
-            ["note: is predicted to need onnxruntime 1.10.0; 1.9.0 was enough at `main`"],
+            ["note: is predicted to need onnxruntime 1.10.0; it needed 1.9.0 at `main`"],
         ),
         (
             MinimumRelease(before="1.9.0", after=""),
-            ["note: is predicted not to load on any known release of onnxruntime; it needed 1.9.0 at `main`"],
+            ["note: is predicted not to load on any known onnxruntime release; it needed 1.9.0 at `main`"],
         ),
         (
             MinimumRelease(before="1.9.0", after="1.9.0", lost=("1.31.0",)),
             [
-                "error: is predicted to load on fewer releases of onnxruntime than at `main`; "
+                "error: is predicted to load on fewer onnxruntime releases than at `main`; "
                 "no longer loads on 1.31.0, which the targets require"
             ],
         ),
         (
             MinimumRelease(before="1.9.0", after="1.18.0", lost=tuple(f"1.{minor}.0" for minor in range(10, 18))),
             [
-                "error: is predicted to need onnxruntime 1.18.0; 1.9.0 was enough at `main`; no longer loads on "
+                "error: is predicted to need onnxruntime 1.18.0; it needed 1.9.0 at `main`; no longer loads on "
                 "1.10.0, 1.11.0, 1.12.0, 1.13.0, 1.14.0, 1.15.0 and 2 more, which the targets require"
             ],
         ),

@@ -53,7 +53,9 @@ def test_measuring_is_suggested_for_default_tolerances() -> None:
     (hit,) = source_mismatch.judge(_comparison("source", FAR))
 
     assert hit.fix.startswith("run `onnxgate lock --measure models/m.onnx` ")
-    assert "; if the difference is larger, export the model again, or set `tolerance` for the model" in hit.fix
+    assert (
+        "; if the difference exceeds these errors, export the model again, or set `tolerance` for the model" in hit.fix
+    )
 
 
 @pytest.mark.parametrize("bound_from", ["config", "lock"])

@@ -282,4 +282,4 @@ def test_difference_from_zeros_is_absolute() -> None:
         model="m.onnx", place=place, pair="source", runtime="r", reference="the source", differences=(), first=first
     )
 
-    assert describe_first_values(both) == ("; the node's inputs are equal, its output `y` differs from 0 by 0.0002")
+    assert describe_first_values(both) == ("; the node's inputs are equal, but its output `y` differs from 0 by 0.0002")
