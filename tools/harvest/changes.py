@@ -31,7 +31,7 @@ def _operator(older: Operator | None, newer: Operator | None) -> str:
 def _hidden(older: Operator | None, newer: Operator | None) -> str:
     """Describe changes that do not affect versions or the sets of types."""
     old, new = ({_row(kernel) for kernel in each.kernels} if each else set() for each in (older, newer))
-    return "" if old == new else "the same types in other combinations"
+    return "" if old == new else "the same types in different combinations"
 
 
 def _row(kernel: Kernel) -> object:
@@ -113,7 +113,7 @@ def _moved(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
     if words:
         yield f"{what} {' '.join(words)}"
     elif old != new:
-        yield f"{what}s in another order"
+        yield f"{what}s in a different order"
 
 
 def _range(versions: Versions) -> str:
