@@ -1,9 +1,9 @@
-"""Measure the search for the first differing node, in transformers of several hundred nodes with one wrong weight.
+"""Measure the search for the first differing node in transformers of several hundred nodes with one wrong weight.
 
     python bench/first_difference.py PYTHON [LAYERS ...]
 
-PYTHON is an interpreter with ONNX Runtime, which runs the correct and the wrong model. Only the search is timed, with
-a running worker.
+PYTHON is an interpreter with ONNX Runtime, which runs the correct and the wrong model. Only the search is timed; the
+worker is started before.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def timed(host: WorkerPool, spec: WorkerSpec, folder: Path, layers: int) -> str:
 
 
 def main() -> None:
-    """Print one row per size."""
+    """Measure each size and print one row for it."""
     interpreter, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]] or [4, 12, 24]
     with tempfile.TemporaryDirectory() as folder, WorkerPool(Environments(Path(folder), offline=True), 1) as host:
         worker_spec = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)
