@@ -1,4 +1,4 @@
-"""Render the shipped data for reviewers: origin of each release, and changes from one to the next."""
+"""Render the shipped data for reviewers: the origin of each release, and the changes from one release to the next."""
 
 from __future__ import annotations
 
