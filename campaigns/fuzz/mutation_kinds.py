@@ -37,7 +37,7 @@ def _fields(mutate: Callable[..., Any], *, donor: bool = False) -> Make:
 
 
 def _several(random: Random) -> bytes:
-    """Apply some mutations of fields, then some of bytes."""
+    """Apply some field mutations, then some byte mutations."""
     model = ModelProto.FromString(random.choice(contents()))
     for _ in range(random.randrange(1, 6)):
         random.choice(_ON_FIELDS)(model, random)
