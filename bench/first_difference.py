@@ -77,7 +77,7 @@ def transformer(path: Path, layers: int, wrong: str = "") -> onnx.ModelProto:
 
 
 def timed(host: WorkerPool, spec: WorkerSpec, folder: Path, layers: int) -> str:
-    """One row: nodes, seconds, and whether the right node was named."""
+    """Search once; return a row with the number of nodes, the seconds, and whether the correct node was named."""
     wrong = f"wf{layers // 2}"
     right_path, wrong_path = folder / "right" / "m.onnx", folder / "wrong" / "m.onnx"
     right, spoiled = transformer(right_path, layers), transformer(wrong_path, layers, wrong)

@@ -80,7 +80,7 @@ class Draft:
         return name
 
     def constant(self, name: str, value: Any, dtype: str) -> str:
-        """Return a small initializer with given values, shared by all nodes."""
+        """Add a small initializer, unless one with this name exists, and return its name."""
         if name not in self.constants:
             self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype), name)
         return name

@@ -20,7 +20,7 @@ UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored
 
 @dataclass(frozen=True, slots=True)
 class FaultOutcome:
-    """Result of one command under a fault, with the state before and after."""
+    """Result of one command under a fault, and the state before and after it."""
 
     status: int
     out: str

@@ -14,7 +14,7 @@ from campaigns.fuzz.seed_models import contents
 
 Make = Callable[[Random], bytes]
 MONSTER_SHARE = 0.004
-"""Extreme models are large, and cost as much as a hundred others."""
+"""Share of extreme models, which take as long as a hundred other inputs."""
 
 
 def _bytes(mutate: Callable[[bytes, Random], bytes]) -> Make:

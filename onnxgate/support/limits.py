@@ -1,4 +1,4 @@
-"""Limits of each ONNX Runtime release that do not depend on operators: IR version, opsets, external data.
+"""Limits of ONNX Runtime releases that do not depend on operators: IR version, opsets, external data.
 
 Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes.py` with each official wheel.
 """

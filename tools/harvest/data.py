@@ -20,7 +20,7 @@ from onnxgate.support.limits import Limits
 from onnxgate.support.operators import Table, TableSource, decode_table, encode_table
 
 PLATFORM = "linux x86_64"
-"""Platform of the shipped data; kernels of a release may differ on another processor."""
+"""Platform of the shipped data; kernels of a release may differ on other processors."""
 Row = TypeVar("Row", Limits, TableSource)
 KERNELS, LIMITS, SUMMARY = "onnxruntime-kernels.json.z", "onnxruntime-limits.json", "onnxruntime-kernels.md"
 

@@ -34,7 +34,7 @@ def main() -> int:
             expected = module.expected(release)
             named = {case: (expected[case], corpus.normal(text, Path(folder))) for case, text in texts.items()}
         path = corpus.write(given.emitter, release, named, given.out)
-        print(f"{path}: {len(named)} texts, without {sorted(expected.keys() - named.keys())}")
+        print(f"{path}: {len(named)} texts; missing cases: {sorted(expected.keys() - named.keys())}")
     return 0
 
 

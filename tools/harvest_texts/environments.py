@@ -19,7 +19,7 @@ QUIET = {
     "COLUMNS": "400",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""Environment variables of a child process, without those of the current user."""
+"""Environment variables for child processes, without the settings of the current user."""
 
 
 def environment(name: str, python: str, *requirements: str, deps: bool = False) -> Path:

@@ -157,7 +157,7 @@ def _relu(rows: str, result: str) -> str:
 
 
 def _break(files: dict[str, bytes]) -> None:
-    """Changes of the files after they were locked."""
+    """Break the files, as if they had changed after they were locked."""
     files["models/lfs-not-fetched.onnx"] = handmade.pointer(hashlib.sha256(b"a newer model").hexdigest(), 128)
     files["models/download-page.onnx"] = PAGE
     files["models/cut-off.onnx"] = files["models/cut-off.onnx"][:-20]
