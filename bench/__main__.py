@@ -1,8 +1,8 @@
 """
-Measure what onnxgate costs, compared with other tools and lower bounds in the same run.
+Measure the time and memory that onnxgate needs, compared with other tools and with lower bounds in the same run.
 
-Without options that choose a part, all parts are measured. `--corpus`, `--project` and `--startup` choose parts and can
-be combined. Progress goes to standard error, the tables to standard output.
+`--corpus`, `--project` and `--startup` select what is measured and can be combined; the default is everything. Progress
+is printed to standard error, the tables to standard output.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REPEAT, _QUICK_REPEAT = 2, 1
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, and write the requested files; return 1 if onnxgate itself failed."""
+    """Run the benchmarks and write the requested files; return 1 if onnxgate itself failed."""
     arguments = _parse(words)
     if arguments.source is not None:
         result = msgspec.json.decode(arguments.source.read_bytes(), type=Result)
@@ -44,25 +44,25 @@ def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m bench", description=__doc__, formatter_class=form)
     names = [corpus.name for corpus in corpora.ALL if corpus.name != "one"]
     parts = parser.add_argument_group("parts")
-    parts.add_argument("--quick", action="store_true", help="three small corpora once, and start-up: two minutes")
-    parts.add_argument("--corpus", action="append", choices=names, help="static check of this corpus; repeatable")
-    parts.add_argument("--project", action="append", choices=list(full.PROJECTS), help="full check; repeatable")
+    parts.add_argument("--quick", action="store_true", help="three small corpora and start-up, once each (2 minutes)")
+    parts.add_argument("--corpus", action="append", choices=names, help="static check of this corpus (repeatable)")
+    parts.add_argument("--project", action="append", choices=list(full.PROJECTS), help="full check (repeatable)")
     parts.add_argument("--startup", action="store_true", help="start-up and predictions")
-    parts.add_argument("--no-peers", action="store_true", help="leave out onnx-doctor and Polygraphy")
-    parts.add_argument("--pip", action="store_true", help="add a loop of pip and a script, which takes minutes")
+    parts.add_argument("--no-peers", action="store_true", help="skip onnx-doctor and Polygraphy")
+    parts.add_argument("--pip", action="store_true", help="also measure installations with pip (takes minutes)")
     how = parser.add_argument_group("measurement")
     how.add_argument("--also", action="append", type=_checkout, default=[], metavar="NAME=CHECKOUT")
-    how.add_argument("--models", type=Path, help="a folder of .onnx files for the project `models`")
-    how.add_argument("--repeat", type=int, help="repetitions (default: 2; with --quick 1)")
-    how.add_argument("--limit", type=float, default=60.0, help="time limit of a contestant on a corpus, in seconds")
-    how.add_argument("--folder", type=Path, help="folder of the corpora and of the peers' environment")
+    how.add_argument("--models", type=Path, help="folder with the .onnx files for the project `models`")
+    how.add_argument("--repeat", type=int, help="number of repetitions (default: 2, or 1 with --quick)")
+    how.add_argument("--limit", type=float, default=60.0, help="time limit for a tool on a corpus, in seconds")
+    how.add_argument("--folder", type=Path, help="folder for the corpora and for the environment of the other tools")
     how.add_argument("--keep", action="store_true", help="do not remove the corpora from --folder")
     files = parser.add_argument_group("files")
     files.add_argument(
-        "--figures", type=Path, metavar="FOLDER", help="write the tables that the documentation includes"
+        "--figures", type=Path, metavar="FOLDER", help="folder for the tables that the documentation includes"
     )
-    files.add_argument("--json", type=Path, help="write all measured values")
-    files.add_argument("--from", dest="source", type=Path, help="measure nothing, and read a file that --json wrote")
+    files.add_argument("--json", type=Path, help="file for all measured values")
+    files.add_argument("--from", dest="source", type=Path, help="read values written by --json, do not measure")
     arguments = parser.parse_args(words)
     if arguments.keep and arguments.folder is None:
         parser.error("--keep requires --folder")
@@ -110,7 +110,7 @@ def _measure(arguments: argparse.Namespace, folder: Path, scratch: Path) -> Resu
 
 
 def _install_peers(folder: Path) -> tuple[Path | None, dict[str, str]]:
-    """Return the folder of the peers' programs, or the reason why they are missing."""
+    """Return the folder with the programs of the other tools, or the reason why they are missing."""
     try:
         return peers.environment(folder), {}
     except peers.NotInstallableError as error:

@@ -1,4 +1,4 @@
-"""The commands that are compared: onnxgate (this checkout and others), its peers, and lower bounds."""
+"""The commands that are compared: onnxgate (this checkout and others), other tools, and lower bounds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TORCH = 'python -c "import torch"'
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """A command that runs in the folder of a project."""
+    """A command to measure; it runs in the folder of a project."""
 
     name: str
     command: tuple[str, ...]
@@ -42,7 +42,7 @@ class Contestant:
 
 
 def gates(checkouts: Mapping[str, Path], caches: Path) -> tuple[Contestant, ...]:
-    """Return the static check of each checkout, first with an empty cache, then on the unchanged project."""
+    """Return two static checks for each checkout: one with an empty cache, then one of the unchanged project."""
     contestants = []
     for name, checkout in checkouts.items():
         command = (*gate(), "check", "--static", "--quiet")
@@ -54,20 +54,20 @@ def gates(checkouts: Mapping[str, Path], caches: Path) -> tuple[Contestant, ...]
 
 
 def gate() -> tuple[str, ...]:
-    """Return the command of onnxgate; `at` chooses the checkout."""
+    """Return the command that runs onnxgate; the environment from `at` selects the checkout."""
     return (sys.executable, "-m", "onnxgate")
 
 
 def at(checkout: Path) -> dict[str, str]:
-    """Return the environment in which Python imports onnxgate from that checkout."""
+    """Return environment variables with which Python imports onnxgate from that checkout."""
     return {"PYTHONPATH": str(checkout)}
 
 
 def peers_of(programs: Path | None) -> tuple[Contestant, ...]:
-    """Return onnx's own checker, and the other tools if they are installed.
+    """Return the commands of `onnx.checker`, and of the other tools if they are installed.
 
-    onnx-doctor takes a folder. Polygraphy's lint takes one model: its entry point is called in a loop in one process,
-    so that it does not start a thousand times.
+    onnx-doctor processes a whole folder. Polygraphy's lint processes one model; to avoid a thousand process starts, a
+    loop in one process calls its entry point.
     """
     checker = (sys.executable, str(LOOPS / "checker.py"), "models")
     contestants = [Contestant("onnx.checker, full, in a loop", checker, is_peer=True)]
@@ -80,7 +80,7 @@ def peers_of(programs: Path | None) -> tuple[Contestant, ...]:
 
 
 def bounds() -> tuple[Contestant, ...]:
-    """Return lower bounds: commands that only read the files, and one that does not even read them."""
+    """Return the lower bounds: commands that only read the files, and one that only imports onnx."""
     return (
         Contestant(IMPORT, (sys.executable, "-c", "import onnx")),
         Contestant(LOAD, (sys.executable, str(LOOPS / "load.py"), "models")),

@@ -1,4 +1,4 @@
-"""Measuring contestants in turn, repetition by repetition, so that a busy machine affects all of them."""
+"""Measure commands in turn: in each repetition, every command runs once, so that a busy machine affects all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bench.processes import Measurement, run
 
 _BIG_BYTES = 100_000_000
 _SLOW_S = 20.0
-"""A peer that takes longer than this is not measured a second time."""
+"""Another tool that takes longer than this is measured only once."""
 _PREDICTIONS = ("bench/predictions.py", "400", "4000")
 _PREDICTIONS_S = 300.0
 _CLICK = 'python -c "import click"'
@@ -29,9 +29,10 @@ _HELP_AT_MOST, _START_AT_MOST, _UNCHANGED_AT_MOST = 2.0, 1.5, 1.0
 
 @contextlib.contextmanager
 def written(corpus: Corpus, folder: Path, *, keep: bool) -> Iterator[Path]:
-    """Yield the project of a corpus below `folder`. A project that was created here is removed, unless `keep` is set.
+    """Yield the project of a corpus below `folder`. If it was created here, it is then removed, unless `keep` is set.
 
-    Another process writes it, so that this one stays small: the peak of a child is never below that of its parent.
+    A separate process writes it, so that this process stays small: a child process inherits the peak memory of its
+    parent.
     """
     project = folder.resolve() / corpus.name
     was_there = is_complete(project)
@@ -48,7 +49,7 @@ def written(corpus: Corpus, folder: Path, *, keep: bool) -> Iterator[Path]:
 def contest(
     corpus: Corpus, project: Path, contestants: Sequence[Contestant], repeat: int, limit_s: float
 ) -> WorkResult:
-    """Measure all contestants on one corpus."""
+    """Measure all commands on one corpus."""
     files = sorted((project / "models").iterdir())
     run(("sh", "-c", "cat models/* > /dev/null"), project, {}, limit_s)  # the page cache is the same for all
     rows = measure(corpus.name, contestants, project, repeat, limit_s)
@@ -60,9 +61,9 @@ def contest(
 def measure(
     work: str, contestants: Sequence[Contestant], project: Path, repeat: int, limit_s: float, *, warm_up: bool = False
 ) -> tuple[Row, ...]:
-    """Run each contestant `repeat` times in turn; `warm_up` adds a first round that is not measured.
+    """Run each command `repeat` times in turn. With `warm_up`, a first round is not measured.
 
-    A contestant that failed is not run again, and neither is a peer that was slow.
+    A command that failed is not run again, nor is another tool that was slow.
     """
     runs: dict[str, list[Measurement]] = {contestant.name: [] for contestant in contestants}
     for repetition in range(0 if warm_up else 1, repeat + 1):
@@ -80,7 +81,7 @@ def measure(
 
 
 def pairs(project: Path, checkouts: Mapping[str, Path], caches: Path, count: int, limit_s: float) -> tuple[Pair, ...]:
-    """Measure start-up: each command and its bound in turn, after one run of each that writes bytecode."""
+    """Measure the start-up: each command and its lower bound in turn, after one unmeasured run that writes bytecode."""
     click = Contestant(_CLICK, (sys.executable, "-c", "import click"))
     onnx = Contestant(IMPORT, (sys.executable, "-c", "import onnx"))
     measured = []
@@ -101,7 +102,7 @@ def pairs(project: Path, checkouts: Mapping[str, Path], caches: Path, count: int
 
 
 def predictions(scratch: Path) -> Row:
-    """Run the benchmark of predictions: 4,000 models on 16 releases."""
+    """Run the benchmark of predictions: up to 4,000 models on 16 releases."""
     log_progress("predictions")
     command = (sys.executable, str(ROOT / _PREDICTIONS[0]), *_PREDICTIONS[1:])
     measurement = run(command, scratch, at(ROOT), _PREDICTIONS_S, keep_output=True)
@@ -114,7 +115,7 @@ def count_cores() -> int:
 
 
 def machine() -> dict[str, str]:
-    """Return the properties of the machine that figures depend on, without its name."""
+    """Return the properties of the machine that affect the results, but not its name."""
     versions = {name: metadata.version(name) for name in ("onnx", "numpy", "click")}
     return {
         platform.system(): platform.machine(),

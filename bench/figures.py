@@ -1,4 +1,4 @@
-"""The measured values and calculations with them. A contestant that failed has no values."""
+"""Measured values, and calculations with them. A command that failed has no values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.processes import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A median with its smallest and largest value."""
+    """Median, smallest and largest of several values."""
 
     median: float
     least: float
@@ -19,7 +19,7 @@ class Span:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Span:
-        """Return the span of at least one value."""
+        """Return the span of `values`, of which there must be at least one."""
         return cls(statistics.median(values), min(values), max(values))
 
     def text(self) -> str:
@@ -30,20 +30,20 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The runs of one contestant on one work, in order; none follows one that failed."""
+    """The runs of one command on a corpus or project, in order; only the last one can have failed."""
 
     name: str
     runs: tuple[Measurement, ...]
 
     @property
     def failure(self) -> Measurement | None:
-        """The run that failed."""
+        """The run that failed, if any."""
         return next((run for run in self.runs if run.failed), None)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkResult:
-    """All contestants on one corpus or project."""
+    """Results of all commands on one corpus or project."""
 
     name: str
     title: str
@@ -55,13 +55,13 @@ class WorkResult:
     own_work_s: Mapping[str, float] = field(default_factory=dict)  # import, session and run of all releases, in sum
 
     def row(self, name: str) -> Row | None:
-        """Return the row of that contestant."""
+        """Return the row of the command with this name."""
         return next((row for row in self.rows if row.name == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two commands in turn: `subject` may take at most `at_most` times what `bound` takes."""
+    """Two commands measured in turn. `subject` may take at most `at_most` times as long as `bound`."""
 
     name: str
     subject: Row
@@ -71,7 +71,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One whole run of the benchmark."""
+    """Results of one run of the benchmark."""
 
     machine: dict[str, str]
     corpora: tuple[WorkResult, ...] = ()  # static checks
@@ -81,32 +81,32 @@ class Result:
     skipped: dict[str, str] = field(default_factory=dict)  # full checks that could not be measured: reason
 
     def work(self, name: str) -> WorkResult | None:
-        """Return the result of that corpus or project."""
+        """Return the result of the corpus or project with this name."""
         return next((work for work in (*self.corpora, *self.projects) if work.name == name), None)
 
 
 def cpu_s(row: Row | None) -> Span | None:
-    """Return the CPU time over the repetitions; None if the contestant failed or did not run."""
+    """Return the CPU times of the repetitions; None if the command failed or did not run."""
     return None if row is None or row.failure or not row.runs else Span.of([run.cpu_s for run in row.runs])
 
 
 def wall_s(row: Row | None) -> Span | None:
-    """Return the elapsed time over the repetitions; None as for `cpu_s`."""
+    """Return the elapsed times of the repetitions; None if the command failed or did not run."""
     return None if row is None or row.failure or not row.runs else Span.of([run.wall_s for run in row.runs])
 
 
 def peak_mib(row: Row | None) -> float | None:
-    """Return the largest peak of all repetitions; None as for `cpu_s`."""
+    """Return the highest memory peak of all repetitions; None if the command failed or did not run."""
     return None if row is None or row.failure or not row.runs else max(run.peak_mib for run in row.runs)
 
 
 def cpu_ratio(row: Row | None, bound: Row | None) -> Span | None:
-    """Return the CPU time of one over that of the other, repetition by repetition."""
+    """Return the ratio of the CPU times, computed for each repetition."""
     return _ratio(row, bound, "cpu_s")
 
 
 def wall_ratio(row: Row | None, bound: Row | None) -> Span | None:
-    """Return the elapsed time of one over that of the other, repetition by repetition."""
+    """Return the ratio of the elapsed times, computed for each repetition."""
     return _ratio(row, bound, "wall_s")
 
 
@@ -118,9 +118,9 @@ def _ratio(row: Row | None, bound: Row | None, quantity: str) -> Span | None:
 
 
 def growth(small: WorkResult, large: WorkResult, more: int) -> dict[str, float]:
-    """Return the CPU time, in ms, of each of the `more` models or nodes that the larger corpus has.
+    """Return the CPU time in ms per additional model or node; the larger corpus has `more` of them.
 
-    Only contestants that completed both corpora are included.
+    Only commands that completed both corpora are included.
     """
     grown = {}
     for row in large.rows:

@@ -1,9 +1,9 @@
-"""Measure the search for the first differing node, in transformers of several hundred nodes with one wrong weight.
+"""Measure the search for the first differing node in transformers of several hundred nodes with one wrong weight.
 
     python bench/first_difference.py PYTHON [LAYERS ...]
 
-PYTHON is an interpreter with ONNX Runtime, which runs the correct and the wrong model. Only the search is timed, with
-a running worker.
+PYTHON is an interpreter with ONNX Runtime, which runs the correct and the wrong model. Only the search is timed; the
+worker is started before.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def transformer(path: Path, layers: int, wrong: str = "") -> onnx.ModelProto:
 
 
 def timed(host: WorkerPool, spec: WorkerSpec, folder: Path, layers: int) -> str:
-    """One row: nodes, seconds, and whether the right node was named."""
+    """Search once; return a row with the number of nodes, the seconds, and whether the correct node was named."""
     wrong = f"wf{layers // 2}"
     right_path, wrong_path = folder / "right" / "m.onnx", folder / "wrong" / "m.onnx"
     right, spoiled = transformer(right_path, layers), transformer(wrong_path, layers, wrong)
@@ -99,7 +99,7 @@ def timed(host: WorkerPool, spec: WorkerSpec, folder: Path, layers: int) -> str:
 
 
 def main() -> None:
-    """Print one row per size."""
+    """Measure each size and print one row for it."""
     interpreter, sizes = Path(sys.argv[1]), [int(each) for each in sys.argv[2:]] or [4, 12, 24]
     with tempfile.TemporaryDirectory() as folder, WorkerPool(Environments(Path(folder), offline=True), 1) as host:
         worker_spec = WorkerSpec("onnxruntime", "onnxruntime", interpreter=interpreter)

@@ -1,10 +1,11 @@
 """
 Cost of the full check, compared with the runtimes alone and with a loop that a user would write.
 
-Each project is checked with its environments in the cache but without results, and then unchanged. The runtimes alone
-are one Python process for each release that loads the same models at both optimization levels, and runs them on the
-same inputs unless the table states otherwise, one after the other, in environments that onnxgate did not make. A first
-round is not measured: it creates environments and fills the caches of wheels, which needs a package index.
+Each project is first checked with cached environments but without cached results, and then checked again unchanged.
+"The runtimes alone" runs one Python process for each release, one after the other, in environments that onnxgate did
+not create. Each process loads the same models at both optimization levels and, unless the table states otherwise, runs
+them on the same inputs. A first round is not measured: it creates environments and fills the caches of wheels, which
+needs a package index.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ _ENSEMBLE_RELEASES = ("1.18.1", "1.31.1")
 _MODEL_RELEASES = ("1.18.1", "1.20.1", "1.23.2", "1.27.0", "1.31.1")
 _MODELS = 60
 _LONG_TO_LOAD = ("light_bvlc_alexnet.onnx", "light_vgg19.onnx", "light_zfnet512.onnx")
-"""Their weights, computed while loading, are so large that they would decide the figures of all 60 models."""
+"""Excluded models: computing their large weights on load would dominate the results of all 60 models."""
 _CASES = 3
 _LIMIT_S = 900.0
 _EXPORT_LIMIT_S = 1800.0
 _DECIDED = (0, 1, 3)
-"""Exit statuses of a complete check: models that were not generated may fail, or leave something undecided."""
+"""Exit statuses of a complete check: models that were not generated may fail or have undecided checks."""
 
 
 class NotMeasurableError(Exception):
@@ -68,7 +69,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Arena:
-    """A prepared project, and the loop over its locked releases."""
+    """A prepared project, the commands to measure, and a script that runs its locked releases."""
 
     title: str
     project: Path
@@ -79,7 +80,7 @@ class Arena:
 def measure_projects(
     names: tuple[str, ...], options: Options, scratch: Path, repeat: int
 ) -> tuple[tuple[WorkResult, ...], dict[str, str]]:
-    """Measure the full check of each project; return the results, and the reasons for those that are missing."""
+    """Measure the full check of each project; return the results, and the reasons for missing results."""
     results, skipped = [], {}
     for name in names:
         folder = scratch / name
@@ -112,7 +113,7 @@ def _measure(name: str, arena: Arena, repeat: int) -> WorkResult:
 
 
 def _quickstart(folder: Path, options: Options) -> Arena:
-    """The project of the tutorial: exported again, and compared with its sources."""
+    """The project of the tutorial: its models are re-exported and compared with their sources."""
     if importlib.util.find_spec("torch") is None:
         raise NotMeasurableError("PyTorch is not installed")
     project = folder / "project"
@@ -159,7 +160,7 @@ def _ensemble(folder: Path, options: Options) -> Arena:
 
 
 def _models(folder: Path, options: Options) -> Arena:
-    """The architectures, or models of the user, on 5 releases."""
+    """The architectures, or the user's models, on 5 releases."""
     project = folder / "project"
     if options.models is not None:
         shutil.copytree(options.models, project / "models", copy_function=_link)
@@ -177,7 +178,7 @@ def _models(folder: Path, options: Options) -> Arena:
         origin = "exported from Transformers"
     count = sum(1 for _ in (project / "models").rglob("*.onnx"))
     if not count:
-        raise NotMeasurableError("there is no .onnx file in the folder of models")
+        raise NotMeasurableError("the folder of --models contains no .onnx files")
     config = 'models = ["models/**/*.onnx"]\n' + _exact_targets(_MODEL_RELEASES, models=False)
     (project / "onnxgate.toml").write_text(config, encoding="utf-8")
     _lock(project)
@@ -195,7 +196,7 @@ PROJECTS: dict[str, Callable[[Path, Options], Arena]] = {
 
 
 def _write_architectures(folder: Path) -> None:
-    """Export the architectures that the folder lacks, in another process; a folder given by `--folder` keeps them."""
+    """Export the missing architectures in a separate process; with `--folder`, later runs reuse them."""
     command = (sys.executable, "-m", "bench.corpora.architectures", str(folder))
     written = run(command, ROOT, {}, _EXPORT_LIMIT_S)
     if written.failed:
@@ -203,7 +204,7 @@ def _write_architectures(folder: Path) -> None:
 
 
 def _models_of_onnx() -> Iterator[tuple[str, Path]]:
-    """Return networks of the model zoo with small weights, then models converted from PyTorch, from onnx's package."""
+    """Return test models from the onnx package: networks of the model zoo with small weights, then PyTorch models."""
     spec = importlib.util.find_spec("onnx")
     assert spec is not None
     assert spec.origin is not None
@@ -219,7 +220,7 @@ def _models_of_onnx() -> Iterator[tuple[str, Path]]:
 def _gates(
     folder: Path, options: Options, *, cold: bool = False, accepted: tuple[int, ...] = (0,)
 ) -> Iterator[Contestant]:
-    """Return the full check of each checkout, in the order in which the caches fill."""
+    """Return the full checks of each checkout, in the order in which they fill the caches."""
     command = (*gate(), "check", "--quiet")
     for name, checkout in options.checkouts.items():
         cache = folder / "caches" / name
@@ -239,7 +240,7 @@ def _loop(folder: Path, project: Path, script: str) -> ReleaseLoop:
 
 
 def _installed_loop(folder: Path, project: Path, script: str) -> ReleaseLoop:
-    """Return the loop with its environments."""
+    """Return the script that runs the releases, after creating its environments."""
     loop = _loop(folder, project, script)
     for release in loop.releases:
         lines = ["set -e", *loop.installation(release, install_by_uv)]
@@ -255,7 +256,7 @@ def _exact_targets(releases: tuple[str, ...], *, models: bool = True) -> str:
 
 
 def _write_config(project: Path, config: str) -> None:
-    """Write a config that gives each model its recorded inputs."""
+    """Write a config that assigns recorded inputs to each model."""
     stems = sorted(path.stem for path in (project / "models").glob("*.onnx"))
     config += "".join(_INPUTS.format(stem=stem) for stem in stems)
     (project / "onnxgate.toml").write_text(config, encoding="utf-8")
@@ -268,7 +269,7 @@ def _lock(project: Path, *options: str) -> None:
 
 
 def _link(source: str | Path, target: str | Path) -> None:
-    """Link a file, or copy it to another file system."""
+    """Create a hard link to a file, or copy it if it is on a different file system."""
     try:
         os.link(source, target)
     except OSError:
@@ -276,7 +277,7 @@ def _link(source: str | Path, target: str | Path) -> None:
 
 
 def _write_samples(project: Path) -> None:
-    """Write a few input cases per model: dynamic axes have sizes 1, 2, 3 …, values are drawn from a seed."""
+    """Write a few input cases per model: dynamic axes have sizes 1, 2, 3 …, values are random with a fixed seed."""
     from onnxgate.inputs.axis_sizes import DTYPES
     from onnxgate.model.reading.fact_extraction import read_model
 

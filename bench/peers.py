@@ -1,4 +1,4 @@
-"""The most similar tools from PyPI, in their own environment."""
+"""The most similar tools on PyPI, in their own environment."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ REQUIREMENTS = ("onnx-doctor==0.2.0", "polygraphy==0.53.6", "onnx-graphsurgeon",
 
 
 class NotInstallableError(Exception):
-    """The peers cannot be installed on this machine."""
+    """The tools cannot be installed on this machine."""
 
 
 def environment(folder: Path) -> Path:
-    """Return the folder of the peers' programs; uv creates it if it is missing.
+    """Return the folder with the programs of the tools; uv creates the environment if it is missing.
 
     Raises:
         NotInstallableError: uv failed, for example without a package index.

@@ -1,4 +1,4 @@
-"""Time, CPU time and peak memory of one command with all processes that it starts."""
+"""Measure elapsed time, CPU time and peak memory of a command and all processes that it starts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _OUTPUT_BYTES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Cost of one run of a command, with its children.
+    """Time and memory of one run of a command and its child processes.
 
-    `cpu_s` is user and system time as `wait4` reports it: of the process and of all children that it waited for.
-    `peak_mib` is the larger of two: the largest resident set of any of these processes (`wait4`), and the largest sum
-    over those alive at the same time, sampled twenty times a second (Linux). Shared pages count twice in the sum.
+    `cpu_s` is the user and system time from `wait4`: of the process and of all child processes that it waited for.
+    `peak_mib` is the larger of two values: the largest resident set of a single process (`wait4`), and the largest sum
+    over all processes alive at one time, sampled 20 times per second (Linux). The sum counts shared pages repeatedly.
     """
 
     wall_s: float
@@ -42,7 +42,7 @@ class Measurement:
 
     @property
     def failed(self) -> bool:
-        """Whether the command did not complete. Generated models are valid, so that every tool must exit 0."""
+        """Whether the command did not complete. Generated models are valid, so every tool must exit with 0."""
         return self.exit not in self.accepted
 
 
@@ -55,9 +55,9 @@ def run(
     accepted: tuple[int, ...] = (0,),
     keep_output: bool = False,
 ) -> Measurement:
-    """Run a command in a folder until it ends, or stop it and its children at the time limit.
+    """Run a command in a folder; at the time limit, stop it and its child processes.
 
-    The end of its output is kept if it fails, or with `keep_output`.
+    The end of its output is stored if it fails, or if `keep_output` is set.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.perf_counter()
@@ -97,7 +97,7 @@ def _own_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _stopping_at(pid: int, limit_s: float, ended: threading.Event) -> Iterator[None]:
-    """Kill all processes of a session at the time limit."""
+    """Kill all processes in a session at the time limit."""
 
     def stop() -> None:
         ended.set()
@@ -120,7 +120,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def _sampling(pid: int) -> Iterator[_Watch]:
-    """Sample the memory of a process and its descendants; yield their largest sum."""
+    """Sample the total memory of a process and its descendants; yield the largest total."""
     watch, over = _Watch(), threading.Event()
 
     def sample() -> None:

@@ -1,4 +1,4 @@
-"""Runtimes without onnxgate: an environment for each locked release, and scripts that load and run models in it."""
+"""Run the locked releases without onnxgate: an environment for each, and scripts that load and run models in it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLoop:
-    """A shell script as a user would write it: one Python process for each release."""
+    """A shell script like one that a user would write: it starts one Python process for each release."""
 
     folder: Path
     releases: tuple[Release, ...]
     script: str  # in bench/loops; takes the folders of models, samples and outputs, and prints seconds as JSON
 
     def command(self, installer: Installer | None = None, *, compares: bool = False) -> tuple[str, ...]:
-        """Return the loop, with `installer` from new environments, with `compares` up to compared outputs."""
+        """Return the script. `installer` adds the creation of environments, `compares` the comparison of outputs."""
         lines = ["set -e"]
         for release in self.releases:
             lines += self.installation(release, installer) if installer else []
@@ -45,12 +45,12 @@ class ReleaseLoop:
         return ("sh", "-c", "\n".join(lines))
 
     def installation(self, release: Release, installer: Installer) -> list[str]:
-        """Return the shell commands that replace the environment of a release by a new one."""
+        """Return the shell commands that recreate the environment of a release."""
         home = self.folder / release.version
         return [f"rm -rf {home}; mkdir -p {home}", installer(home / "env", release)]
 
     def own_work_s(self) -> dict[str, float]:
-        """Return the seconds that the last run of the loop spent in each step, over all releases."""
+        """Return the seconds that the last run of the script spent in each step, as a total over all releases."""
         spent: dict[str, float] = {}
         for release in self.releases:
             text = (self.folder / release.version / "seconds.json").read_text(encoding="utf-8")
@@ -60,7 +60,7 @@ class ReleaseLoop:
 
 
 def read_releases(lock: Path) -> Iterator[Release]:
-    """Return the locked releases, oldest first."""
+    """Yield the locked releases, oldest first."""
     from onnxgate.core.findings import runtime_sort_key
     from onnxgate.project.lock.lock_file import load_lock
 
@@ -71,7 +71,7 @@ def read_releases(lock: Path) -> Iterator[Release]:
 
 
 def install_by_pip(environment: Path, release: Release) -> str:
-    """Return the commands of a user of pip."""
+    """Return the shell commands that create the environment with pip."""
     return _lines(
         [sys.executable, "-m", "venv", environment],
         [
@@ -87,7 +87,7 @@ def install_by_pip(environment: Path, release: Release) -> str:
 
 
 def install_by_uv(environment: Path, release: Release) -> str:
-    """Return the commands of a user of uv."""
+    """Return the shell commands that create the environment with uv."""
     from uv import find_uv_bin
 
     uv, python = find_uv_bin(), environment / "bin" / "python"

@@ -1,10 +1,11 @@
-"""Count false alarms: compare a model with its source over many seeds, on locked runtimes, at every level.
+"""Count false alarms: compare a model with its source for many seeds, on locked runtimes, at both optimization levels.
 
     python bench/seeds.py PROJECT MODEL [--seeds 50] [--releases 1.18.1,1.23.2,1.31.1] [--sizes batch=1,time=16]...
 
-Each `--sizes` sets the dynamic axes once; the default is the sizes that `check` uses. All seeds and sizes are cases of
-one job per runtime and level, so that each session is created once; the source runs once for all of them. The model
-is correct, so every disagreement is a false alarm. The exit status is 1 on a false alarm, or if a case did not run.
+Each `--sizes` adds one set of sizes for the dynamic axes; the default is the sizes that `check` uses. All seeds and
+sizes are cases of one job per runtime and optimization level, so that each session is created only once. The source
+runs once for all cases. MODEL must be correct, so that every disagreement is a false alarm. The exit status is 1 if
+there is a false alarm, or if a case did not run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from onnxgate.stages.runtime import ObservedRun
 
 
 def main() -> int:
-    """Count disagreements by runtime and pair."""
+    """Run all cases, print the disagreements and return the exit status."""
     asked = _arguments()
     project = load_config(asked.project / "onnxgate.toml")
     lock = load_lock(project.lock_path)
@@ -87,7 +88,7 @@ def _eager(
     folder: Path,
     host: WorkerPool,
 ) -> tuple[dict[str, CaseResult] | None, InputCase | None]:
-    """Return the outputs of the source and its example; (None, None) if the model has no source."""
+    """Return the outputs of the source, and its example inputs as a case; (None, None) if the model has no source."""
     if model.settings.source is None:
         return None, None
     toolchain = jobs.ProjectToolchain.of_project(project)
@@ -149,7 +150,8 @@ def _describe(ran: list[ObservedRun], comparisons: tuple[Comparison, ...], undon
         beyond = [one for one in comparison.differences if not one.agrees]
         alarms += len(beyond)
         used = max((one.value / one.bound for one in comparison.differences if one.bound), default=0.0)
-        result = f"{len(beyond)} of {len(comparison.differences)} disagree; largest share of a tolerance: {used:.2f}"
+        share = f"largest difference relative to its tolerance: {used:.2f}"
+        result = f"{len(beyond)} of {len(comparison.differences)} outputs disagree; {share}"
         print(f"{comparison.runtime} compared with {comparison.reference}: {result}")
         for one in beyond[:5]:
             print(f"  {one.output} in {one.case}, {one.optimization}: {one.value:.3g} > {one.bound:.3g}")

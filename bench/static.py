@@ -1,10 +1,10 @@
 """
-Cost of the static stages, compared with other tools and lower bounds.
+Measure the static stages, compared with other tools and lower bounds.
 
-Every contestant processes all models of a corpus in its own process; the contestants take turns. Files are read
-once before, so that all find them in the page cache. In each repetition onnxgate first runs with an empty cache, then
-on the unchanged project. The corpora take up to 5 GB of disk at a time; peers take up to 8 GB of memory for the file of
-1.9 GB.
+Every command processes all models of a corpus in a single process; the commands run in turn. All files are read once
+before, so that they are in the page cache. In each repetition, onnxgate first runs with an empty cache, then on the
+unchanged project. The corpora take up to 5 GB of disk space at a time; other tools take up to 8 GB of memory for the
+1.9 GB model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def measure_corpora(
     keep: bool,
     programs: Path | None,
 ) -> tuple[WorkResult, ...]:
-    """Measure the static check of each corpus, written below `folder`, and the peers in the folder `programs`."""
+    """Measure static checks of corpora, which are written below `folder`, and the tools in the folder `programs`."""
     contestants = (*gates(checkouts, scratch / "caches"), *peers_of(programs), *bounds())
     results = []
     for name in names:
@@ -44,6 +44,6 @@ def measure_corpora(
 def measure_startup(
     checkouts: Mapping[str, Path], folder: Path, scratch: Path, *, count: int, limit_s: float, keep: bool
 ) -> tuple[Pair, ...]:
-    """Measure the start-up of `--help` and of the static check of one small model, in `count` pairs with a bound."""
+    """Measure the start-up of `--help` and of a static check of one small model, `count` times each."""
     with contests.written(corpora.by_name("one"), folder, keep=keep) as project:
         return contests.pairs(project, checkouts, scratch / "caches", count, limit_s)

@@ -1,7 +1,7 @@
 """
-A result as Markdown.
+Render a result as Markdown.
 
-The printed result has one table for each corpus and project. The documentation has one table of all corpora instead.
+The printed result has one table for each corpus and project. The documentation has a single table for all corpora.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ _GROWN = (
     ("nodes-2000", "nodes-20000", 18_000, "node of a large graph"),
 )
 _COUNTED = ("cores", "GiB of memory")
-"""Properties of the machine that are written as a number of things."""
+"""Properties of the machine that are written as a number with a unit."""
 _BOUNDS = frozenset({IMPORT, LOAD, HASH, SHA256SUM, CAT})
 _SMALL = frozenset({IMPORT, SHA256SUM})
-"""Commands that need the same memory for every corpus."""
+"""Commands that need the same amount of memory for every corpus."""
 _UNDOCUMENTED = frozenset({HASH, CAT})
-"""Lower bounds that only the printed tables contain."""
+"""Lower bounds that are printed but omitted from the documentation."""
 
 
 def markdown(result: Result) -> str:
-    """Return the whole result."""
+    """Return the complete result as Markdown."""
     targets = [f"### Targets\n\n{table}" for table in _targets(result)]
     return _joined([_machine(result), *targets, *_static(result), *_full(result), *_skipped(result)])
 
 
 def write_figures(result: Result, folder: Path) -> None:
-    """Write the parts that the documentation includes, and leave those that were not measured as they are."""
+    """Write the files that the documentation includes; files without new results stay unchanged."""
     parts = {"targets": _targets(result), "static": _overview(result), "full": [*_full(result), *_skipped(result)]}
     for name, part in parts.items():
         sections = list(part)
@@ -114,7 +114,7 @@ def _describe_failure(work: WorkResult, failed: Measurement) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return the last line of a tool's output for one cell of a table."""
+    """Return the last line of a tool's output, formatted for a table cell."""
     last = text.strip().splitlines()[-1]
     return "`" + last[:120].replace("`", "'").replace("|", "/") + "`"
 
@@ -138,9 +138,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], alignment: str
 
 
 def _overview(result: Result) -> Iterator[str]:
-    """Return the tables of the documentation: all contestants on all corpora.
+    """Return the tables for the documentation: all commands on all corpora.
 
-    If two corpora differ only in size, the smaller one is left out.
+    If two corpora differ only in size, the smaller one is omitted.
     """
     smaller = {first for first, second, *_ in _GROWN if result.work(second) is not None}
     works = [work for work in result.corpora if work.name not in smaller]
@@ -173,7 +173,7 @@ def _growth(result: Result) -> Iterator[str]:
     if columns:
         names = dict.fromkeys(name for grown in columns.values() for name in grown if name not in _BOUNDS)
         rows = [(name, *(f"{ms[name]:.3f}" if name in ms else "-" for ms in columns.values())) for name in names]
-        yield f"CPU time of one more model or node, in ms:\n\n{_table(('', *columns), rows)}"
+        yield f"CPU time per additional model or node, in ms:\n\n{_table(('', *columns), rows)}"
 
 
 def _commands(result: Result) -> Iterator[str]:

@@ -1,4 +1,5 @@
-"""The required costs, next to the measured ones. A figure that depends on the machine has a bound from the same run."""
+"""Compare measured values with their targets. Values that depend on the machine are compared with a bound from the same
+run."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from bench.figures import Pair, Result, Row, Span
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One line of the table."""
+    """One row of the table of targets."""
 
     work: str
     at_most: str  # the requirement in words
@@ -32,7 +33,7 @@ class Target:
 
 
 def list_targets(result: Result) -> Iterator[Target]:
-    """Return the targets of all works that were measured, for each checkout of onnxgate."""
+    """Yield the targets of all corpora and projects that were measured, for each checkout of onnxgate."""
     yield from map(_pair, result.pairs)
     for name in _checkouts(result):
         yield from _small_models(result, name)
@@ -127,7 +128,7 @@ def _quickstart(result: Result, name: str) -> Iterator[Target]:
     work = result.work("no-sources")
     if work is not None:
         title = _title(name, f"{work.title}, environments cached")
-        at_most = "wall at most 0.5 s per runtime beyond its own work"
+        at_most = "wall at most 0.5 s per runtime, without the work of the runtimes themselves"
         wall = figures.wall_s(work.row(f"{name} {FULL_WARM}"))
         if wall is None:
             yield Target(title, at_most, "", None)

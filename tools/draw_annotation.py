@@ -1,4 +1,4 @@
-"""Draw docs/_static/annotation.svg: the annotation of one fault of fixtures/projects/broken in a pull request."""
+"""Draw docs/_static/annotation.svg: the annotation of a fault in fixtures/projects/broken, as in a pull request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monos
 
 
 def annotation() -> re.Match[str]:
-    """Return the first `::error` line that a check of the model prints on GitHub Actions."""
+    """Check the model, and return the first `::error` line that is printed on GitHub Actions."""
     with tempfile.TemporaryDirectory(prefix="onnxgate-docs-") as scratch:
         home = Path(scratch)
         folder = home / "broken"
@@ -33,12 +33,12 @@ def annotation() -> re.Match[str]:
         _, printed = Shell(folder, environment(home)).run(f"onnxgate check --static --output github {MODEL}")
     actual = ANNOTATION.search(printed)
     if actual is None:
-        raise SystemExit(f"no annotation in:\n{printed}")
+        raise SystemExit(f"the output contains no annotation:\n{printed}")
     return actual
 
 
 def draw(found: re.Match[str]) -> str:
-    """Return the picture of the changed file with the annotation below its line."""
+    """Return an SVG of the changed file, with the annotation below the line that it refers to."""
     line = int(found["line"])
     source = (PROJECTS / "broken" / found["file"]).read_text(encoding="utf-8").splitlines()
     first = max(0, line - AROUND - 1)
@@ -101,7 +101,7 @@ def _text(
 
 
 def main(arguments: list[str]) -> int:
-    """Write the picture, or compare it; return the exit status."""
+    """Write the picture, or compare it with the existing file; return the exit status."""
     picture = draw(annotation())
     if "--check" not in arguments:
         PICTURE.write_text(picture, encoding="utf-8")

@@ -1,12 +1,12 @@
-"""Generate the models of `fixtures/projects`, and the findings expected in them.
+"""Generate the models in `fixtures/projects`, and the findings that are expected for them.
 
-Run it with a Python that has the projects' `requirements.txt` installed; the output is reproducible:
+Run it with a Python in which the `requirements.txt` of the projects is installed. The output is reproducible:
 
     python tools/generate_projects.py              # writes
     python tools/generate_projects.py --check      # writes nothing; exits 1 if a file differs
     python tools/generate_projects.py --as-locked FOLDER
 
-The last one writes `broken` as it was when it was locked; `onnxgate lock` there reproduces its `onnxgate.lock`.
+The last command writes `broken` in the state in which it was locked: `onnxgate lock` then reproduces `onnxgate.lock`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ MADE = ("models/*", "*.bin", "expected.json", "samples/*")
 
 
 def main() -> int:
-    """Write or check all projects, or write `broken` as it was when it was locked."""
+    """Write or check all projects, or write `broken` in the state in which it was locked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
     parser.add_argument("--handmade", action="store_true", help="skip models that need torch")
-    parser.add_argument("--as-locked", type=Path, metavar="FOLDER", help="write `broken` as it was when it was locked")
+    parser.add_argument(
+        "--as-locked", type=Path, metavar="FOLDER", help="write `broken` in the state when it was locked"
+    )
     options = parser.parse_args()
     if options.as_locked:
         _write_as_locked(options.as_locked)
@@ -41,7 +43,7 @@ def main() -> int:
     if not options.check:
         for folder, files in projects.items():
             _write(ROOT / folder, files, clear=not options.handmade)
-    print("\n".join(problems) or "all files are current")
+    print("\n".join(problems) or "all files are up to date")
     return 1 if problems and options.check else 0
 
 
@@ -63,11 +65,11 @@ def _expected(folder: Path, findings: tuple[expected.Expected, ...]) -> dict[str
 
 
 def differences(folder: Path, files: Mapping[str, bytes], partly: bool) -> list[str]:
-    """Return the differences between a project's files and the generated ones, one per line."""
+    """Compare a project's files with the generated files; return one line per difference."""
     there = {path.relative_to(ROOT / folder).as_posix() for glob in MADE for path in (ROOT / folder).glob(glob)}
     surplus = set() if partly else there - files.keys()
     changed = {name for name in there & files.keys() if not _is(ROOT / folder / name, files[name])}
-    words = {"surplus": surplus, "missing": files.keys() - there, "changed": changed}
+    words = {"unexpected": surplus, "missing": files.keys() - there, "changed": changed}
     return [f"{word}: {(folder / name).as_posix()}" for word, names in words.items() for name in sorted(names)]
 
 

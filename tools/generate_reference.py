@@ -1,4 +1,4 @@
-"""Generate pages and schemas of `docs/` from the code; `--check` fails if one is outdated."""
+"""Generate pages and schemas in `docs/` from the code. With `--check`, fail if a file is outdated."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WRITTEN = {
     "Ignore": "[[ignore]]",
     "Limits": "[limits]",
 }
-"""The TOML syntax of each table of the config."""
+"""The TOML syntax of each table in the config."""
 REPORT = """
 The output of `onnxgate check --output json`. Lists are sorted; times and host names are not included. The
 {download}`JSON Schema <report.schema.json>` is [stable](../stability.md). It also describes `drawings` and `shard`.
@@ -51,16 +51,16 @@ The output of `onnxgate check --output json`. Lists are sorted; times and host n
 SCHEMA_ONLY = frozenset(
     {"Shard", "SharedHit", "SharedIgnore", "SharedNames", "AskedName", "Drawing", "DrawnNode", "DrawnEdge"}
 )
-"""Types that the page omits: only `onnxgate merge` and the formats of the report read them."""
+"""Types that the page omits: only `onnxgate merge` and the report formats read them."""
 INVENTORY = """
 The output of `onnxgate runtimes list --output json`, with its {download}`JSON Schema <inventory.schema.json>`.
 """
 REPORT_TYPES = frozenset({"Finding", "NotDone", "ReportedPlace"})
-"""Types of the report in the schema of the matrix."""
+"""Report types that the matrix schema contains."""
 MATRIX = """
 The output of `onnxgate matrix --output json`, with its {download}`JSON Schema <matrix.schema.json>`.
 
-The verdict is that of `onnxgate check` without a config. The [report](report.md#finding) describes the keys of
+The verdict is the same as for `onnxgate check` without a config. The [report](report.md#finding) describes the keys of
 `findings` and `undecided`.
 """
 LOG = """
@@ -72,7 +72,7 @@ The output of `onnxgate diff --output json`, with its {download}`JSON Schema <di
 
 
 def contents() -> dict[str, str]:
-    """Return each generated file by its path in `docs/`."""
+    """Return the content of each generated file by its path in `docs/`."""
     schemas = {
         "config": describe(config.json_schema(rules.by_id), _kinds(config_types)),
         "diff": _describe_answer(difference_types, "Difference", "Difference between two models (onnxgate diff)"),
@@ -97,7 +97,7 @@ def contents() -> dict[str, str]:
 
 
 def _describe_answer(module: Any, name: str, title: str, *others: Any) -> dict[str, Any]:
-    """Return the schema of a type; its other types are of the same module, or of `others`."""
+    """Return the JSON Schema of a type. The types that it uses must be in the same module or in `others`."""
     kinds = {name: kind for it in (module, *others) for name, kind in _kinds(it).items()}
     return describe(build_schema(getattr(module, name), title), kinds)
 
@@ -112,7 +112,7 @@ def _pretty(schema: dict[str, Any]) -> str:
 
 
 def stale(folder: Path) -> list[str]:
-    """Return the paths of outdated files, and of pages of removed rules."""
+    """Return the paths of outdated files and of pages for removed rules."""
     made = contents()
     pages = {f"rules/{path.name}" for path in (folder / "rules").glob("*.md")}
     return [name for name, text in made.items() if not _is(folder / name, text)] + sorted(pages - made.keys())
@@ -123,7 +123,7 @@ def _is(path: Path, text: str) -> bool:
 
 
 def write(folder: Path) -> None:
-    """Write all files, and delete pages of removed rules."""
+    """Write all files, and delete pages for removed rules."""
     made = contents()
     for name, text in made.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -134,7 +134,7 @@ def write(folder: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the files, or list outdated ones with `--check`; return the exit status."""
+    """Write the files or, with `--check`, list outdated files; return the exit status."""
     if arguments != ["--check"]:
         write(FOLDER)
         return 0

@@ -3,12 +3,13 @@
     python tools/harvest_support.py                       # every release on the index since 1.8
     python tools/harvest_support.py --missing             # only releases that are not in the data yet
     python tools/harvest_support.py --missing --list      # list them without harvesting
-    python tools/harvest_support.py 1.31.0 1.31.1         # only these; others stay unchanged
+    python tools/harvest_support.py 1.31.0 1.31.1         # only these; other releases stay unchanged
     python tools/harvest_support.py --check [RELEASE …]   # write nothing; exit 1 if a file would differ
 
 Each release is installed in a temporary environment like a locked runtime; a worker reports its kernels and schemas,
-and loads tiny models. Measurements are stored in the work folder, so that an interrupted run can continue; equal wheels
-give equal bytes. Linux x86_64 only; interpreters are found as for `onnxgate lock` (`ONNXGATE_PYTHON_PATH`).
+and loads tiny models. Measurements are stored in the work folder, so that an interrupted run can continue. The same
+wheels always result in the same files. Linux x86_64 only; interpreters are found as for `onnxgate lock`
+(`ONNXGATE_PYTHON_PATH`).
 """
 
 from __future__ import annotations

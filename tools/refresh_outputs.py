@@ -1,4 +1,4 @@
-"""Run the commands shown on pages, and write their output below them; `--check` lists outdated pages."""
+"""Run the commands shown on pages and write their output below them. With `--check`, only list outdated pages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import onnx.parser
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = ROOT / "fixtures" / "projects"
 WIDTH = 88
-"""Terminal width; the output fits into the text of a page on a screen that is 1280 px wide."""
+"""Terminal width in characters: the output fits on a page on a screen that is 1280 px wide."""
 BLOCK = re.compile(
     r"^(?P<mark><!-- run: (?P<folder>[a-z]+)(?P<index>, needs an index)? -->\n```console\n)(?P<body>.*?)^```$",
     re.DOTALL | re.MULTILINE,
@@ -41,13 +41,13 @@ LOG = """\
 
 @dataclass
 class Shell:
-    """A folder in which the commands of a page run, one after the other."""
+    """A folder in which the commands on a page run, one after the other."""
 
     folder: Path
     variables: dict[str, str]
 
     def run(self, command: str) -> tuple[int, str]:
-        """Run a command in a terminal; return its status and standard output."""
+        """Run a command in a terminal; return its exit status and standard output."""
         variables = {**self.variables, "NO_COLOR": "1", "COLUMNS": str(WIDTH), "TERM": "xterm"}
         terminal, output = os.openpty()
         with subprocess.Popen(
@@ -79,7 +79,7 @@ def model(folder: Path) -> None:
 
 
 def revisions(folder: Path) -> None:
-    """Write a model before and after a change of its interface."""
+    """Write two versions of a model, before and after a change to its interface."""
     text = """<ir_version: 10, opset_import: ["" : 18]>
         classifier (float[batch, 2] features) => (float[batch, {0}] scores) <float[2, {0}] weight = {{{1}}}>
         {{ hidden = MatMul(features, weight)  scores = Softmax<axis = -1>(hidden) }}"""
@@ -90,12 +90,12 @@ def revisions(folder: Path) -> None:
 
 
 def log(folder: Path) -> None:
-    """Write the log of a server that could not load its model."""
+    """Write the log of a server that failed to load its model."""
     (folder / "server.log").write_text(LOG, encoding="utf-8")
 
 
 def broken(folder: Path) -> None:
-    """Copy the project in which each fault occurs once."""
+    """Copy the project that contains each fault once."""
     shutil.copytree(PROJECTS / "broken", folder, dirs_exist_ok=True, symlinks=True)
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
 
@@ -108,7 +108,7 @@ def quickstart(folder: Path) -> None:
 
 
 def pointers(folder: Path) -> None:
-    """Copy the project without faults, as a checkout that did not fetch Git LFS content."""
+    """Copy the project without faults, as a checkout in which Git LFS content was not fetched."""
     quickstart(folder)
     for path in folder.glob("models/*.onnx"):
         digest, size = hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size
@@ -116,7 +116,7 @@ def pointers(folder: Path) -> None:
 
 
 def legacy(folder: Path) -> None:
-    """Create a repository without a config, whose model does not load on all releases."""
+    """Create a repository without a config, with a model that does not load on all releases."""
     (folder / "models").mkdir()
     shutil.copy(PROJECTS / "broken" / "models" / "ir-13.onnx", folder / "models" / "legacy.onnx")
     subprocess.run(["git", "init", "--quiet"], cwd=folder, check=True)
@@ -132,17 +132,20 @@ FOLDERS: dict[str, Callable[[Path], None]] = {
     "pointers": pointers,
     "legacy": legacy,
 }
-"""The folders that pages name in `<!-- run: NAME -->`; `, needs an index` marks commands that install runtimes."""
+"""Functions that create the folders named in `<!-- run: NAME -->`.
+
+`, needs an index` marks commands that install runtimes.
+"""
 
 
 def pages() -> list[Path]:
-    """Return the pages that have such a block."""
+    """Return the pages that contain commands to run."""
     every = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return [page for page in every if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 def refresh(page: Path) -> str:
-    """Return the page with the output of its commands as they print it now."""
+    """Return the page, with the current output of its commands."""
     with tempfile.TemporaryDirectory(prefix="onnxgate-docs-") as scratch:
         home = Path(scratch)
         variables = environment(home)
@@ -160,7 +163,7 @@ def refresh(page: Path) -> str:
 
 
 def refresh_block(body: str, shell: Shell) -> str:
-    """Run the commands of a block; return the block with what they print."""
+    """Run the commands in a block; return the block with their output."""
     parts = []
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, old = part.partition("\n")
@@ -171,12 +174,12 @@ def refresh_block(body: str, shell: Shell) -> str:
 
 
 def normalize(text: str) -> str:
-    """Replace what differs from run to run; blank lines around an output do not count."""
+    """Replace text that differs from run to run, and remove blank lines around the output."""
     return VARIABLE.sub("N", text.strip("\n"))
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return variables with which `onnxgate` and `uvx onnxgate` run this checkout, with an empty cache."""
+    """Return environment variables with which `onnxgate` and `uvx onnxgate` run this checkout, with an empty cache."""
     programs = home / "programs"
     programs.mkdir()
     onnxgate = f'exec "{sys.executable}" -m onnxgate "$@"\n'
@@ -189,7 +192,7 @@ def environment(home: Path) -> dict[str, str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or check them; return the exit status."""
+    """Write the pages, or compare them with the current output; return the exit status."""
     outdated = 0
     for page in pages():
         old, new = page.read_text(encoding="utf-8"), refresh(page)

@@ -1,4 +1,4 @@
-"""Generated models: one release of onnx writes the same bytes on every machine. Each corpus is a project."""
+"""Corpora: projects with generated models. With the same release of onnx, every machine generates the same bytes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LARGE_FAMILIES = ("cnn", "transformer", "mlp")
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """A named set of generated models, and the function that writes them into a folder."""
+    """A named set of generated models. `write` writes them to a folder."""
 
     name: str
     title: str
@@ -29,7 +29,7 @@ def _small(count: int) -> Callable[[Path], None]:
 
 
 def write_small(path: Path, number: int) -> None:
-    """Write the small model with this number: 5 to 200 nodes of one of six families, every other one with shapes."""
+    """Write a small model of 5 to 200 nodes. `number` selects one of six families; odd numbers have inferred shapes."""
     from onnx import shape_inference
 
     from bench.corpora.draft import Draft
@@ -54,7 +54,7 @@ def _large(count: int, size_bytes: int, nodes: int) -> Callable[[Path], None]:
 
 
 def write_large(path: Path, family: str, number: int, size_bytes: int, nodes: int) -> int:
-    """Write a model with about that many bytes of weights; return its size in bytes."""
+    """Write a model with about `size_bytes` bytes of weights; return its exact size in bytes."""
     from bench.corpora.draft import Draft
     from bench.corpora.families import FAMILIES
     from bench.corpora.streams import write_model
@@ -75,7 +75,7 @@ def _deep(nodes: int) -> Callable[[Path], None]:
 
 
 def write_deep(path: Path, nodes: int) -> None:
-    """Write a transformer of exactly that many nodes, with narrow layers and inferred shapes."""
+    """Write a transformer with this exact number of nodes, narrow layers and inferred shapes."""
     from onnx import shape_inference
 
     from bench.corpora.draft import FLOAT, Draft

@@ -1,7 +1,7 @@
 """
-Write corpora as projects: `python -m bench.corpora FOLDER [NAME ...]`, by default all of them (8 GB).
+Write corpora as projects: `python -m bench.corpora FOLDER [NAME ...]`. By default, all are written (8 GB).
 
-One release of onnx writes the same bytes on every machine. At most 300 MB of memory is needed, whatever their size.
+With the same release of onnx, every machine writes the same bytes. Models of any size need at most 300 MB of memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.corpora.projects import make
 
 
 def main() -> None:
-    """Write each corpus that the folder does not have yet."""
+    """Write each corpus that is not in the folder yet."""
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         raise SystemExit(f"{(__doc__ or '').strip()}\n\n{', '.join(each.name for each in corpora.ALL)}")
     for corpus in map(corpora.by_name, sys.argv[2:]) if sys.argv[2:] else corpora.ALL:

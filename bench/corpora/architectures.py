@@ -1,8 +1,8 @@
 """
 Networks of the Transformers library, with random weights, exported by PyTorch: `python -m bench.corpora.architectures`.
 
-Their graphs are what users export; sizes are reduced, and nothing is downloaded. The architectures come from
-transformers 5.23 and torch 2.13, which must be installed together with onnxscript. Writing them takes 6 minutes.
+The graphs are like those that users export, but with reduced sizes, and no weights are downloaded. This requires
+transformers 5.23, torch 2.13 and onnxscript, and takes 6 minutes.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SIZES = {
     "max_position_embeddings": 64,
     "pad_token_id": 0,
 }
-"""Settings of a configuration; an architecture ignores those that it does not have."""
+"""Configuration settings of all architectures; an architecture ignores unknown settings."""
 _TOKENS, _PIXELS, _SAMPLES = 8, 64, 16_000
 
 
 def missing_libraries() -> list[str]:
-    """Return the libraries that exporting needs and that are not installed."""
+    """Return the libraries that the export requires but that are not installed."""
     return [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
 
 
@@ -69,7 +69,7 @@ def _export(name: str, path: Path) -> None:
         example = torch.randn(1, _SAMPLES)
 
     class FirstOutput(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-        """The model as a function of one tensor."""
+        """A wrapper that calls the model with a single tensor."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -82,7 +82,7 @@ def _export(name: str, path: Path) -> None:
 
 
 def main() -> None:
-    """Write all architectures into the folder that the command line names."""
+    """Export all architectures to the folder named on the command line."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python -m bench.corpora.architectures FOLDER")
     missing = missing_libraries()

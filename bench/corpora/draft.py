@@ -1,4 +1,4 @@
-"""A model under construction: its nodes, and weights with only type and shape."""
+"""A model under construction: its nodes, and its weights with type and shape but no data."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Weight:
 
     @property
     def size_bytes(self) -> int:
-        """Size of its data."""
+        """Size of the data."""
         return math.prod(self.dims) * _ITEM_BYTES[self.data_type]
 
 
 @dataclass(slots=True)
 class Draft:
-    """Nodes in order and their weights; names are unique."""
+    """Nodes of a model, in order, and its weights. All names are unique."""
 
     name: str
     ir_version: int = 8
@@ -54,16 +54,16 @@ class Draft:
     traced: bool = False  # nodes have source lines in metadata, like those of torch's exporter
 
     def input(self, name: str, data_type: int, shape: Sequence[str | int]) -> str:
-        """Add an input of the graph."""
+        """Add a graph input."""
         self.inputs.append(helper.make_tensor_value_info(name, data_type, shape))
         return name
 
     def output(self, name: str, data_type: int, shape: Sequence[str | int]) -> None:
-        """Declare an existing value as output of the graph."""
+        """Declare an existing value as a graph output."""
         self.outputs.append(helper.make_tensor_value_info(name, data_type, shape))
 
     def node(self, operator: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        """Add a node with one output, and return the output's name."""
+        """Add a node with one output, and return the name of the output."""
         number = len(self.nodes)
         name = f"{operator.lower()}_{number}"
         node = helper.make_node(operator, list(inputs), [name], f"/layers/{name}", domain=domain, **attributes)
@@ -80,7 +80,7 @@ class Draft:
         return name
 
     def constant(self, name: str, value: Any, dtype: str) -> str:
-        """Return a small initializer with given values, shared by all nodes."""
+        """Add a small initializer, unless one with this name exists, and return its name."""
         if name not in self.constants:
             self.constants[name] = numpy_helper.from_array(np.asarray(value, dtype), name)
         return name

@@ -1,4 +1,4 @@
-"""Tree ensembles, written tree by tree in the memory of one tree."""
+"""Tree ensembles, written tree by tree, so that only one tree is in memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from bench.corpora.streams import field_header
 FEATURES, CLASSES = 20, 3
 _DEPTH = 12
 _TREE_BYTES = 323_000
-"""Approximate size of one tree of that depth."""
+"""Approximate size of one tree of depth `_DEPTH`."""
 _GRAPH, _NODE, _ATTRIBUTE = 7, 1, 5
 """Fields of ModelProto, GraphProto and NodeProto. Source: onnx.proto."""
 _FLOATS_TAG, _INTS_TAG, _STRINGS_TAG = 7 << 3 | 5, 8 << 3, 9 << 3 | 2
-"""Tags of AttributeProto's lists; onnx does not pack them, so each item has its own tag. Source: onnx.proto."""
+"""Tags of the list fields in AttributeProto; they are not packed, so each item has a tag. Source: onnx.proto."""
 _LARGEST_INT = 1 << 21
 
 Items = Callable[[int], bytes]
-"""Returns the serialized items of one tree by its number; reproducible."""
+"""Takes the number of a tree and returns its serialized items; reproducible."""
 
 
 @dataclass(frozen=True, slots=True)
 class _List:
-    """An attribute: a list with items of every tree."""
+    """A list attribute with items for each tree."""
 
     name: str
     kind: int
@@ -45,7 +45,7 @@ class _List:
 
 
 def write_ensemble(path: Path, size_bytes: int, depth: int = _DEPTH) -> int:
-    """Write a classifier of complete trees of about that many bytes; return its exact size."""
+    """Write a classifier of complete trees with about `size_bytes` bytes; return its exact size."""
     trees = max(1, round(size_bytes / _TREE_BYTES * 2 ** (_DEPTH - depth)))
     model, node = _model(), _node()
     graph = bytes(model.graph.SerializeToString(deterministic=True))
@@ -137,7 +137,7 @@ def _floats(values: NDArray[np.float32]) -> bytes:
 
 
 def _ints(values: NDArray[np.int64]) -> bytes:
-    """Serialize items of the field `ints`, none negative: each is a tag and a varint of up to three bytes."""
+    """Serialize items of the field `ints`, which are not negative: each is a tag and a varint of up to three bytes."""
     assert values.size == 0 or values.max() < _LARGEST_INT
     size = 1 + (values >= 1 << 7) + (values >= 1 << 14)
     place = np.arange(3)

@@ -1,4 +1,4 @@
-"""Families of models in the corpora; blocks are added up to the requested number of nodes."""
+"""Families of models in the corpora. Each adds blocks until the model has the requested number of nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from onnx import GraphProto, TensorProto, helper
 from bench.corpora.draft import FLOAT, INT8, Draft
 
 Family = Callable[[Draft, int, int], None]
-"""Adds at least that many nodes to a draft, in layers of that width."""
+"""Takes a draft, the minimum number of nodes to add, and the width of the layers."""
 _LOCAL = "bench.local"
 _HEADS = 4
 _CLASSES = 10
@@ -40,7 +40,7 @@ def _classifier(draft: Draft, x: str, width: int) -> None:
 
 
 def transformer(draft: Draft, nodes: int, width: int) -> None:
-    """Add attention and feed-forward layers over token ids, with lengths computed in the graph."""
+    """Add attention and feed-forward layers for token ids, with lengths that are computed in the graph."""
     width = max(_HEADS, width - width % _HEADS)
     tokens = draft.input("tokens", TensorProto.INT64, ["batch", "time"])
     x = draft.node("Gather", draft.weight(256, width), tokens)
@@ -63,7 +63,7 @@ def _attention(draft: Draft, x: str, width: int) -> str:
 
 
 def _split_shape(draft: Draft, x: str, width: int) -> str:
-    """Return the shape with separate heads, computed from the value's shape as exporters do."""
+    """Add nodes that compute the shape with separate heads from the value's shape, as exporters do."""
     shape = draft.node("Shape", x)
     sizes = [draft.node("Gather", shape, draft.constant(f"axis_{axis}", [axis], "int64"), axis=0) for axis in range(2)]
     heads = draft.constant("heads", [_HEADS, width // _HEADS], "int64")
@@ -86,7 +86,7 @@ def _feed_forward(draft: Draft, x: str, width: int) -> str:
 
 
 def mlp(draft: Draft, nodes: int, width: int) -> None:
-    """Add dense layers, each with another activation."""
+    """Add dense layers, each with a different activation."""
     x = draft.input("features", FLOAT, ["batch", width])
     activations = ("Relu", "Sigmoid", "Tanh", "Elu", "Softplus", "HardSigmoid")
     while len(draft.nodes) < nodes - 1:
@@ -125,7 +125,7 @@ def _dequantize(draft: Draft, x: str) -> str:
 
 
 def branching(draft: Draft, nodes: int, width: int) -> None:
-    """Add subgraphs: an If whose branches use outer values, and a Loop with a state, with layers between them."""
+    """Add subgraphs with layers between them: an If whose branches use outer values, and a Loop with a state."""
     x = draft.input("features", FLOAT, ["batch", width])
     flag = draft.input("flag", TensorProto.BOOL, [])
     count = draft.constant("count", 3, "int64")
@@ -159,7 +159,7 @@ def _body(name: str) -> GraphProto:
 
 
 def functional(draft: Draft, nodes: int, width: int) -> None:
-    """Add calls of local functions, one of which calls the other."""
+    """Add calls to two local functions, one of which calls the other."""
     imports = [helper.make_opsetid("", draft.opset), helper.make_opsetid(_LOCAL, 1)]
     swish = [helper.make_node("Sigmoid", ["x"], ["s"]), helper.make_node("Mul", ["x", "s"], ["y"])]
     dense = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.corpora import Corpus
 
 PINS = Path(__file__).with_name("pins.lock")
-"""A lock of 14 releases of ONNX Runtime for `CONFIG`, so that no index is needed."""
+"""A lock for `CONFIG` that pins 14 releases of ONNX Runtime, so that no package index is needed."""
 CONFIG = """\
 models = ["models/**/*.onnx"]
 
@@ -29,7 +29,7 @@ _GIT = {
 
 
 def make(corpus: Corpus, folder: Path, onnxgate: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Write the corpus into `folder`, lock it with the command `onnxgate`, and commit it, unless that was done."""
+    """Write the corpus to `folder`, lock it with the command `onnxgate`, and commit it, unless that is already done."""
     if is_complete(folder):
         return
     (folder / "models").mkdir(parents=True, exist_ok=True)

@@ -15,12 +15,12 @@ _LENGTH = 2
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 """Fields of ModelProto, GraphProto and TensorProto. Source: onnx.proto."""
 _BLOCK_BYTES = 16 * 1024
-"""Weights repeat a block that fits in the window of Git's compression, so that their repository stays small."""
+"""Size of the block that weights repeat; it fits in the window of git's compression, to keep the repository small."""
 _BLOCKS_AT_ONCE = 64
 
 
 def write_model(draft: Draft, path: Path, seed: int) -> int:
-    """Write the model with weights drawn from `seed`; return its size in bytes."""
+    """Write the model with random weights from `seed`; return its size in bytes."""
     model = draft.model()
     graph = model.graph.SerializeToString(deterministic=True)
     model.ClearField("graph")
@@ -36,7 +36,7 @@ def write_model(draft: Draft, path: Path, seed: int) -> int:
 
 
 def whole_model(draft: Draft, seed: int) -> ModelProto:
-    """Return a small model with its weights."""
+    """Return the model with its weights in memory, for small models."""
     model = draft.model()
     for number, weight in enumerate(draft.weights):
         tensor = model.graph.initializer.add()

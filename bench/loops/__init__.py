@@ -1,1 +1,1 @@
-"""Loops for tools that take one model at a time; they print a line per model. Run by path, in any environment."""
+"""Scripts that run a tool on one model after another and print a line per model. They are run by path."""

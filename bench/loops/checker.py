@@ -1,4 +1,4 @@
-"""`onnx.checker` in full, for each model of a folder: `python checker.py FOLDER`."""
+"""Run the full `onnx.checker` on each model in a folder: `python checker.py FOLDER`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Compare outputs of several releases with those of the last one: `python compare.py OUT...`, a folder each."""
+"""Compare the outputs of each release with the last release: `python compare.py OUT...` (a folder per release)."""
 
 import sys
 from pathlib import Path

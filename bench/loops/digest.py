@@ -1,4 +1,4 @@
-"""SHA-256 of each model of a folder as Python computes it: `python digest.py FOLDER`."""
+"""Compute the SHA-256 of each model in a folder with Python: `python digest.py FOLDER`."""
 
 import hashlib
 import sys

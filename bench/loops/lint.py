@@ -1,4 +1,4 @@
-"""Polygraphy's `check lint` for each model of a folder, through its own entry point: `python lint.py FOLDER`."""
+"""Run Polygraphy's `check lint` on each model in a folder, through its own entry point: `python lint.py FOLDER`."""
 
 import sys
 from pathlib import Path

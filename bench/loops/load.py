@@ -1,4 +1,4 @@
-"""`onnx.load` for each model of a folder, one after the other: `python load.py FOLDER`."""
+"""Run `onnx.load` on each model in a folder, one after the other: `python load.py FOLDER`."""
 
 import sys
 from pathlib import Path

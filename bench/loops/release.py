@@ -1,6 +1,6 @@
-"""Load and run all models of a folder with one release: `python release.py MODELS SAMPLES OUT`.
+"""Load and run all models in a folder with one release: `python release.py MODELS SAMPLES OUT`.
 
-This is the script that a user would write. The last line is a JSON object: seconds spent in the runtime.
+A user would write a script like this one. Its last line is a JSON object with the seconds spent in the runtime.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Load each model below a folder with one release: `python sessions.py MODELS`; it ignores further arguments.
+"""Load each model below a folder with one release: `python sessions.py MODELS`. Further arguments are ignored.
 
-The last line is a JSON object: seconds spent in the runtime. A model that the release refuses, or that crashes it, is
-counted on standard error and does not stop the loop: each model is loaded in a fork of this process.
+The last line is a JSON object with the seconds spent in the runtime. Each model is loaded in a fork of this process, so
+that a refused or crashing model does not stop the loop; standard error shows how many there were.
 """
 
 import json
@@ -17,7 +17,7 @@ spent = {"import": time.perf_counter() - BEGAN, "session": 0.0}
 
 
 def load(path: Path) -> int:
-    """Load a model at both optimization levels; return how many of these sessions are refused."""
+    """Load a model at both optimization levels; return the number of refused sessions."""
     refused = 0
     for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
         options = ort.SessionOptions()

@@ -1,1 +1,1 @@
-"""A check with a warm cache must report the same as one with an empty cache, after any change of a repository."""
+"""After any change to a repository, checks with a warm cache and with an empty cache must report the same."""

@@ -1,4 +1,5 @@
-"""`python -m campaigns.cache --steps 300 --seed 1`: random walk; exits 1 if a warm cache answers differently."""
+"""`python -m campaigns.cache --steps 300 --seed 1`: random changes to a repository. Exits 1 if results from a
+warm cache differ."""
 
 from __future__ import annotations
 

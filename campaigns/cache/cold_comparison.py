@@ -1,4 +1,4 @@
-"""Compare a command with the cache of earlier steps and with an empty cache."""
+"""Compare runs of a command: with the cache of earlier steps, and with an empty cache."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Output = tuple[int, str, str]
 
 
 def differences(walk: RandomWalk, steps: int, scratch: Path, counts: Counter[str]) -> Iterator[str]:
-    """Yield differences between the two runs; `counts` counts steps and results."""
+    """Yield differences between runs with the warm and with an empty cache; `counts` counts steps and results."""
     done: list[str] = []
     warm = walk.repository.with_environment(ONNXGATE_CACHE_DIR=scratch / "warm")
     for number in range(1, steps + 1):

@@ -1,4 +1,4 @@
-"""A repository that changes at random, and the report of a check after each step."""
+"""Make random changes to a repository, and check it after each change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROJECT = "fixtures/projects/broken"
 
 @dataclass(slots=True)
 class RandomWalk:
-    """One repository and its random changes; `random` makes every choice."""
+    """A repository, and random changes to it; `random` makes every choice."""
 
     repository: Repository
     random: random.Random
@@ -41,11 +41,11 @@ class RandomWalk:
         return self.repository.folder / "models"
 
     def files(self) -> list[Path]:
-        """Return the files in the models' folder, without links."""
+        """Return the files in the folder of the models, without links."""
         return sorted(path for path in self.folder.iterdir() if path.is_file() and not path.is_symlink())
 
     def step(self) -> str:
-        """Make a change, and return its description."""
+        """Make a random change, and return its description."""
         change = self.random.choice(CHANGES)
         change(self)
         return change.__name__.strip("_")
@@ -71,7 +71,7 @@ def _swap(walk: RandomWalk) -> None:
 
 
 def _change_one_byte(walk: RandomWalk) -> None:
-    """Keep size and modification time, as some tools do."""
+    """Change a file but preserve its size and modification time, as some tools do."""
     file = walk.any_file()
     told, content = file.stat(), bytearray(file.read_bytes())
     if content:
@@ -194,7 +194,7 @@ CHANGES: tuple[Callable[[RandomWalk], None], ...] = (
 
 
 def started(command: Repository, root: Path, scratch: Path, seed: int) -> RandomWalk:
-    """Create a repository of `fixtures/projects/broken` as the start of a walk."""
+    """Create a repository from `fixtures/projects/broken`, to which the changes are made."""
     folder = copy_tree(root / PROJECT, scratch / "repository" / PROJECT)
     repository = command.at(folder)
     repository.write(
@@ -214,7 +214,7 @@ def comparable_output(repository: Repository, arguments: tuple[str, ...]) -> tup
 
 
 def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:
-    """Return the merged report of the shards of a check."""
+    """Run a check as shards, and return the merged report."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for index in range(1, SHARDS + 1):

@@ -1,1 +1,1 @@
-"""Compare predictions for thousands of models with real loads on each release."""
+"""Compare predictions for thousands of models with the results of loading them on each release."""

@@ -1,4 +1,4 @@
-"""Compare predictions with real loads, and fail on an unexplained difference.
+"""Compare predictions with real loads; fail if there is an unexplained difference.
 
     python -m campaigns.conformance [--corpus backend|fuzz|pairs] [--releases 1.16.3,1.31.1]
         [--optimization all|disabled]
@@ -43,9 +43,11 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.conformance", description=__doc__.partition("\n")[0])
     parser.add_argument("--corpus", action="append", choices=list(RELEASES))
-    parser.add_argument("--releases", default="", help="separated by commas; `all` are those whose kernels are known")
+    parser.add_argument(
+        "--releases", default="", help="releases, separated by commas; `all`: every release with known kernels"
+    )
     parser.add_argument("--optimization", choices=list(LEVELS), default="all")
-    parser.add_argument("--list", action="store_true", help="list every disagreement and every model left out")
+    parser.add_argument("--list", action="store_true", help="list every disagreement and every ignored model")
     return parser.parse_args()
 
 
@@ -76,7 +78,7 @@ def _row(cells: tuple[object, ...]) -> str:
 
 
 def report(comparisons: list[Comparison], every: bool) -> int:
-    """Print ignored models and disagreements; return the number of unexplained ones."""
+    """Print ignored models and disagreements; return the number of problems that fail the suite."""
     _excluded(comparisons, every)
     disagreements = [disagreement for comparison in comparisons for disagreement in comparison.disagreements]
     reasons = Counter(found.why for disagreement in disagreements if (found := explanation(disagreement)))
@@ -92,7 +94,7 @@ def report(comparisons: list[Comparison], every: bool) -> int:
 
 
 def _differing(disagreements: list[Disagreement], wrong: list[Disagreement], every: bool) -> None:
-    """Return every disagreement, or the first unexplained one per operator or test and kind."""
+    """Print every disagreement, or one unexplained disagreement per kind and operator or test."""
     if every:
         for disagreement in disagreements:
             print(f"  {'' if explanation(disagreement) else 'UNEXPLAINED '}{disagreement.line()}")

@@ -1,4 +1,4 @@
-"""Attributes of a fuzzed node: those that its schema requires, with values that its operator accepts."""
+"""Attributes of a fuzzed node: all that its schema requires, with values that its operator accepts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from campaigns.conformance.schemas import Schema
 from campaigns.conformance.type_names import element, inner, tensor, type_proto
 
 OF_RESULT = ("to", "dtype", "output_dtype", "output_datatype")
-"""Attributes with the element type of an output."""
+"""Attributes that set the element type of an output."""
 BY_KIND: Mapping[str, object] = {
     "INT": 1,
     "FLOAT": 1.0,
@@ -113,7 +113,7 @@ LISTS: Mapping[str, tuple[str, object]] = {
 
 
 def values(schema: Schema, binding: Mapping[str, str], full: bool) -> dict[str, object]:
-    """Return the attributes of a node by name, without graphs."""
+    """Return the attributes of a node by name, without graph attributes."""
     of_operator = {**BY_OPERATOR.get(schema.name, {}), **_of_types(schema, binding, full)}
     chosen = {name: _plausible(name, schema.attributes[name]) for name in schema.required if name not in of_operator}
     chosen |= {name: value for name, value in of_operator.items() if name in schema.attributes}

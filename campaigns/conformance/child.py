@@ -1,9 +1,9 @@
-"""Run under the Python of one release: load models one after another, or list its operator schemas.
+"""Runs with the Python of one release: load models one after another, or list the operator schemas of the release.
 
     python child.py load CORPUS.zip LEVEL FIRST RECORD
     python child.py schemas RECORD
 
-`load` writes one JSON line before and one after each model, so that a crash shows which model it was.
+`load` writes one JSON line before and one after each model, so that the model is known after a crash.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import onnxruntime
 
 
 def load(corpus: str, level: str, first: int, record: Path) -> None:
-    """Load every model from index `first` on, and record its error text, "" if it loads."""
+    """Load all models from index `first` on, and record the error text of each; "" if it loads."""
     onnxruntime.set_default_logger_severity(4)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -79,7 +79,7 @@ def formal(parameter: Any) -> dict[str, str]:
 
 
 def last_word(value: object) -> str:
-    """Return `INT` for `AttrType.INT`."""
+    """Return the name of an enum value: `INT` for `AttrType.INT`."""
     return str(value).rpartition(".")[2]
 
 

@@ -1,4 +1,4 @@
-"""Comparison of predictions with real loads."""
+"""Compare predictions with real loads."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Disagreement:
 
 @dataclass(slots=True)
 class Comparison:
-    """One corpus on one release at one level of optimization."""
+    """Results for one corpus on one release, at one optimization level."""
 
     corpus: str
     optimization: str
@@ -97,7 +97,7 @@ def why(prediction: Prediction) -> str:
     if prediction.ir_too_new:
         return "IR version too new"
     if prediction.opsets_too_new:
-        return f"opset too new of {', '.join(prediction.opsets_too_new)}"
+        return f"opset too new in {', '.join(prediction.opsets_too_new)}"
     return next((_reason(found) for found in sorted(prediction.found, key=lambda each: each.miss is None)), "")
 
 

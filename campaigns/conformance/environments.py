@@ -25,7 +25,7 @@ def cache(default: Path | None = None) -> Path:
 
 
 def python_of(release: str, cache: Path) -> Path:
-    """Return an interpreter with the release; `ONNXGATE_CONFORMANCE_PYTHONS` may name a folder with one per release."""
+    """Return an interpreter with the release; `ONNXGATE_CONFORMANCE_PYTHONS` may name a folder of them."""
     home = Path(os.environ.get(PYTHONS) or cache / "runtimes") / release
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if os.environ.get(PYTHONS):

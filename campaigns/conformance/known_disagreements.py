@@ -1,4 +1,4 @@
-"""Explained disagreements. A disagreement without an entry fails the suite, and so does an unused entry."""
+"""Explained disagreements. The suite fails if a disagreement has no entry here, or if an entry is unused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from campaigns.conformance.load_outcome import BACKEND, FUZZ, PAIRS
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Disagreements of one kind, selected by model name, error text and release. `why` is the cause."""
+    """Explains disagreements of one kind, selected by model name, error text and release. `why` is the cause."""
 
     why: str
     kind: Kind
@@ -37,13 +37,13 @@ class Explanation:
         return corpus == self.corpus and optimization in self.optimization and on_release
 
 
-_CAST = "the runtime inserts a cast next to a Cast to float16 in the body of Attention and then finds the types wrong"
+_CAST = "in the body of Attention, the runtime inserts a cast next to a Cast to float16 and then reports wrong types"
 _CAST_TEXT = r"output arg \(InsertedPrecisionFreeCast_\w*Attention_\w*QKAttnCast\) of node \(\) does not match"
 _SHAPES = "the function body depends on shapes, which predictions do not use"
 EXPLANATIONS = (
     Explanation(
-        "the models of onnx 1.18.0 give Range one-element vectors where scalars are specified, which onnx 1.19 mended; "
-        "`onnx.checker` lets them pass, and the runtime too until it has folded constants",
+        "models of onnx 1.18.0 pass one-element vectors to Range instead of scalars (fixed in onnx 1.19); "
+        "`onnx.checker` accepts them, and so does the runtime until it has folded constants",
         "loads but refused",
         r"1\.18\.0/node/test_rms_normalization_(default_axis|[234]d_axis\w+)_expanded",
         r"Input to 'Range' op should be scalars",
@@ -51,14 +51,14 @@ EXPLANATIONS = (
         optimization=("all",),
     ),
     Explanation(
-        "an invalid model of onnx 1.3.0, which `onnx.checker` refuses too: the file stage says so",
+        "an invalid model of onnx 1.3.0; `onnx.checker` refuses it too, so the file stage reports it",
         "loads but refused",
         r"1\.3\.0/node/test_convtranspose_output_shape",
         r"Attribute output_shape has incorrect size",
         r"1\.(2[89]|3\d)\.\d+",
     ),
     Explanation(
-        "the optimizer of 1.25 makes a FusedMatMul of double MatMul and Transpose, and has no kernel for it",
+        "the optimizer of 1.25 fuses MatMul and Transpose of doubles into FusedMatMul, which has no kernel for doubles",
         "loads but refused",
         r"1\.22\.0/node/test_flexattention_double_expanded_ver26",
         r"Failed to find kernel for com\.microsoft\.FusedMatMul\(1\)",
@@ -81,7 +81,7 @@ EXPLANATIONS = (
         corpus=FUZZ,
     ),
     Explanation(
-        "the output type is undeclared, and the runtime's schema does not determine it",
+        "the output type is not declared, and the runtime's schema does not determine it",
         "unknown",
         r"com\.microsoft/GatherPacked\(1\)@.+ untyped",
         "",
@@ -108,12 +108,12 @@ EXPLANATIONS = (
 
 
 def explanation(disagreement: Disagreement) -> Explanation | None:
-    """Return why prediction and load differ; None if it is unexplained."""
+    """Return the explanation for a disagreement; None if there is none."""
     return next((each for each in EXPLANATIONS if each.covers(disagreement)), None)
 
 
 def unexplained(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
-    """Return the disagreements that fail the suite; a false refusal always does."""
+    """Return the disagreements that fail the suite. A wrongly predicted refusal is never accepted."""
     return [
         disagreement
         for disagreement in disagreements
@@ -122,7 +122,7 @@ def unexplained(disagreements: Iterable[Disagreement]) -> list[Disagreement]:
 
 
 def idle(comparisons: Sequence[Comparison]) -> list[Explanation]:
-    """Return the explanations that are unused on these releases."""
+    """Return the explanations that apply to these releases but are unused."""
     explained = [explanation(disagreement) for comparison in comparisons for disagreement in comparison.disagreements]
     return [
         each

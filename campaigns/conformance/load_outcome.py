@@ -10,7 +10,7 @@ from campaigns.conformance.real_loads import CRASHED, TIMED_OUT
 from onnxgate.diagnostics.classification import failure_family, find_missing_locale
 
 BACKEND, FUZZ, PAIRS = "backend", "fuzz", "pairs"
-KERNEL_IS_THERE = "the kernel is there, its constructor wants other values"
+KERNEL_IS_THERE = "the kernel exists, but its constructor requires different values"
 Outcome = Literal["loads", "refused", "excluded"]
 
 # A node that the runtime created, from a function body or next to an implicit cast.
@@ -30,7 +30,7 @@ class Real:
 
 
 def real(corpus: str, name: str, text: str) -> Real:
-    """Classify a load. Every refusal of a backend model counts; invalid fuzzed models are ignored."""
+    """Classify a load. Every refusal of a backend model counts, while invalid fuzzed models are ignored."""
     reason = _everywhere(text) or (_fuzz(name, text) if corpus != BACKEND else "")
     if reason:
         return Real("excluded", reason, text)
@@ -41,19 +41,19 @@ def _everywhere(text: str) -> str:
     if text.startswith(CRASHED):
         return "the runtime crashes"
     if text.startswith(TIMED_OUT):
-        return "the runtime does not come back"
+        return "the runtime hangs"
     return "depends on the machine's locale" if find_missing_locale(text) else ""
 
 
 def _fuzz(name: str, text: str) -> str:
-    """Return why a fuzzed case is invalid: values beyond the schema, or wrongly declared types."""
+    """Return why a fuzzed case is invalid: values that the schema does not exclude, or wrongly declared types."""
     match failure_family(text):
         case "shape_inference" if not _OTHER_NODES.search(text):
-            return "the operator's own inference wants other values"
+            return "the shape inference of the operator requires different values"
         case "constructor" if not _TYPES.search(text):
             return KERNEL_IS_THERE
         case "type" if name.endswith(" typed") and _DECLARED.search(text):
-            return "the case declares another type for a result than inference finds"
+            return "the declared type of an output differs from the inferred type"
         case "" if text:
             return _unnamed(text)
     return ""
@@ -61,9 +61,9 @@ def _fuzz(name: str, text: str) -> str:
 
 def _unnamed(text: str) -> str:
     if "type inference failed" in text:
-        return "the type of a result is unknown"
+        return "the type of an output is unknown"
     if "index < data_.size()" in text:
-        return "the operator's own inference looks for an argument that may be left out"
+        return "the shape inference of the operator reads an optional argument that is omitted"
     if "is not compatible with any execution provider" in text:
-        return "the operator is for other execution providers"
+        return "the operator is only for other execution providers"
     return ""

@@ -20,14 +20,14 @@ POLL_S = 0.1
 
 
 class Observed(msgspec.Struct):
-    """Results by model name: "" if it loads, otherwise the error text, a crash or a timeout."""
+    """Results of loading models, by model name: "" if the model loads, else the error text, a crash or a timeout."""
 
     corpus: str
     texts: dict[str, str]
 
 
 def observed(python: Path, corpus: Path, stored: Path, optimization: str = "all") -> dict[str, str]:
-    """Return the result of each model; read from `stored` if the same models were loaded before."""
+    """Return the result for each model; results for the same corpus are read from `stored`."""
     digest = f"{corpora.digest(CHILD)}-{corpora.digest(corpus)}"
     if stored.exists():
         kept = msgspec.json.decode(stored.read_bytes(), type=Observed)
@@ -40,14 +40,14 @@ def observed(python: Path, corpus: Path, stored: Path, optimization: str = "all"
 
 
 def listed(python: Path, path: Path) -> Path:
-    """Return the file with the schemas of a release."""
+    """Write the schemas of a release to a file, and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([str(python), "-I", str(CHILD), "schemas", str(path)], check=True, stdin=subprocess.DEVNULL)
     return path
 
 
 def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, str]:
-    """Load every model, with a new child after each crash."""
+    """Load every model, with a new child process after each crash."""
     names = corpora.names(corpus)
     texts: dict[str, str] = {}
     record.parent.mkdir(parents=True, exist_ok=True)
@@ -57,13 +57,13 @@ def load_all(python: Path, corpus: Path, record: Path, level: str) -> dict[str, 
         for index, text in _records(record).items():
             texts[names[index]] = end if text is None else text
         if not record.exists() or not record.stat().st_size:
-            raise RuntimeError(f"{python} loads nothing: {end}")
+            raise RuntimeError(f"{python} loads no model: {end}")
     record.unlink()
     return texts
 
 
 def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> str:
-    """Run a child until it ends or stops making progress; return how it ended."""
+    """Run a child process until it ends or stops making progress; return how it ended."""
     command = [str(python), "-I", str(CHILD), "load", str(corpus), level, str(first), str(record)]
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     said, since = 0, time.monotonic()
@@ -80,7 +80,7 @@ def _child(python: Path, corpus: Path, record: Path, level: str, first: int) -> 
 
 
 def _records(record: Path) -> dict[int, str | None]:
-    """Return the text of each model that a child started; None if it did not finish."""
+    """Return the error text of each model that a child process started to load; None if it did not finish."""
     outcomes: dict[int, str | None] = {}
     lines = record.read_bytes().splitlines() if record.exists() else []
     for line in lines:

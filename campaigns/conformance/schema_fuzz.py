@@ -1,4 +1,4 @@
-"""Schema fuzz: one-node models of each operator schema of a release with each allowed type."""
+"""Schema fuzzing: generate one-node models for each operator schema of a release, with each allowed type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ USUAL = ("tensor(float)", "tensor(int64)", "tensor(int32)", "tensor(uint8)", "te
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One node to create. `binding` is the type of each type parameter."""
+    """One node to generate. `binding` contains the type of each type parameter."""
 
     schema: Schema
     opset: int
@@ -29,7 +29,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """`ai.onnx/Add(14)@26 T=tensor(float) least typed`."""
+        """The name of the model, such as `ai.onnx/Add(14)@26 T=tensor(float) least typed`."""
         schema = self.schema
         types = " ".join(f"{parameter}={type_}" for parameter, type_ in self.binding)
         extent = "full" if self.full else "least"
@@ -39,11 +39,11 @@ class Case:
 
 THREES = "QLinearConcat"  # its variadic inputs are triples: values, scale, zero point
 Arguments = list[Formal | None]
-"""Parameters of a node's arguments; None for an omitted one."""
+"""The formal parameter of each argument; None for omitted arguments."""
 
 
 def every(schemas: list[Schema], newest_opsets: dict[str, int], paired: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Yield every model of a release by name; with `paired`, those with other types for two parameters."""
+    """Yield all models for a release with their names. With `paired`, types of two parameters are varied together."""
     for schema, last in in_force(schemas, newest_opsets):
         for opset in sorted({schema.since, last}):
             for case in cases(schema, opset, paired):
@@ -51,7 +51,7 @@ def every(schemas: list[Schema], newest_opsets: dict[str, int], paired: bool = F
 
 
 def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
-    """Yield all cases of one schema at one opset. Outputs of pairs have declared types."""
+    """Yield all cases for one schema at one opset. With `paired`, outputs always have declared types."""
     known = set()
     ways = (True,) if paired else (True, False)
     for full in (False, True):
@@ -64,7 +64,7 @@ def cases(schema: Schema, opset: int, paired: bool = False) -> Iterator[Case]:
 
 
 def arguments(schema: Schema, full: bool) -> tuple[Arguments, Arguments]:
-    """Return the inputs and outputs of a node."""
+    """Return the parameters of the inputs and outputs of a node."""
     inputs = _choose_arguments(schema.inputs, 5 if schema.name == THREES else schema.least_inputs, full)
     outputs = _choose_arguments(schema.outputs, schema.least_outputs, full)
     return inputs, outputs if any(outputs) else [*schema.outputs[:1]]
@@ -83,7 +83,7 @@ def _choose_arguments(formals: tuple[Formal, ...], least: int, full: bool) -> Ar
 
 
 def bindings(schema: Schema, chosen: Arguments) -> list[tuple[tuple[str, str], ...]]:
-    """Yield each type of each parameter, once with default types and once with similar types for the others."""
+    """Return bindings with each type of each parameter; the other parameters have default types or similar types."""
     active = _active(schema, chosen)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
     all_bindings = {tuple(usual.items()): None}
@@ -96,7 +96,7 @@ def bindings(schema: Schema, chosen: Arguments) -> list[tuple[tuple[str, str], .
 
 
 def pairs(schema: Schema, chosen: Arguments) -> list[tuple[tuple[str, str], ...]]:
-    """Yield every other pair of types of two parameters, with default types for the others."""
+    """Return bindings with all remaining combinations of types for two parameters, and default types for the others."""
     active = _active(schema, chosen)
     usual = {parameter: _usual(types) for parameter, types in active.items()}
     all_bindings = {
@@ -109,7 +109,7 @@ def pairs(schema: Schema, chosen: Arguments) -> list[tuple[tuple[str, str], ...]
 
 
 def _active(schema: Schema, chosen: Arguments) -> dict[str, tuple[str, ...]]:
-    """Return the type parameters of these arguments with their allowed types."""
+    """Return the allowed types of each type parameter that these arguments use."""
     return {each.type: schema.constraints[each.type] for each in chosen if each and each.type in schema.constraints}
 
 
@@ -118,13 +118,13 @@ def _usual(types: tuple[str, ...]) -> str:
 
 
 def _alike(type_: str, allowed: tuple[str, ...]) -> str | None:
-    """Return the same type, its container type or its element type."""
+    """Return the allowed type that is most similar: the type itself, a container of it, or its element type."""
     others = (type_, f"seq({type_})", f"optional({type_})", inner(type_))
     return next((other for other in others if other in allowed), None)
 
 
 def model(case: Case, opset: int) -> ModelProto:
-    """Return the one-node model of a case; `opset` of ai.onnx is imported if the node has another domain."""
+    """Return the one-node model of a case. If the node has a different domain, `opset` of ai.onnx is also imported."""
     domain = "" if case.schema.domain == "ai.onnx" else case.schema.domain
     imports = {"": opset, domain: case.opset}
     opsets = [helper.make_opsetid(name, version) for name, version in imports.items()]
@@ -145,7 +145,7 @@ def _graph(case: Case, domain: str) -> GraphProto:
 
 
 def _named(chosen: Arguments, prefix: str, types: dict[str, str]) -> list[tuple[str, str]]:
-    """Return name and type of each argument, both "" for an omitted one."""
+    """Return the name and the type of each argument; both are "" for an omitted argument."""
     return [
         (f"{prefix}{index}", types.get(formal.type, formal.type)) if formal else ("", "")
         for index, formal in enumerate(chosen)
@@ -153,7 +153,7 @@ def _named(chosen: Arguments, prefix: str, types: dict[str, str]) -> list[tuple[
 
 
 def _inner(case: Case, inputs: Arguments, outputs: Arguments, types: dict[str, str]) -> dict[str, GraphProto]:
-    """Return the graphs of an operator."""
+    """Return the graph attributes of a case."""
     passed = [formal for formal in inputs if formal and (formal.option == "Variadic" or formal.type == "S")]
     taken, made = ([types.get(formal.type, formal.type) for formal in chosen if formal] for chosen in (passed, outputs))
     return subgraphs.graphs(case.schema.name, taken, made)

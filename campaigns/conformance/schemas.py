@@ -1,4 +1,4 @@
-"""Operator schemas that the wheel of a release lists."""
+"""Operator schemas that the wheel of a release reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subgraphs for operators that have them; they return their inputs."""
+"""Subgraphs for operators that have graph attributes; each returns its inputs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnx import GraphProto, NodeProto, ValueInfoProto, helper
 from campaigns.conformance.type_names import inner, type_proto
 
 OUTER = "outer"
-"""An outer value for the branches of If, which have no inputs."""
+"""Name of the outer value that the branches of If use, as they have no inputs."""
 
 
 def graphs(name: str, inputs: list[str], outputs: list[str]) -> dict[str, GraphProto]:
@@ -28,12 +28,12 @@ def graphs(name: str, inputs: list[str], outputs: list[str]) -> dict[str, GraphP
 
 
 def _held(type_: str) -> str:
-    """Return the input types of one call for one element of a sequence."""
+    """Return the type that the body of SequenceMap receives for an argument: for a sequence, its element type."""
     return inner(type_) if type_.startswith("seq") else type_
 
 
 def _graph(extra: list[tuple[str, str]], passed: list[tuple[str, str]], given: bool = False) -> GraphProto:
-    """Return a graph that returns values; with `given`, they are its inputs after the extra ones."""
+    """Return a graph that returns the values in `passed`. With `given`, they are inputs of the graph, after `extra`."""
     results = [f"r{index}" for index in range(len(passed))]
     nodes: list[NodeProto] = []
     for (name, _), result in zip(passed, results, strict=True):

@@ -1,4 +1,4 @@
-"""Generate a corpus, load and predict it on some releases, and compare."""
+"""Generate a corpus, predict and load its models on several releases, and compare the results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def compared(corpus: str, releases: Sequence[str], cache: Path, optimization: st
 
 
 def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
-    """Return the corpus of each release: one for all, or one each."""
+    """Return the corpus for each release: the backend corpus is the same for all, others are generated per release."""
     if corpus == BACKEND:
         return dict.fromkeys(releases, corpora.write(backend_models.every(cache), cache / "backend.zip"))
     return {
@@ -53,7 +53,7 @@ def made(corpus: str, releases: Sequence[str], cache: Path) -> dict[str, Path]:
 
 
 def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[str, bytes]]:
-    """Return the fuzz corpus of a release's schemas."""
+    """Generate the fuzz corpus for the schemas of a release."""
     limits = get_limits(release)
     assert limits is not None
     release_schemas = schemas.read(listed(environments.python_of(release, cache), cache / f"schemas-{release}.json"))
@@ -61,6 +61,6 @@ def fuzzed(release: str, cache: Path, paired: bool = False) -> Iterator[tuple[st
 
 
 def prepared(models: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, TypedModel]]:
-    """Return every model in the form that predictions need."""
+    """Yield every model with inferred types, as predictions require."""
     for name, data in models:
         yield name, infer_model_types(ModelView(onnx.ModelProto.FromString(data)))

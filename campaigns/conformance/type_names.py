@@ -21,7 +21,7 @@ def inner(name: str) -> str:
 
 
 def tensor(name: str) -> TensorProto:
-    """Return one element of a tensor type: zero or a string."""
+    """Return a tensor with one element of a type: zero or a string."""
     made = TensorProto(name="t", data_type=element(name), dims=[1])
     if made.data_type == TensorProto.STRING:
         made.string_data.append(b"a")
@@ -35,7 +35,7 @@ def _size_bytes(number: int) -> int:
 
 
 def type_proto(name: str) -> TypeProto:
-    """Return the type of a spelling such as `seq(tensor(float))`, without shapes."""
+    """Parse a type such as `seq(tensor(float))`; the result has no shapes."""
     if parsed := _MAP.fullmatch(name):
         return helper.make_map_type_proto(element(parsed.group(1)), type_proto(parsed.group(2)))
     parsed = _WRAPPED.fullmatch(name)

@@ -1,1 +1,1 @@
-"""Faults of the machine, the network, the user and the runtimes: each is really caused, and the command checked."""
+"""Run onnxgate under real faults of the machine, the network, the user and the runtimes, and check its behavior."""

@@ -1,7 +1,7 @@
-"""`python -m campaigns.faults` prints each fault with its message and exit status; the status is 1 on a violation.
+"""Run `python -m campaigns.faults` to print each fault with the message and exit status; exits 1 on a violation.
 
-`--all` runs every variant; names select faults, and only their rows are updated; `--markdown` and `--write FILE`
-generate the page in the docs.
+`--all` runs every variant. NAMES select faults, and only their rows are updated. `--markdown` prints the page for the
+docs, and `--write FILE` writes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--markdown", action="store_true")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--program", type=Path)
-    parser.add_argument("--cache", type=Path, help="environments that may be used, and added to")
+    parser.add_argument("--cache", type=Path, help="folder of environments; missing ones are created there")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="faults-", ignore_cleanup_errors=True) as scratch:
         home = Path(scratch)
@@ -67,7 +67,7 @@ def _made(each: Fault, ground: Ground) -> Row:
     except pytest.skip.Exception as skipped:
         return row(each, [], [], ground, skipped=str(skipped))
     except Exception as error:  # noqa: BLE001 - an error in one fault must not stop the others
-        return row(each, seen, [f"it could not be made: {error!r}"], ground)
+        return row(each, seen, [f"the fault could not be caused: {error!r}"], ground)
     return row(each, seen, [wrong for one in seen for wrong in find_violations(one)], ground)
 
 

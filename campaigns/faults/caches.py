@@ -1,4 +1,4 @@
-"""Cache folders that are read-only, not folders, or deleted during a run."""
+"""Caches that are read-only, are not folders, or are deleted during a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from campaigns.faults.project_under_test import Ground, bound_by_permissions, ne
 from campaigns.faults.registry import fault
 
 
-@fault("cache", "read-only, with environments")
+@fault("cache", "read-only, with prepared environments")
 def cache_read_only_warm(ground: Ground) -> Iterator[FaultOutcome]:
     """Existing environments are used."""
     need_bound_permissions(ground.folder)
@@ -24,7 +24,7 @@ def cache_read_only_warm(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("cache", "read-only and empty", quick=True)
 def cache_read_only_cold(ground: Ground) -> Iterator[FaultOutcome]:
-    """No runtime can be prepared, and the hint names the variable for another folder."""
+    """No runtime can be prepared; the hint names the environment variable that sets a different cache folder."""
     need_bound_permissions(ground.folder)
     ground.truth()
     (ground.cache / "environments").unlink()
@@ -35,7 +35,7 @@ def cache_read_only_cold(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("cache", "not readable")
 def cache_unreadable(ground: Ground) -> Iterator[FaultOutcome]:
-    """An unreadable cache counts as empty, and no environment can be created in it."""
+    """An unreadable cache is treated as empty, and no environment can be created in it."""
     need_bound_permissions(ground.folder)
     ground.truth()
     ground.cache.chmod(0)
@@ -54,8 +54,8 @@ def cache_a_file(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("cache", "its subfolders are files or dangling links")
-def cache_parts_are_files(ground: Ground) -> Iterator[FaultOutcome]:
-    """Optional caches are skipped; an error reports required ones."""
+def cache_subfolders_are_files(ground: Ground) -> Iterator[FaultOutcome]:
+    """Optional caches are skipped; an error is reported for a required cache."""
     ground.truth()
     for name in ("costs", "inputs", "support", "results", "bugs", "reading"):
         path = ground.cache / name
@@ -68,7 +68,7 @@ def cache_parts_are_files(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("cache", "its path contains spaces, quotes and non-ASCII characters")
-def cache_on_an_odd_path(ground: Ground) -> Iterator[FaultOutcome]:
+def cache_path_non_ascii(ground: Ground) -> Iterator[FaultOutcome]:
     """Environments are created and used there."""
     cache = ground.folder / "a cache, 'grüße' \"日本\" $HOME %s"
     yield ground.check(expected=(0,), variables={"ONNXGATE_CACHE_DIR": cache})
@@ -76,7 +76,7 @@ def cache_on_an_odd_path(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("cache", "deleted during a run")
 def cache_deleted(ground: Ground) -> Iterator[FaultOutcome]:
-    """Whatever needed the deleted files is undecided, without findings about the model."""
+    """Checks that need the deleted files are undecided; there are no findings about the model."""
     for number, wait_s in enumerate((0.2, 0.4, 0.6, 0.8) if ground.thorough else (0.5,)):
         own = ground.elsewhere(f"deleted {number}") if number else ground
         own.own_environments(copied="onnxruntime-1.1")

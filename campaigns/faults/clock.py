@@ -29,7 +29,7 @@ if any(os.path.basename(each) == "onnxgate" for each in getattr(sys, "orig_argv"
 
 
 def moved(ground: Ground, years: int) -> dict[str, Path]:
-    """Return variables under which the command sees another year."""
+    """Return environment variables with which the command sees a different year."""
     folder = ground.folder / f"clock {years}"
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(DOUBLE.replace("SHIFT", str(years * YEAR_S)))
@@ -37,23 +37,23 @@ def moved(ground: Ground, years: int) -> dict[str, Path]:
 
 
 def with_ignore(ground: Ground) -> None:
-    """Add an ignore that expires in two years and covers a finding of every model here."""
+    """Add an ignore entry for a finding in this project; it expires in two years."""
     config = ground.project / "onnxgate.toml"
     day = time.strftime("%Y-%m-%d", time.gmtime(time.time() + 2 * YEAR_S))
     entry = f'\n[[ignore]]\nrule = "size-grew"\nmodel = "models/small.onnx"\nreason = "accepted"\nuntil = {day}\n'
     config.write_text(config.read_text() + entry)
 
 
-@fault("clock", "set ten years back or forward between runs")
-def clock_moved(ground: Ground) -> Iterator[FaultOutcome]:
+@fault("clock", "changed by ten years between runs")
+def clock_changed(ground: Ground) -> Iterator[FaultOutcome]:
     """Verdicts do not depend on the clock, and cached results stay valid."""
     for years in (-10, 10, 0):
         yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
 
 
-@fault("clock", "before and after the last day of an ignore", quick=True, runs=False)
-def clock_and_ignores(ground: Ground) -> Iterator[FaultOutcome]:
-    """The ignore is expired in ten years, and was valid ten years ago."""
+@fault("clock", "before and after an ignore entry expires", quick=True, runs=False)
+def clock_ignore_expiry(ground: Ground) -> Iterator[FaultOutcome]:
+    """In ten years the ignore entry has expired; ten years ago it was valid."""
     with_ignore(ground)
     for years in (-10, 10):
         seen = ground.check(
@@ -64,9 +64,9 @@ def clock_and_ignores(ground: Ground) -> Iterator[FaultOutcome]:
         yield seen
 
 
-@fault("clock", "all files are from the future or from 1970")
-def files_of_other_times(ground: Ground) -> Iterator[FaultOutcome]:
-    """Modification times of files have no influence."""
+@fault("clock", "all files have timestamps in the future or in 1970")
+def file_timestamps(ground: Ground) -> Iterator[FaultOutcome]:
+    """Modification times of files do not affect the result."""
     for when in (time.time() + 10 * YEAR_S, 1.0):
         ground.own_environments()
         for folder in (ground.project, ground.cache, ground.temporary):

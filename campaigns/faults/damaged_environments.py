@@ -1,4 +1,4 @@
-"""Incomplete environments, and interpreters that were replaced."""
+"""Damaged environments, and interpreters that were replaced."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONE = "onnxruntime-1.18"
 def harmed(
     ground: Ground, harm: Callable[[Path], object], *, expected: tuple[int, ...] = (0,)
 ) -> Iterator[FaultOutcome]:
-    """Run a check with one damaged environment, and another one, which must succeed."""
+    """Run a check with one damaged environment, then a second check, which must succeed."""
     folder = ground.own_environments(copied=ONE)
     slot = next(folder.glob(f"{ONE}*"))
     harm(slot)
@@ -38,25 +38,25 @@ def packages(slot: Path) -> Path:
 
 
 @fault("damaged environment", "its interpreter is missing")
-def half_without_interpreter(ground: Ground) -> Iterator[FaultOutcome]:
-    """The environment is rebuilt."""
+def environment_without_interpreter(ground: Ground) -> Iterator[FaultOutcome]:
+    """The environment is recreated."""
     yield from harmed(ground, lambda slot: (attempt(slot) / "bin" / "python").unlink())
 
 
 @fault("damaged environment", "the engine's files are missing", quick=True)
-def half_without_engine(ground: Ground) -> Iterator[FaultOutcome]:
-    """The environment is rebuilt at the latest by the next run."""
+def environment_without_engine(ground: Ground) -> Iterator[FaultOutcome]:
+    """This run or the next one recreates the environment."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "onnxruntime"), expected=(0, 3))
 
 
 @fault("damaged environment", "numpy is missing")
-def half_without_numpy(ground: Ground) -> Iterator[FaultOutcome]:
-    """The environment is rebuilt at the latest by the next run."""
+def environment_without_numpy(ground: Ground) -> Iterator[FaultOutcome]:
+    """This run or the next one recreates the environment."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "numpy"), expected=(0, 3))
 
 
-@fault("damaged environment", "a file of the engine that is imported late is missing")
-def half_without_a_late_file(ground: Ground) -> Iterator[FaultOutcome]:
+@fault("damaged environment", "a file that the engine imports only on first use is missing")
+def environment_without_late_import(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
 
     def remove(slot: Path) -> None:
@@ -68,7 +68,7 @@ def half_without_a_late_file(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("damaged environment", "the engine's library is truncated")
-def half_a_library(ground: Ground) -> Iterator[FaultOutcome]:
+def library_truncated(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
 
     def truncate(slot: Path) -> None:
@@ -79,7 +79,7 @@ def half_a_library(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("damaged environment", "the engine's library is empty")
-def an_empty_library(ground: Ground) -> Iterator[FaultOutcome]:
+def library_empty(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
 
     def empty(slot: Path) -> None:
@@ -93,9 +93,9 @@ def _overwrite_ready(content: bytes, slot: Path) -> None:
     (slot / "ready.json").write_bytes(content)
 
 
-@fault("damaged environment", "its state file is empty, invalid, a folder, or has another key")
-def half_a_state(ground: Ground) -> Iterator[FaultOutcome]:
-    """The state file is rejected and the environment is rebuilt."""
+@fault("damaged environment", "its state file is empty, invalid, a folder, or belongs to a different environment")
+def environment_state_invalid(ground: Ground) -> Iterator[FaultOutcome]:
+    """The state file is rejected, and the environment is recreated."""
 
     def make_folder(slot: Path) -> None:
         (slot / "ready.json").unlink()
@@ -109,7 +109,7 @@ def half_a_state(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("damaged environment", "a stale lock file")
-def half_a_lock(ground: Ground) -> Iterator[FaultOutcome]:
+def environment_lock_stale(ground: Ground) -> Iterator[FaultOutcome]:
     """A lock file that no process holds is ignored."""
 
     def lock(slot: Path) -> None:
@@ -120,7 +120,7 @@ def half_a_lock(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("damaged environment", "the interpreter was replaced")
-def interpreter_exchanged(ground: Ground) -> Iterator[FaultOutcome]:
+def interpreter_replaced(ground: Ground) -> Iterator[FaultOutcome]:
     """As after a system upgrade, the interpreter no longer finds its packages."""
 
     def exchange(slot: Path) -> None:
@@ -132,7 +132,7 @@ def interpreter_exchanged(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("damaged environment", "the interpreter does not start")
 def interpreter_broken(ground: Ground) -> Iterator[FaultOutcome]:
-    """The environment is rebuilt at the latest by the next run."""
+    """This run or the next one recreates the environment."""
 
     def break_it(slot: Path) -> None:
         python = attempt(slot) / "bin" / "python"

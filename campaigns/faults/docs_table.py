@@ -1,4 +1,4 @@
-"""The page in docs/contributing: each fault with the observed exit statuses."""
+"""Write the page in docs/contributing: each fault with its observed exit statuses."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ This command injects each fault below while onnxgate runs, and writes this page:
 $ python -m campaigns.faults --all --write docs/contributing/faults.md
 ```
 
-In each run, a model that does not pass without the fault must not pass, the lock must stay valid, no process may keep
-running, and no traceback may be printed.
+The command checks that a fault never makes a failing model pass, that the lock stays valid, that no process is left
+running, and that no traceback is printed.
 
-The status is the exit status on Linux; there are several if runs of a fault end differently. 130 means interrupted, 141
-a closed pipe, "killed" SIGKILL. After SIGKILL the next run is also checked.
+The status is the exit status on Linux. If runs with the same fault end with different statuses, all of them are listed.
+130 means that the run was interrupted, 141 that a pipe was closed, and "killed" that the run was terminated by SIGKILL.
+After SIGKILL, the next run is also checked.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Result of one fault."""
+    """Results of all runs with one fault."""
 
     fault: Fault
     statuses: tuple[int, ...]
@@ -41,7 +42,7 @@ class Row:
 
 
 def row(fault: Fault, seen: Sequence[FaultOutcome], wrong: Sequence[str], ground: Ground, *, skipped: str = "") -> Row:
-    """Return the row of a fault."""
+    """Return the table row for a fault."""
     statuses = tuple(sorted({each.status for each in seen}, key=lambda status: (status == 0, status)))
     telling = next((each for each in seen if each.status == (statuses[0] if statuses else 0)), None)
     words = masked(main_message(telling), ground.folder, ground.shared) if telling else ""
@@ -55,12 +56,12 @@ def text(row: Row) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """Return the page with the tables of all groups."""
+    """Return the page, with a table for each group of faults."""
     return "\n".join((HEAD, *_lines(rows)))
 
 
 def renewed(old: str, new: str) -> str:
-    """Return the old page with its rows replaced by those of the new page."""
+    """Return the old page, with rows replaced by the rows of the new page that have the same fault."""
     rows = {name: line for line in new.splitlines() for name in NAME.findall(line)}
     lines = (rows.get(next(iter(NAME.findall(line)), ""), line) for line in old.splitlines())
     return "".join(f"{line}\n" for line in lines)

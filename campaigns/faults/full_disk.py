@@ -1,4 +1,4 @@
-"""Full disks: file size limits of a few bytes, and small file systems."""
+"""Full disks, simulated by file size limits of a few bytes and by small file systems."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMATS = ("json", "html", "sarif", "junit", "markdown")
 
 
 def limited(size_bytes: int) -> Callable[[], None]:
-    """Return a setup function that limits file sizes in the child process, where writing then fails with an error."""
+    """Return a setup function that limits file sizes in the child process, so that writing fails with an error."""
 
     def limit() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -106,7 +106,7 @@ def _to(file: str) -> list[str]:
 
 @fault("disk full", "the file system of the cache is full")
 def disk_full_cache(ground: Ground) -> Iterator[FaultOutcome]:
-    """Cache entries for later runs are optional."""
+    """Cache entries that only later runs need are optional."""
     small = ground.folder / "small"
     small.mkdir()
     ground.truth()

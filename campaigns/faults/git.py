@@ -23,7 +23,7 @@ def without_models(ground: Ground) -> None:
 
 
 def fake_git(ground: Ground, script: str) -> str:
-    """Return a PATH on which `git` runs this script."""
+    """Return a PATH with a `git` command that runs this script."""
     folder = ground.folder / "fake git"
     folder.mkdir(exist_ok=True)
     (folder / "git").write_text(f"#!/bin/sh\n{script}\n")
@@ -33,7 +33,7 @@ def fake_git(ground: Ground, script: str) -> str:
 
 @fault("git", "not installed", quick=True, runs=False)
 def git_missing(ground: Ground) -> Iterator[FaultOutcome]:
-    """Models are found without git; an error reports what needs it."""
+    """Models are found without git; operations that need git report an error."""
     without_models(ground)
     empty = ground.folder / "empty"
     empty.mkdir()
@@ -44,14 +44,14 @@ def git_missing(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("git", "every command fails", quick=True, runs=False)
 def git_fails(ground: Ground) -> Iterator[FaultOutcome]:
-    """Models are found without git; an error reports what needs it."""
+    """Models are found without git; operations that need git report an error."""
     without_models(ground)
     variables = {"PATH": fake_git(ground, "echo 'fatal: detected dubious ownership' >&2; exit 128")}
     yield ground.check("--static", expected=(0,), variables=variables)
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False, variables=variables)
 
 
-@fault("git", "no command returns")
+@fault("git", "every command hangs")
 def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     """The git command times out and is killed with its child processes."""
     without_models(ground)
@@ -64,8 +64,8 @@ def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("git", "commands print garbage")
-def git_lies(ground: Ground) -> Iterator[FaultOutcome]:
-    """Output with invalid bytes and missing files causes no crash."""
+def git_garbage(ground: Ground) -> Iterator[FaultOutcome]:
+    """Invalid bytes and names of missing files in the output do not cause a crash."""
     without_models(ground)
     variables = {"PATH": fake_git(ground, r"printf 'nowhere.onnx\0\377\376.onnx\0'")}
     yield ground.check("--static", expected=(1, 2, 3), variables=variables)
@@ -77,7 +77,7 @@ def git_lies(ground: Ground) -> Iterator[FaultOutcome]:
 def git_owned_by_another(ground: Ground) -> Iterator[FaultOutcome]:
     """The repository is read although it belongs to another user, as in a container."""
     if os.geteuid() != 0:
-        pytest.skip("only root can give files away")
+        pytest.skip("only root can change the owner of files")
     without_models(ground)
     for here, folders, names in os.walk(ground.project):
         for name in (*folders, *names, "."):
@@ -97,7 +97,7 @@ def git_index_damaged(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("git", "objects are missing or damaged")
 def git_objects_damaged(ground: Ground) -> Iterator[FaultOutcome]:
-    """A baseline that cannot be read causes an error."""
+    """A baseline that cannot be read is reported as an error."""
     for path in (ground.project / ".git" / "objects").glob("??/*"):
         path.chmod(0o644)
         path.write_bytes(b"")
@@ -106,7 +106,7 @@ def git_objects_damaged(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("git", "the baseline is missing in a shallow clone")
-def git_is_shallow(ground: Ground) -> Iterator[FaultOutcome]:
+def git_shallow_clone(ground: Ground) -> Iterator[FaultOutcome]:
     """The baseline is fetched, or reported as missing."""
     (ground.project / "note").touch()
     git = ["git", "-c", "user.name=x", "-c", "user.email=x@y"]

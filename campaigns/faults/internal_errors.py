@@ -14,7 +14,7 @@ RAISES = '    raise ZeroDivisionError("division by zero")\n'
 
 @fault("internal error", "in a rule", quick=True, runs=False)
 def bug_in_a_rule(ground: Ground) -> Iterator[FaultOutcome]:
-    """The exit status is 3, and the message asks for a bug report."""
+    """The exit status is 3, and the message asks the user to report a bug."""
     broken = {"rules/file/input_passthrough.py": (r"^    affected = ", f"{RAISES}    affected = ")}
     variables = doctored(ground, "broken", broken)
     yield ground.check("--static", expected=(3,), variables=variables, bug=True)
@@ -22,7 +22,7 @@ def bug_in_a_rule(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("internal error", "in a format", runs=False)
 def bug_in_a_format(ground: Ground) -> Iterator[FaultOutcome]:
-    """The exit status is 3, and the message asks for a bug report."""
+    """The exit status is 3, and the message asks the user to report a bug."""
     broken = {"formats/sarif.py": (r"^def format\(", "def format(*_):\n    raise ZeroDivisionError\ndef _format(")}
     variables = doctored(ground, "broken", broken)
     yield ground.check("--static", "--output", "sarif=-", expected=(3,), true=False, variables=variables, bug=True)

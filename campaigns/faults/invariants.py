@@ -1,4 +1,4 @@
-"""Invariants of a command under any fault, checked by one function."""
+"""Invariants that every command must satisfy under any fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNFINISHED = re.compile(r"Traceback \(most recent call last\)|^Exception ignored
 
 @dataclass(frozen=True, slots=True)
 class FaultOutcome:
-    """Result of one command under a fault, with the state before and after."""
+    """Result of one command under a fault, and the state before and after it."""
 
     status: int
     out: str
@@ -42,7 +42,7 @@ class FaultOutcome:
 
 
 def find_violations(seen: FaultOutcome) -> list[str]:
-    """Return all violated invariants; empty if the fault was handled."""
+    """Return the violated invariants; none if the fault was handled."""
     return [f"{seen.about}: {problem}" if seen.about else problem for problem in _find_violations(seen)]
 
 
@@ -55,15 +55,15 @@ def _find_violations(seen: FaultOutcome) -> Iterator[str]:
 
 def _of_the_end(seen: FaultOutcome) -> Iterator[str]:
     if seen.late:
-        yield "it did not end"
+        yield "the command did not end"
     elif seen.status not in seen.expected:
-        yield f"status {seen.status}, expected {sorted(seen.expected)}; its output was {seen.err[-600:]!r}"
+        yield f"status {seen.status}, expected {sorted(seen.expected)}; standard error: {seen.err[-600:]!r}"
     if not seen.killed and not seen.late and seen.status not in STATUSES:
-        yield f"status {seen.status} is none of ours"
+        yield f"status {seen.status} is not an exit status of onnxgate"
 
 
 def _of_the_verdict(seen: FaultOutcome) -> Iterator[str]:
-    """A pass must equal that of the command without a fault, and every undecided check must have a reason."""
+    """A passing report must equal the report without the fault, and every undecided check must have a reason."""
     if seen.truth is None:
         return
     if seen.status == 0 and not seen.mute:
@@ -71,14 +71,14 @@ def _of_the_verdict(seen: FaultOutcome) -> Iterator[str]:
             yield "passed without a report"
         else:
             yield from (
-                f"passed with other {name}" for name in PASSED if _of(seen.report, name) != _of(seen.truth, name)
+                f"passed with different {name}" for name in PASSED if _of(seen.report, name) != _of(seen.truth, name)
             )
     if seen.report is not None and seen.status in STATUSES:
         yield from _of_the_report(seen.report, seen)
 
 
 def _of(report: Mapping[str, Any], name: str) -> Any:
-    """Return a part of the report that is the same in each run."""
+    """Return a part of the report, without values that differ from run to run."""
     if name != "counts":
         return report[name]
     return {what: number for what, number in report["counts"].items() if what != "reused"}
@@ -86,27 +86,27 @@ def _of(report: Mapping[str, Any], name: str) -> Any:
 
 def _of_the_report(report: Mapping[str, Any], seen: FaultOutcome) -> Iterator[str]:
     if report["exit"] != seen.status and seen.status not in (130, 141) and "cannot be written" not in seen.err:
-        yield f"the report says {report['exit']}, the status is {seen.status}"
+        yield f"the exit status is {seen.status}, but {report['exit']} in the report"
     if report["verdict"] == "undecided" and not report["undecided"]:
-        yield "undecided, and nothing is"
+        yield "the verdict is undecided, but no check is"
     if silent := [entry for entry in report["undecided"] if not entry["reason"].strip()]:
-        yield f"{len(silent)} undecided without a reason"
+        yield f"{len(silent)} undecided checks without a reason"
     missed = {(cell["model"], cell["runtime"]) for cell in report["cells"] if cell["state"] == "undecided"}
     told = {(entry["model"], entry["runtime"]) for entry in report["undecided"]}
     models = {model for model, runtime in told if not runtime}
     if lost := sorted(each for each in missed - told if each[0] not in models):
-        yield f"undecided without a word: {lost}"
+        yield f"undecided checks that are not listed: {lost}"
 
 
 def _of_the_words(seen: FaultOutcome) -> Iterator[str]:
-    """The output contains one short message with a hint, and no traceback."""
+    """The output must contain one short message with a hint, and no traceback."""
     both = f"{seen.out}\n{seen.err}"
     if UNFINISHED.search(both):
         yield f"a traceback: {both[-800:]!r}"
     if BLAME.search(both) and not seen.bug:
-        yield f"it blames the source: {both[-400:]!r}"
+        yield f"the message blames the source: {both[-400:]!r}"
     if "this is a bug in onnxgate" in both and not seen.bug:
-        yield f"it takes itself for broken: {seen.err[-400:]!r}"
+        yield f"the message reports a bug in onnxgate: {seen.err[-400:]!r}"
     errors = [line for line in seen.err.splitlines() if line.startswith("error:")]
     if len(errors) > 1:
         yield f"{len(errors)} errors: {errors}"
@@ -116,29 +116,29 @@ def _of_the_words(seen: FaultOutcome) -> Iterator[str]:
     reported = (seen.report or {}).get("undecided")
     output = bool(errors or named or reported or "interrupted" in seen.err or "Usage:" in seen.err)
     if seen.status not in SILENT and not output:
-        yield f"status {seen.status} without a word: {both[-400:]!r}"
+        yield f"status {seen.status} without a message: {both[-400:]!r}"
     if any(len(line) > 400 for line in errors):
-        yield "an error of more than 400 characters"
+        yield "an error message is longer than 400 characters"
     if errors and "hint:" not in seen.err and "expected" not in seen.err:
-        yield f"no word of what to do: {seen.err[-400:]!r}"
+        yield f"an error without a hint: {seen.err[-400:]!r}"
 
 
 def _of_what_is_left(seen: FaultOutcome) -> Iterator[str]:
     before, after = seen.lock
     if before and after != before and after not in seen.locks:
-        yield "the lock is neither what it was nor what it was to be"
+        yield "the lock is neither the old nor the expected new lock"
     if after and (why := _damage(after)):
         yield f"the lock is damaged: {why}"
     if before and after is None:
-        yield "the lock is gone"
+        yield "the lock was deleted"
     if seen.left:
-        yield f"processes outlived it: {', '.join(seen.left)}"
+        yield f"processes that are still running: {', '.join(seen.left)}"
     if seen.scratch and not seen.killed:
-        yield f"it left {', '.join(seen.scratch[:5])} in the folder for temporary files"
+        yield f"leftovers in the folder for temporary files: {', '.join(seen.scratch[:5])}"
     if seen.strays and not seen.killed:
-        yield f"it left {', '.join(seen.strays[:5])} next to the user's files"
+        yield f"leftovers next to the user's files: {', '.join(seen.strays[:5])}"
     if seen.unread:
-        yield f"half an output: {', '.join(seen.unread)}"
+        yield f"incomplete outputs: {', '.join(seen.unread)}"
 
 
 def _damage(text: str) -> str:

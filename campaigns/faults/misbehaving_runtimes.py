@@ -1,4 +1,6 @@
-"""Runtimes that flood, lie, hang or leave processes behind: the adapter of ONNX Runtime is replaced by a fake."""
+"""Runtimes that print endlessly, return invalid results, hang or leave processes running.
+
+A fake replaces the adapter of ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ def run(job, phase):
 
 
 def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
-    """Return variables under which ONNX Runtime's adapter runs `body` as `misbehave(job, phase, run)`."""
+    """Return environment variables with which the fake adapter runs `body` as `misbehave(job, phase, run)`."""
     folder = ground.folder / f"fake {name}"
     if not folder.exists():
         shutil.copytree(ground.package, folder / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
@@ -47,7 +49,7 @@ def faked(ground: Ground, name: str, body: str) -> dict[str, Path]:
 def misbehaving(
     ground: Ground, bodies: dict[str, str], expected: Sequence[int] = (1, 3), limit_s: int = 3
 ) -> Iterator[FaultOutcome]:
-    """Run a check with each of the bodies."""
+    """Run a check with each fake adapter; `bodies` contains their code by name."""
     ground.truth()
     config = ground.project / "onnxgate.toml"
     config.write_text(f"{config.read_text()}\n[limits]\ntime-s = {limit_s}\n")
@@ -57,8 +59,8 @@ def misbehaving(
         yield ground.check(expected=expected, variables=variables, about=name)
 
 
-@fault("misbehaving runtime", "prints without end")
-def runtime_floods(ground: Ground) -> Iterator[FaultOutcome]:
+@fault("misbehaving runtime", "prints endlessly")
+def runtime_prints_endlessly(ground: Ground) -> Iterator[FaultOutcome]:
     """1 GB on each stream is read and discarded."""
     body = """
 chunk = b"x" * 2**20
@@ -72,9 +74,9 @@ return run()
 
 
 LIES = {
-    "another job's number": "_reply(phase, run(), 99); time.sleep(60)",
-    "names of outputs": "result = run(); return {**result, 'outputs': ['nonsense'] * len(result['outputs'])}",
-    "one output more": (
+    "the number of a different job": "_reply(phase, run(), 99); time.sleep(60)",
+    "wrong output names": "result = run(); return {**result, 'outputs': ['nonsense'] * len(result['outputs'])}",
+    "too many outputs": (
         "result = run()\n"
         "for case in result['cases']: case['outputs'] = list(case['outputs']) * 2\n"
         "return {**result, 'outputs': list(result['outputs']) + ['more']}"
@@ -85,18 +87,18 @@ LIES = {
     "outputs that are not files": (
         "result = run()\nfor case in result['cases']: case['outputs'] = [None for _ in case['outputs']]\nreturn result"
     ),
-    "a file elsewhere": (
+    "a file outside the folder": (
         "result = run()\nfor case in result['cases']: case['outputs'] = ['/etc/hostname' for _ in case['outputs']]\n"
         "return result"
     ),
-    "a link to elsewhere": (
+    "a link to a file outside the folder": (
         "result = run()\n"
         "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
         "        os.unlink(path); os.symlink('/etc/hostname', path)\n"
         "return result"
     ),
-    "a pipe for a file": (
+    "a pipe instead of a file": (
         "result = run()\n"
         "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
@@ -109,7 +111,7 @@ LIES = {
         "    for path in case['outputs']: open(path, 'wb').write(b'nonsense')\n"
         "return result"
     ),
-    "a file that is cut off": (
+    "a truncated file": (
         "result = run()\n"
         "for case in result['cases']:\n"
         "    for path in case['outputs']: os.truncate(path, os.path.getsize(path) - 3)\n"
@@ -122,7 +124,7 @@ LIES = {
         "    for path in case['outputs']: numpy.save(path, numpy.array([print], dtype=object), allow_pickle=True)\n"
         "return result"
     ),
-    "an array that claims to be endless": (
+    "an array with a huge shape": (
         "result = run()\n"
         "for case in result['cases']:\n"
         "    for path in case['outputs']:\n"
@@ -132,34 +134,34 @@ LIES = {
         "return result"
     ),
     "fewer cases": "result = run(); return {**result, 'cases': result['cases'][:-1]}",
-    "figures that are none": "result = run(); return {**result, 'peak_rss_mib': float('nan'), 'seconds': -1}",
+    "invalid numbers": "result = run(); return {**result, 'peak_rss_mib': float('nan'), 'seconds': -1}",
     "no JSON": "_raw(phase, b'Segmentation fault\\n'); time.sleep(60)",
-    "half a line, and its end": "_raw(phase, b'{\"id\": '); os._exit(0)",
-    "half a line, and nothing more": "_raw(phase, b'{\"id\": '); time.sleep(60)",
+    "half a line, then an exit": "_raw(phase, b'{\"id\": '); os._exit(0)",
+    "half a line, then silence": "_raw(phase, b'{\"id\": '); time.sleep(60)",
     "a line of 100 MB": "_raw(phase, b'x' * 100_000_000 + b'\\n'); time.sleep(60)",
-    "an answer of 15 MB": "result = run(); return {**result, 'providers': ['x' * 15_000_000]}",
-    "the same twice": "result = run(); _reply(phase, result); return result",
-    "before the request": "result = run(); _reply(phase, result, phase.__self__._id + 1); return result",
+    "a response of 15 MB": "result = run(); return {**result, 'providers': ['x' * 15_000_000]}",
+    "the same response twice": "result = run(); _reply(phase, result); return result",
+    "a response before the request": "result = run(); _reply(phase, result, phase.__self__._id + 1); return result",
     "completed without a run": "return {'kind': 'load', 'providers': []}",
-    "nothing, and status 0": "os._exit(0)",
-    "nothing, with its pipe closed": "os.close(phase.__self__._outgoing); time.sleep(60)",
+    "no response, exit status 0": "os._exit(0)",
+    "no response, pipe closed": "os.close(phase.__self__._outgoing); time.sleep(60)",
 }
 
 
 @fault("misbehaving runtime", "returns invalid results", quick=True)
-def runtime_lies(ground: Ground) -> Iterator[FaultOutcome]:
+def runtime_invalid_results(ground: Ground) -> Iterator[FaultOutcome]:
     """An invalid response is rejected, and only outputs of the run are used."""
-    honest = {"figures that are none": (0, 1, 3), "the same twice": (0, 1, 3), "an answer of 15 MB": (0, 1, 3)}
+    honest = {"invalid numbers": (0, 1, 3), "the same response twice": (0, 1, 3), "a response of 15 MB": (0, 1, 3)}
     ground.truth()
     config = ground.project / "onnxgate.toml"
     config.write_text(f"{config.read_text()}\n[limits]\ntime-s = 3\n")
-    few = ("names of outputs", "a file elsewhere")
+    few = ("wrong output names", "a file outside the folder")
     for name in LIES if ground.thorough else few:
         variables = faked(ground, "lies", LIES[name])
         yield ground.check(expected=honest.get(name, (1, 3)), variables=variables, about=name)
 
 
-@fault("misbehaving runtime", "does not end, and ignores signals")
+@fault("misbehaving runtime", "never exits and ignores signals")
 def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     """The runtime is killed with its child processes."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
@@ -173,20 +175,20 @@ def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("misbehaving runtime", "leaves processes running")
 def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
-    """A daemon in its own session ends with the runtime."""
+    """A daemon in a separate session is terminated together with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
     quiet = "stdin=-3, stdout=-3, stderr=-3"
     bodies = {
         "a daemon": f"{child.format(quiet + ', start_new_session=True')}\nreturn run()",
         "a child": f"{child.format(quiet)}\nreturn run()",
-        "a child with its pipes": f"{child.format('start_new_session=True')}\nreturn run()",
+        "a child that inherits the pipes": f"{child.format('start_new_session=True')}\nreturn run()",
         "a daemon, and a crash": f"{child.format(quiet + ', start_new_session=True')}\nos.abort()",
     }
     yield from misbehaving(ground, bodies, (0, 1, 3))
 
 
 @fault("misbehaving runtime", "exceeds its memory limit")
-def runtime_eats_memory(ground: Ground) -> Iterator[FaultOutcome]:
+def runtime_exceeds_memory(ground: Ground) -> Iterator[FaultOutcome]:
     """The allocation fails at the limit."""
     config = ground.project / "onnxgate.toml"
     ground.truth()
@@ -196,8 +198,8 @@ def runtime_eats_memory(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("misbehaving runtime", "crashes in different ways")
-def runtime_dies(ground: Ground) -> Iterator[FaultOutcome]:
-    """Each crash is a finding, not an internal error."""
+def runtime_crashes(ground: Ground) -> Iterator[FaultOutcome]:
+    """Each crash is reported as a finding, not as an internal error."""
     bodies = {
         "SIGSEGV": "os.kill(os.getpid(), signal.SIGSEGV); time.sleep(60)",
         "SIGKILL": "os.kill(os.getpid(), signal.SIGKILL); time.sleep(60)",

@@ -1,4 +1,4 @@
-"""Other versions of onnxgate on the same cache: before, after, and at the same time."""
+"""Other versions of onnxgate that use the same cache: before, after and at the same time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from campaigns.faults.registry import fault
 
 
 def doctored(ground: Ground, name: str, edits: dict[str, tuple[str, str]]) -> dict[str, Path]:
-    """Return variables under which the installed command imports a modified onnxgate."""
+    """Return environment variables with which the installed command imports a modified onnxgate."""
     folder = ground.folder / name
     shutil.copytree(ground.package, folder / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
     for edited, (old, new) in edits.items():
@@ -28,11 +28,11 @@ def doctored(ground: Ground, name: str, edits: dict[str, tuple[str, str]]) -> di
 
 
 def other_layout(ground: Ground) -> dict[str, Path]:
-    """Return variables for an onnxgate with another environment layout."""
+    """Return environment variables for an onnxgate with a different environment layout."""
     return doctored(ground, "other layout", {"runtimes/store.py": (r"^LAYOUT = \d+", "LAYOUT = 99")})
 
 
-@fault("two versions of onnxgate", "another cache layout, before and after ours")
+@fault("two versions of onnxgate", "runs of a version with a different cache layout, before and after this version")
 def versions_in_turn(ground: Ground) -> Iterator[FaultOutcome]:
     """Each version creates its own environments and ignores those of the other."""
     ground.own_environments()
@@ -44,7 +44,7 @@ def versions_in_turn(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("two versions of onnxgate", "state files of a newer version with unknown fields")
 def version_with_more_fields(ground: Ground) -> Iterator[FaultOutcome]:
-    """Unknown fields are ignored, and the environments stay."""
+    """Unknown fields are ignored, and the environments are kept."""
     folder = ground.own_environments(copied="onnxruntime-1.18")
     slot = next(folder.glob("onnxruntime-1.18*"))
     decoded = json.loads((slot / "ready.json").read_bytes())
@@ -52,7 +52,7 @@ def version_with_more_fields(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,))
 
 
-@fault("two versions of onnxgate", "both at once, on an empty cache")
+@fault("two versions of onnxgate", "both versions at the same time, with an empty cache")
 def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The two versions do not interfere."""
     ground.truth()
@@ -71,7 +71,7 @@ def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("two versions of onnxgate", "other files of a newer version in the cache")
-def versions_leave_other_things(ground: Ground) -> Iterator[FaultOutcome]:
+def version_with_more_files(ground: Ground) -> Iterator[FaultOutcome]:
     """Unknown files and folders in the cache are ignored."""
     ground.truth()
     for folder in ("costs", "inputs", "support", "results"):

@@ -42,7 +42,7 @@ class _Answers(http.server.BaseHTTPRequestHandler):
 
 @contextlib.contextmanager
 def answering(**traits: object) -> Iterator[str]:
-    """Yield the address of an index with this response."""
+    """Yield the address of an index that sends this response."""
     handler = type("Handler", (_Answers,), traits)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -58,7 +58,7 @@ def silent() -> Iterator[str]:
 
 
 def cold(ground: Ground, index: str, **more: str | Path | None) -> dict[str, str | Path | None]:
-    """Return variables with empty caches and only this index."""
+    """Return environment variables that set empty caches and only this index."""
     caches = {"UV_CACHE_DIR": ground.folder / "uv cache", "ONNXGATE_CACHE_DIR": ground.folder / "cold cache"}
     own = {"UV_DEFAULT_INDEX": f"{index}/simple", "UV_NO_CONFIG": "1", "UV_HTTP_RETRIES": "0", "UV_HTTP_TIMEOUT": "2"}
     return {**dict.fromkeys(INDEX_VARIABLES), **caches, **own, **more}
@@ -82,14 +82,14 @@ def index_refuses(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("package index", "unknown host name")
-def index_has_no_name(ground: Ground) -> Iterator[FaultOutcome]:
+def index_host_unknown(ground: Ground) -> Iterator[FaultOutcome]:
     """The host name cannot be resolved."""
     yield from run_online_commands(ground, "http://index.invalid")
 
 
 @fault("package index", "unreachable proxy")
-def index_behind_a_dead_proxy(ground: Ground) -> Iterator[FaultOutcome]:
-    """The proxy is unreachable, as after a change of the firewall."""
+def index_proxy_unreachable(ground: Ground) -> Iterator[FaultOutcome]:
+    """The proxy is unreachable, for example after a firewall change."""
     proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     yield from run_online_commands(ground, "http://pypi.invalid", **proxy)
 
@@ -102,36 +102,36 @@ def index_hangs(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("package index", "status 500")
-def index_is_broken(ground: Ground) -> Iterator[FaultOutcome]:
-    """The error names the index, not a requirement."""
+def index_server_error(ground: Ground) -> Iterator[FaultOutcome]:
+    """The error message names the index, not a requirement."""
     with answering(status=500, body=b"oops") as index:
         yield from run_online_commands(ground, index)
 
 
 @fault("package index", "status 401 or 403")
-def index_wants_a_password(ground: Ground) -> Iterator[FaultOutcome]:
-    """The error names the index, not a requirement."""
+def index_unauthorized(ground: Ground) -> Iterator[FaultOutcome]:
+    """The error message names the index, not a requirement."""
     for status in (401, 403):
         with answering(status=status, body=b"who are you") as index:
             yield from run_online_commands(ground, index)
 
 
 @fault("package index", "a login page instead of an index")
-def index_is_a_page(ground: Ground) -> Iterator[FaultOutcome]:
+def index_login_page(ground: Ground) -> Iterator[FaultOutcome]:
     """A captive portal answers every request with status 200 and HTML."""
     with answering() as index:
         yield from run_online_commands(ground, index)
 
 
 @fault("package index", "truncated responses")
-def index_is_cut_off(ground: Ground) -> Iterator[FaultOutcome]:
-    """Responses contain fewer bytes than announced."""
+def index_truncated_responses(ground: Ground) -> Iterator[FaultOutcome]:
+    """Responses contain fewer bytes than their headers announce."""
     with answering(short=True) as index:
         yield from run_online_commands(ground, index)
 
 
 def wheel_names(ground: Ground) -> Iterator[tuple[str, str]]:
-    """Yield package and file name of each locked wheel."""
+    """Yield the package and the file name of each locked wheel."""
     from onnxgate.project.lock.lock_file import load_lock
 
     for package in load_lock(ground.lock).packages:
@@ -158,23 +158,23 @@ def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[
         yield index
 
 
-@fault("package index", "wheels with another hash", quick=True)
-def index_gives_other_wheels(ground: Ground) -> Iterator[FaultOutcome]:
+@fault("package index", "wheels with a different hash", quick=True)
+def index_wrong_hashes(ground: Ground) -> Iterator[FaultOutcome]:
     """Wheels that do not match the locked hashes are rejected."""
     with serving(ground, PAGE) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
 @fault("package index", "truncated wheels")
-def index_gives_truncated_wheels(ground: Ground) -> Iterator[FaultOutcome]:
+def index_truncated_wheels(ground: Ground) -> Iterator[FaultOutcome]:
     """An interrupted download makes the runtimes unavailable."""
     with serving(ground, b"PK\x03\x04" + bytes(1000), short=True) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
 @fault("package index", "`--offline`, with and without cached wheels")
-def index_not_asked(ground: Ground) -> Iterator[FaultOutcome]:
-    """Cached packages are used; an error reports missing ones."""
+def index_offline(ground: Ground) -> Iterator[FaultOutcome]:
+    """Cached packages are used; missing packages are reported as an error."""
     yield ground.check("--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="cold")
     variables = {**cold(ground, "http://127.0.0.1:9"), "ONNXGATE_CACHE_DIR": ground.cache}
     yield ground.check("--offline", expected=(0,), variables=variables, about="warm")

@@ -1,4 +1,4 @@
-"""Process environments without common settings or resources."""
+"""Process environments that lack common settings or resources."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from campaigns.faults.registry import fault
 
 @fault("process environment", "`HOME` is not set or does not exist")
 def no_home(ground: Ground) -> Iterator[FaultOutcome]:
-    """With a configured cache folder, HOME is not needed."""
+    """If the cache folder is configured, HOME is not needed."""
     yield ground.check(expected=(0,), variables={"HOME": None, "USER": None, "XDG_CACHE_HOME": None}, about="unset")
     yield ground.check(expected=(0,), variables={"HOME": "/nonexistent", "XDG_CACHE_HOME": None}, about="nowhere")
 
 
 @fault("process environment", "`HOME` is not writable and no cache folder is set")
 def home_unwritable(ground: Ground) -> Iterator[FaultOutcome]:
-    """Static stages pass; for the others, a hint names the variable for a cache folder."""
+    """Static stages pass; for other stages, a hint names the environment variable that sets the cache folder."""
     need_bound_permissions(ground.folder)
     home = ground.folder / "home"
     home.mkdir(mode=0o500)
@@ -34,15 +34,15 @@ def home_unwritable(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("process environment", "`TMPDIR` does not exist")
 def no_tmpdir(ground: Ground) -> Iterator[FaultOutcome]:
-    """Another temporary folder is used, as Python does."""
+    """A different temporary folder is used, as in other Python programs."""
     yield ground.check(expected=(0,), variables={"TMPDIR": "/nonexistent"})
 
 
 @fault("process environment", "no temporary folder exists")
 def no_temporary_folder(ground: Ground) -> Iterator[FaultOutcome]:
-    """The error names the variable for a temporary folder."""
+    """The error message names the environment variable that sets the temporary folder."""
     if str(ground.folder).startswith("/tmp/"):
-        pytest.skip("what is below /tmp cannot be hidden from itself")
+        pytest.skip("the project is below /tmp, which this fault replaces")
     ground.truth()
     full = "mount -t tmpfs -o size=4k,nr_inodes=1 tmpfs"
     hidden = [f"{full} '{each}'" for each in (ground.temporary, "/var/tmp", "/dev/shm", "/tmp")]
@@ -51,8 +51,8 @@ def no_temporary_folder(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("process environment", "`LANG=C` with non-ASCII file names")
-def no_letters(ground: Ground) -> Iterator[FaultOutcome]:
-    """The locale has no influence, even on model names."""
+def locale_c(ground: Ground) -> Iterator[FaultOutcome]:
+    """The locale does not affect anything, not even model names."""
     plain = {"LANG": "C", "LC_ALL": "C"}
     yield ground.check(expected=(0,), variables=plain)
     model = ground.project / "models" / "größe-模型.onnx"
@@ -74,7 +74,7 @@ def _locked(ground: Ground) -> str:
 
 @fault("process environment", "`PATH` is not set")
 def no_path(ground: Ground) -> Iterator[FaultOutcome]:
-    """Only git is searched for on PATH."""
+    """PATH is used only to find git."""
     yield ground.check(expected=(0,), variables={"PATH": None})
     yield ground.check(expected=(0,), variables={"PATH": ""}, about="empty")
 
@@ -88,7 +88,7 @@ def no_variables(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("process environment", "the working directory was deleted", quick=True, runs=False)
 def no_working_folder(ground: Ground) -> Iterator[FaultOutcome]:
-    """The error reports the missing directory; with `--config` the check passes."""
+    """The error message reports the missing directory; with `--config`, the check passes."""
     gone = ground.folder / "gone"
 
     def leave() -> None:
@@ -113,20 +113,20 @@ def at_most(what: int, number: int) -> Callable[[], None]:
     return limit
 
 
-@fault("process environment", "low limit of open files", quick=True)
-def few_files(ground: Ground) -> Iterator[FaultOutcome]:
-    """A limit of 64 files is enough; with fewer, an error is reported."""
+@fault("process environment", "low limit on open files", quick=True)
+def open_file_limit(ground: Ground) -> Iterator[FaultOutcome]:
+    """A limit of 64 open files is sufficient; below it, an error is reported."""
     yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
     for number in (32, 24, 18, 16, 14, 10) if ground.thorough else ():
         yield ground.check(expected=(0, 1, 2, 3), setup=at_most(resource.RLIMIT_NOFILE, number), about=str(number))
 
 
-@fault("process environment", "low limit of processes")
-def few_processes(ground: Ground) -> Iterator[FaultOutcome]:
+@fault("process environment", "low limit on processes")
+def process_limit(ground: Ground) -> Iterator[FaultOutcome]:
     """An error is reported. OpenBLAS, which numpy contains, raises SIGINT if it cannot start a thread: status 130."""
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
-            pytest.skip("no `setpriv` here, and the limit does not bind root")
+            pytest.skip("the limit does not apply to root, and `setpriv` is not installed")
         rights = ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]  # the files belong to root
         user = ["setpriv", "--reuid=64999", "--clear-groups", *rights]
     else:
@@ -138,7 +138,7 @@ def few_processes(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("process environment", "low memory limit for onnxgate itself")
-def little_memory(ground: Ground) -> Iterator[FaultOutcome]:
+def memory_limit(ground: Ground) -> Iterator[FaultOutcome]:
     """The check passes or reports an error."""
     for mib in (400, 200, 100, 60) if ground.thorough else (100,):
         setup = at_most(resource.RLIMIT_DATA, mib * 2**20)
@@ -146,8 +146,8 @@ def little_memory(ground: Ground) -> Iterator[FaultOutcome]:
 
 
 @fault("process environment", "the project is read-only", quick=True, runs=False)
-def project_unwritable(ground: Ground) -> Iterator[FaultOutcome]:
-    """A read-only project can be checked; an error reports that the lock cannot be written."""
+def project_read_only(ground: Ground) -> Iterator[FaultOutcome]:
+    """A read-only project can be checked; `lock` reports that it cannot write the file."""
     need_bound_permissions(ground.folder)
     shutil.copy(ground.project / "models" / "small.onnx", ground.project / "models" / "another.onnx")
     ground.project.chmod(0o500)
@@ -161,7 +161,7 @@ def project_unwritable(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("process environment", "a model, the config or the lock is not readable", quick=True, runs=False)
 def files_unreadable(ground: Ground) -> Iterator[FaultOutcome]:
-    """The error names the unreadable file."""
+    """The error message names the unreadable file."""
     need_bound_permissions(ground.folder)
     for file, expected in (("models/small.onnx", (1, 3)), ("onnxgate.toml", (2,)), ("onnxgate.lock", (2,))):
         (ground.project / file).chmod(0)

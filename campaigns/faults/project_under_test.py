@@ -1,4 +1,4 @@
-"""A small project with real runtimes, and functions that run the command in it under a fault."""
+"""A small project with real runtimes, and methods that run onnxgate in it under a fault."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ During = Callable[[subprocess.Popen[bytes]], None]
 
 @dataclass(frozen=True)
 class Ground:
-    """Project of one fault. All files in `folder` belong to it; environments come from `shared`."""
+    """The project for one fault. All files in `folder` belong to it; environments come from `shared`."""
 
     program: Path
     shared: Path  # a cache whose environments are reused and extended
@@ -79,7 +79,7 @@ class Ground:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment variables of the command without a fault."""
+        """Environment variables for the command without a fault."""
         own = {"ONNXGATE_CACHE_DIR": str(self.cache), "TMPDIR": str(self.temporary), "UV_PYTHON_DOWNLOADS": "never"}
         return {**usual_environment(), **NOBODY, **own}
 
@@ -97,11 +97,11 @@ class Ground:
         return self
 
     def elsewhere(self, name: str) -> Ground:
-        """Return another project of this kind with the same reference reports."""
+        """Return a second project like this one, with the same reference reports."""
         return replace(self, folder=self.folder / name).laid()
 
     def truth(self, *arguments: str) -> dict[str, Any]:
-        """Return the report of the command without a fault."""
+        """Return the report of a check without a fault."""
         key = " ".join(arguments)
         if key not in self.truths:
             own = self.folder / "unharmed cache"
@@ -115,7 +115,7 @@ class Ground:
         return self.truths[key]
 
     def check(self, *arguments: str, expected: Sequence[int], true: bool = True, **given: Any) -> FaultOutcome:
-        """Run `onnxgate check` under a fault. With `true`, a pass must equal that of the command without a fault."""
+        """Run `onnxgate check` under a fault. With `true`, a passing report must equal the report without a fault."""
         file = self.folder / f"report-{uuid.uuid4().hex[:6]}.json"
         truth = self.truth(*arguments) if true else None
         if (self.cache / "results").is_dir():  # cached results from before the fault must not be reused
@@ -141,7 +141,7 @@ class Ground:
         about: str = "",
         **marks: Any,
     ) -> FaultOutcome:
-        """Run the command, and collect its output and leftovers."""
+        """Run the command, and collect its output and the files and processes that it left."""
         mark = uuid.uuid4().hex
         environment = {**self.environment, MARK: mark, **(variables or {})}
         lock_before = _text(self.lock) or ""
@@ -175,7 +175,7 @@ class Ground:
         )
 
     def own_environments(self, *, copied: str = "") -> Path:
-        """Create a separate environments folder; environments that begin with `copied` are copied, others linked."""
+        """Create a separate environments folder, with copies of environments named `copied…` and links to others."""
         self.truth()
         folder = self.cache / "environments"
         if folder.is_symlink():
@@ -204,7 +204,7 @@ def _converse(process: subprocess.Popen[bytes], during: During | None, patience_
 
 
 def _survivors(mark: str) -> tuple[str, ...]:
-    """Return the processes that still run after a short wait, and kill them."""
+    """Kill the processes that still run after a short wait, and return them."""
     end = time.monotonic() + SOON_S
     while (left := marked(mark)) and time.monotonic() < end:
         time.sleep(0.05)
@@ -232,7 +232,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _user_files(project: Path) -> Iterator[str]:
-    """Yield all files of the user, except those of git."""
+    """Yield all of the user's files, except the files in `.git`."""
     for here, folders, names in os.walk(project):
         folders[:] = [folder for folder in folders if folder != ".git"]
         yield from (str(Path(here, name).relative_to(project)) for name in names)
@@ -265,5 +265,5 @@ def in_own_mounts(*commands: str) -> list[str]:
     except OSError:
         pytest.skip("no `unshare` here")
     if tried.returncode:
-        pytest.skip("nothing can be mounted here")
+        pytest.skip("file systems cannot be mounted here")
     return [*unshare, "sh", "-c", f'{" && ".join(commands)} && exec "$@"', "sh"]

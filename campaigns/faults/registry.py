@@ -13,7 +13,7 @@ Make = Callable[[Ground], Iterator[FaultOutcome]]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: a stable name, its group, its description in the table, and its function."""
+    """One fault. `what` is its description in the table; `make` runs onnxgate under the fault."""
 
     name: str
     group: str

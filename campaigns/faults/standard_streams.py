@@ -21,13 +21,13 @@ def without(*descriptors: int) -> Callable[[], None]:
 
 
 def through(shell: str) -> list[str]:
-    """Return a prefix that runs the command in a shell pipeline."""
+    """Return a command prefix that runs the command in a shell pipeline."""
     return ["bash", "-c", f'"$@" {shell}; exit ${{PIPESTATUS[0]}}', "sh"]
 
 
 @fault("standard streams", "`onnxgate check | head -1`", quick=True)
 def pipe_broken(ground: Ground) -> Iterator[FaultOutcome]:
-    """The exit status is the verdict, without an error about the pipe."""
+    """The exit status reflects the verdict, and no error about the pipe is printed."""
     yield ground.check("-v", expected=(0, 141), before=through("| head -1"), mute=True)
     if ground.thorough:
         yield ground.check("-v", expected=(0, 141), before=through("| true"), mute=True, about="closed pipe")
@@ -37,14 +37,14 @@ def pipe_broken(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("standard streams", "standard output is closed")
 def output_closed(ground: Ground) -> Iterator[FaultOutcome]:
-    """The report in the file is complete."""
+    """The report file is complete."""
     yield ground.check(expected=(0,), setup=without(1))
     yield ground.run("--help", expected=(0,), setup=without(1), mute=True, about="help")
 
 
 @fault("standard streams", "standard error is closed")
 def error_closed(ground: Ground) -> Iterator[FaultOutcome]:
-    """The report in the file is complete; a usage error is visible only as the exit status."""
+    """The report file is complete; only the exit status shows a usage error."""
     yield ground.check(expected=(0,), setup=without(2))
     yield ground.run("check", "--nonsense", expected=(2,), setup=without(2), mute=True, about="error")
 
@@ -55,8 +55,8 @@ def input_closed(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), setup=without(0))
 
 
-@fault("standard streams", "all three are closed")
+@fault("standard streams", "all three streams are closed")
 def all_closed(ground: Ground) -> Iterator[FaultOutcome]:
-    """No opened file is mistaken for a standard stream."""
+    """No file that is opened later is mistaken for a standard stream."""
     yield ground.check(expected=(0,), setup=without(0, 1, 2), mute=True)
     yield ground.run("lock", "--offline", expected=(0,), setup=without(0, 1, 2), mute=True, about="lock")

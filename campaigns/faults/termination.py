@@ -1,4 +1,4 @@
-"""Termination at different moments of a run by SIGKILL, SIGTERM, SIGHUP, and by one or two Ctrl-C."""
+"""Termination at different moments of a run: by SIGKILL, SIGTERM or SIGHUP, and by pressing Ctrl-C once or twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIGTERM_IS_CAUGHT = 1 << (signal.SIGTERM - 1)
 
 
 def moments(ground: Ground, took_s: float, many: int, few: int) -> list[float]:
-    """Return the moments in seconds after the start."""
+    """Return the times at which to terminate, in seconds after the start."""
     count = many if ground.thorough else few
     return [took_s * 1.05 * index / max(1, count - 1) for index in range(count)]
 
@@ -52,7 +52,7 @@ def _has_begun(process: subprocess.Popen[bytes]) -> None:
 
 
 def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
-    """Return the duration of the command without a fault."""
+    """Return the duration of the command when it is not terminated."""
     began = time.monotonic()
     ground.run(*arguments, expected=(0,))
     took_s = time.monotonic() - began
@@ -61,14 +61,14 @@ def duration_s(ground: Ground, arguments: Sequence[str]) -> float:
 
 
 def bounded(ground: Ground, seen: FaultOutcome) -> FaultOutcome:
-    """Require that nothing from killed runs is left."""
+    """Add the temporary files that killed runs left to an outcome."""
     left = tuple(path.name for path in ground.temporary.iterdir())
     return replace(seen, scratch=left)
 
 
 @fault("killed", "`check`, at any moment", quick=True)
 def killed_check(ground: Ground) -> Iterator[FaultOutcome]:
-    """The next run has the usual result and removes what the killed one left."""
+    """The next run has the usual result and removes files that the killed run left."""
     ground.truth()
     for wait_s in moments(ground, duration_s(ground, ["check"]), 30, 3):
         seen = ground.check(
@@ -76,8 +76,8 @@ def killed_check(ground: Ground) -> Iterator[FaultOutcome]:
         )
         yield seen
         if ground.thorough:
-            yield ground.check(expected=(0,), about=f"the next after {wait_s:.2f} s")
-    yield bounded(ground, ground.check(expected=(0,), about="the last"))
+            yield ground.check(expected=(0,), about=f"the next run, after {wait_s:.2f} s")
+    yield bounded(ground, ground.check(expected=(0,), about="the last run"))
 
 
 @fault("killed", "`lock`, at any moment", quick=True, runs=False)
@@ -93,7 +93,7 @@ def killed_lock(ground: Ground) -> Iterator[FaultOutcome]:
         )
     ground.lock.write_text(old)
     files = {path.name for path in ground.project.iterdir()}
-    seen = bounded(ground, ground.run("lock", "--offline", expected=(0,), locks=(new,), about="the last"))
+    seen = bounded(ground, ground.run("lock", "--offline", expected=(0,), locks=(new,), about="the last run"))
     stray = {path.name for path in ground.project.iterdir()} - {"models", "onnxgate.toml", "onnxgate.lock", ".git"}
     assert files
     yield replace(seen, strays=tuple(sorted(stray)))
@@ -114,13 +114,13 @@ def killed_export(ground: Ground) -> Iterator[FaultOutcome]:
         )
         yield seen if model.read_bytes() in (old, new) else replace(seen, unread=("models/small.onnx",))
     model.write_bytes(old)
-    seen = bounded(ground, ground.run("export", expected=(0,), about="the last"))
+    seen = bounded(ground, ground.run("export", expected=(0,), about="the last run"))
     yield replace(seen, strays=tuple(path.name for path in model.parent.iterdir() if path != model))
 
 
 @fault("killed", "while an environment is created")
 def killed_building(ground: Ground) -> Iterator[FaultOutcome]:
-    """An incomplete environment is not used, and the processes that build it end."""
+    """The incomplete environment is not used, and the processes that create it end."""
     ground.truth()
     (ground.cache / "environments").unlink()
     for number in range(10 if ground.thorough else 2):
@@ -146,7 +146,7 @@ def interrupted_once(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("interrupted", "Ctrl-C, twice")
 def interrupted_twice(ground: Ground) -> Iterator[FaultOutcome]:
-    """The exit status is 130; the next run cleans up what was left."""
+    """The exit status is 130; the next run removes leftover files."""
     for seen in _interrupted(ground, signal.SIGINT, signal.SIGINT, group=True, few=2):
         yield replace(seen, scratch=())
     yield bounded(ground, ground.check(expected=(0,), about="the next"))
@@ -154,7 +154,7 @@ def interrupted_twice(ground: Ground) -> Iterator[FaultOutcome]:
 
 @fault("interrupted", "SIGTERM", quick=True)
 def interrupted_by_term(ground: Ground) -> Iterator[FaultOutcome]:
-    """A CI runner cancels a job in this way."""
+    """This is how a CI runner cancels a job."""
     yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
 
 
@@ -174,9 +174,9 @@ def hangup_is_ignored(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), setup=ignore, during=after(0.4, signal.SIGHUP))
 
 
-@fault("interrupted", "stopped and continued")
+@fault("interrupted", "suspended and resumed (Ctrl-Z, `fg`)")
 def stopped_and_continued(ground: Ground) -> Iterator[FaultOutcome]:
-    """Ctrl-Z does not affect the result."""
+    """Suspending the command does not affect the result."""
 
     def stop(process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.5)

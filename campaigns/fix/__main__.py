@@ -1,7 +1,7 @@
 """`python -m campaigns.fix`: fix every fixable case of `fixtures/` and run the results on real runtimes.
 
-The environments of the user's cache are used, or of the folder in `ONNXGATE_CACHE_DIR`. Each row shows the findings of
-one model before and after the fix, the comparison of the old and the new model, and the result of a second run.
+Environments are taken from the user's cache, or from `ONNXGATE_CACHE_DIR`. Each row shows the findings for one model
+before and after the fix, the comparison of the old and the new model, and the result of a second run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ASKED = FixOptions(unsafe=True)
 
 
 def rows(name: str, request: GateRequest, host: WorkerPool, scratch: Path) -> Iterator[str]:
-    """Yield the rows of one project's fixable models."""
+    """Yield the table rows for the fixable models in one project."""
     (scratch / "first").mkdir()
     first = [fixes for fixes in fix_models(request, ASKED, host, scratch / "first") if fixes.findings]
     for each in first:
@@ -46,8 +46,8 @@ def _after(repair: FixResult, again: FixResult) -> str:
     equal = [row.runtime for row in repair.proof.rows if row.state == "equal"]
     bits = sum("bit-identical" in row.text for row in repair.proof.rows)
     now = sum("runs now" in row.text for row in repair.proof.rows)
-    proof = f"{len(equal)} runtimes, {repair.proof.cases} cases, {bits} bit for bit, {now} that refused it"
-    apart = f"at most {repair.proof.largest:.2g} apart"
+    proof = f"{len(equal)} runtimes, {repair.proof.cases} cases, {bits} bit-identical, {now} that refused the old model"
+    apart = f"max difference {repair.proof.largest:.2g}"
     return f"{left} | {proof}, {apart} | {'nothing' if again.state == 'unchanged' else again.state}"
 
 

@@ -1,1 +1,1 @@
-"""Mutations of small valid models, read by every reader of models."""
+"""Mutate small valid models, and read them with every model reader."""

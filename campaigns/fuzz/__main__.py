@@ -1,4 +1,4 @@
-"""Run all readers of models on hostile models, and report violations.
+"""Run all model readers on hostile models, and report failures.
 
     python -m campaigns.fuzz models --count 1000000 --jobs 2 --seed 1
     python -m campaigns.fuzz onnx --count 20000 --jobs 2 --seed 1
@@ -6,7 +6,7 @@
     python -m campaigns.fuzz show --seed 1 --index 4711 --save found.onnx
 
 An input depends only on its seed and its index. A reader fails if it raises an undocumented error, crashes, hangs or
-needs far more memory than the file has bytes; the exit status is then 1.
+needs far more memory than the size of the file. If a reader fails, the exit status is 1.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ def main() -> int:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m campaigns.fuzz", description=__doc__.partition("\n")[0])
     commands = parser.add_subparsers(required=True)
-    models = commands.add_parser("models", help="mutated models through our own readers")
+    models = commands.add_parser("models", help="run the model readers of onnxgate on mutated models")
     models.set_defaults(run=_models)
     models.add_argument("--count", type=int, default=10_000)
     models.add_argument("--jobs", type=int, default=1)
     models.add_argument("--time-s", type=float, default=float("inf"))
-    models.add_argument("--costly-every", type=int, default=1, help="the costly readers see one input of so many")
-    models.add_argument("--keep", type=Path, help="a folder for inputs that show something")
-    native = commands.add_parser("onnx", help="mutated models through onnx's own C++, in children as `check` has them")
+    models.add_argument("--costly-every", type=int, default=1, help="run slow readers only on every Nth input")
+    models.add_argument("--keep", type=Path, help="folder in which failing inputs are saved")
+    native = commands.add_parser("onnx", help="run onnx's C++ code on mutated models, in child processes")
     native.set_defaults(run=_onnx)
     native.add_argument("--count", type=int, default=2_000)
     native.add_argument("--jobs", type=int, default=1)
     native.add_argument("--time-s", type=float, default=float("inf"))
-    guided = commands.add_parser("guided", help="guided by coverage, with atheris")
+    guided = commands.add_parser("guided", help="coverage-guided fuzzing with atheris")
     guided.set_defaults(run=_guided)
     guided.add_argument("--count", type=int, default=-1)
     guided.add_argument("--time-s", type=int, default=300)
-    guided.add_argument("--corpus", type=Path, help="a folder that keeps what reached new lines")
+    guided.add_argument("--corpus", type=Path, help="folder for inputs that reach new lines")
     guided.add_argument("--seed", type=int, default=1)
-    show = commands.add_parser("show", help="one input")
+    show = commands.add_parser("show", help="show one input")
     show.set_defaults(run=_show)
     show.add_argument("--index", type=int, required=True)
     show.add_argument("--save", type=Path)
@@ -86,10 +86,10 @@ def _onnx(arguments: argparse.Namespace) -> int:
         print(f"{count:>9,}  {kind}")
     print(f"{sum(answers.inputs.values()):>9,}  inputs in {answers.seconds:.1f} s")
     for name, count in answers.answered.items():
-        print(f"{count:>9,}  answered by {name}")
+        print(f"{count:>9,}  completed by {name}")
     for (asked, how), count in Counter((each.asked, each.how) for each in answers.lost).most_common():
         first = next(each for each in answers.lost if (each.asked, each.how) == (asked, how))
-        print(f"{count:>9,}  lost in {asked}: {how} ({first.kind}, index {first.index})")
+        print(f"{count:>9,}  crashed in {asked}: {how} ({first.kind}, index {first.index})")
     return 1 if answers.faults else 0
 
 
@@ -105,7 +105,7 @@ def report(result: Result) -> None:
     for kind, count in sorted(result.inputs.items()):
         print(f"{count:>9,}  {kind}")
     rate = result.count / max(result.seconds, 1e-9)
-    print(f"{result.count:>9,}  inputs in {result.seconds:.1f} s ({rate:.0f} a second)")
+    print(f"{result.count:>9,}  inputs in {result.seconds:.1f} s ({rate:.0f} per second)")
     seconds, index, kind = result.slowest
     print(f"the slowest took {seconds:.2f} s: {kind}, index {index}")
     often = Counter((each.find.reader, each.find.what) for each in result.found)
@@ -117,11 +117,11 @@ def report(result: Result) -> None:
     for each in result.foreign:
         where = f"({each.kind}, index {each.index})"
         print(f"  within onnx, {each.find.reader}: {each.find.what} at {each.find.detail} {where}")
-    print(f"{len(often)} different finds")
+    print(f"{len(often)} distinct failures")
 
 
 def distinct(result: Result) -> list[Discovery]:
-    """Save one input per failure."""
+    """Return one discovery per distinct failure."""
     return list({(each.find.reader, each.find.what): each for each in reversed(result.found)}.values())
 
 

@@ -1,4 +1,4 @@
-"""Mutations of a model's bytes: random ones, and ones of fields, numbers and lengths."""
+"""Mutations of a model's bytes, at random positions or in fields, numbers and lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _START_GROUP, _END_GROUP = 3, 4
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Offsets of a field's tag, content and end, and of the lengths that enclose it."""
+    """Offsets of a field's tag, content and end, and of the length prefixes of the messages that contain it."""
 
     number: int
     wire: int
@@ -89,7 +89,7 @@ def truncate(data: bytes, random: Random) -> bytes:
 
 
 def splice(data: bytes, random: Random, other: bytes) -> bytes:
-    """Join the beginning of one model and the end of another."""
+    """Join the beginning of one model with the end of another."""
     return data[: random.randrange(len(data) + 1)] + other[random.randrange(len(other) + 1) :]
 
 
@@ -102,7 +102,7 @@ def merge(data: bytes, random: Random, other: bytes) -> bytes:
 
 
 def cut_out(data: bytes, random: Random) -> bytes:
-    """Remove a piece without correcting lengths."""
+    """Remove some bytes without correcting length prefixes."""
     start = random.randrange(len(data))
     return data[:start] + data[start + random.choice((1, 2, 8, 64)) :]
 
@@ -130,7 +130,7 @@ def _with_varint(data: bytes, random: Random, wire: int) -> bytes:
 
 
 def _spelled(value: int, random: Random) -> bytes:
-    """Encode a varint, sometimes with superfluous or too many bytes."""
+    """Encode a varint, sometimes with redundant or too many bytes."""
     plain = encode_varint(value)
     if random.random() < 0.8:
         return plain
@@ -167,5 +167,5 @@ def _strange(random: Random) -> Iterator[bytes]:
 
 
 def noise(data: bytes, random: Random) -> bytes:
-    """Return random bytes after a valid beginning."""
+    """Return a valid beginning followed by random bytes."""
     return data[: random.choice((0, 2, 16))] + random.randbytes(random.randrange(1, 200))

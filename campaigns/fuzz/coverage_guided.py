@@ -1,4 +1,4 @@
-"""Coverage-guided fuzzing of onnxgate's readers with atheris: inputs that reach new lines are kept and mutated.
+"""Coverage-guided fuzzing of onnxgate's model readers with atheris: inputs that reach new lines are mutated again.
 
 Atheris is not a dependency: run `pip install atheris` (Python 3.11 on Linux).
 """
@@ -15,7 +15,7 @@ LARGEST_BYTES = 4096
 
 
 def guide(runs: int, time_s: int, seed: int, corpus: Path | None) -> None:
-    """Fuzz for a number of inputs or seconds; a failure ends the process and saves the input."""
+    """Fuzz for a number of inputs or seconds. A failure saves the input and ends the process."""
     import atheris
 
     with atheris.instrument_imports(include=["onnxgate"]):

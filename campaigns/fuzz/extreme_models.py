@@ -1,4 +1,4 @@
-"""Small models with extreme cost: depth, numbers, repetition, recursion, multiplication."""
+"""Small models that are expensive to process: deep nesting, large numbers, repetition, recursion, fan-out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FLOATS = helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
 
 
 def nested(numbers: Sequence[int], innermost: bytes = b"") -> bytes:
-    """Return nested messages, the outermost first; built from the inside in linear time."""
+    """Return nested messages, with the outermost first; they are built from the inside out, in linear time."""
     heads: list[bytes] = []
     size = len(innermost)
     for number in reversed(numbers):
@@ -56,7 +56,7 @@ def deep_graphs(random: Random) -> bytes:
 
 
 def deep_branches(random: Random) -> bytes:
-    """Nest If as deep as protobuf allows, each using an outermost value."""
+    """Nest If as deeply as protobuf allows; each If uses a value of the outermost graph."""
     graph = GraphProto(name="g", node=[node("Neg", ["x"], ["o"])])
     graph.output.add(name="o")
     for level in range(random.choice((5, 20, 31))):
@@ -83,7 +83,7 @@ def deep_types(random: Random) -> bytes:
 
 
 def groups(random: Random) -> bytes:
-    """Nest groups, closed or not."""
+    """Nest groups, with or without end tags."""
     levels = random.choice((1, 99, 101, 10_000, 100_000))
     begin, end = encode_varint(99 << 3 | 3), encode_varint(99 << 3 | 4)
     inside = begin * levels + end * random.choice((levels, 0, levels - 1))
@@ -91,7 +91,7 @@ def groups(random: Random) -> bytes:
 
 
 def recursion(random: Random) -> bytes:
-    """Add recursive local functions, direct and indirect, also in a subgraph."""
+    """Add local functions that call themselves directly or indirectly, including from a subgraph."""
     count = random.choice((1, 2, 5))
     model = model_of([node("f0", ["x"], ["y"], "local")])
     for index in range(count):
@@ -170,7 +170,7 @@ def diamonds(random: Random) -> bytes:
 
 
 def empty_nodes(random: Random) -> bytes:
-    """Add many nodes of two bytes."""
+    """Add many nodes that take only two bytes each."""
     nodes = b"\x0a\x00" * random.choice((1000, 20_000))
     return b"\x08\x08\x42\x02\x10\x12" + encode_length_prefix(GRAPH, len(nodes)) + nodes
 

@@ -1,4 +1,4 @@
-"""Mutations of a parsed model: change one field of one message."""
+"""Mutations of a parsed model, each of which changes one field of one message."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ OFFSETS = ("-1", "0", "90", "1e3", "x", "", "9" * 30, "9" * 4300, "9" * 5000, " 
 INTEGERS, FLOATING, TEXT, BLOB, MESSAGE = {3, 4, 5, 13, 14, 17}, {1, 2}, 9, 12, 11
 """Field types. Source: FieldDescriptorProto.Type."""
 _MOST_BYTES = 60_000
-"""Size limit above which no message is copied into itself."""
+"""Messages larger than this are not copied into themselves."""
 
 
 def messages(message: Any) -> Iterator[Any]:
-    """Yield the message and all nested ones."""
+    """Yield the message and all nested messages."""
     yield message
     for field, value in message.ListFields():
         if field.type == MESSAGE:
@@ -92,7 +92,7 @@ def _assign(message: Any, field: Any, random: Random, value: Any) -> None:
 
 
 def text(model: ModelProto, random: Random) -> None:
-    """Change a name: empty, of another element, very long, with NUL or terminal escapes."""
+    """Change a name: empty, the name of another element, very long, with NUL or terminal escapes."""
     message, field = _any_field(model, random, lambda field: field.type == TEXT, present=random.random() < 0.8)
     if message is not None:
         _assign(message, field, random, random.choice(NAMES))
@@ -120,7 +120,7 @@ def clear(model: ModelProto, random: Random) -> None:
 
 
 def double(model: ModelProto, random: Random) -> None:
-    """Repeat elements of a list, and so their names."""
+    """Repeat elements of a list, which results in duplicate names."""
     message, field = _any_field(model, random, _is_repeated, present=True)
     if message is None:
         return
@@ -132,7 +132,7 @@ def double(model: ModelProto, random: Random) -> None:
 
 
 def shuffle(model: ModelProto, random: Random) -> None:
-    """Reorder elements of a list, which gives unsorted nodes and cycles."""
+    """Reorder elements of a list, which results in unsorted nodes and cycles."""
     message, field = _any_field(
         model, random, lambda field: _is_repeated(field) and field.type == MESSAGE, present=True
     )
@@ -147,7 +147,7 @@ def shuffle(model: ModelProto, random: Random) -> None:
 
 
 def transplant(model: ModelProto, random: Random, other: ModelProto) -> None:
-    """Replace a message by another of its type, from this model or another one."""
+    """Replace a message with a different message of the same type, from this model or another model."""
     message, field = _any_field(model, random, lambda field: field.type == MESSAGE, present=random.random() < 0.7)
     if message is None or model.ByteSize() > _MOST_BYTES:
         return
@@ -176,7 +176,7 @@ def rewire(model: ModelProto, random: Random) -> None:
 
 
 def operator(model: ModelProto, random: Random) -> None:
-    """Change a node's operator, or let it call a local function."""
+    """Change a node's operator, or make the node call a local function."""
     from onnx import defs
 
     nodes = [message for message in messages(model) if message.DESCRIPTOR.name == "NodeProto"]
@@ -228,7 +228,7 @@ def shape(model: ModelProto, random: Random) -> None:
 
 
 def external(model: ModelProto, random: Random) -> None:
-    """Change external data: another location, duplicate entries, a missing file, a tensor with its own data."""
+    """Change external data: a different location, duplicate entries, a missing file, a tensor with its own data."""
     tensors = [message for message in messages(model) if message.DESCRIPTOR.name == "TensorProto"]
     tensor = random.choice(tensors) if tensors else model.graph.initializer.add(name="w", data_type=1, dims=[2])
     tensor.data_location = random.choice((TensorProto.EXTERNAL, TensorProto.EXTERNAL, TensorProto.DEFAULT))
@@ -241,7 +241,7 @@ def external(model: ModelProto, random: Random) -> None:
 
 
 def attribute(model: ModelProto, random: Random) -> None:
-    """Change an attribute: several values, another type, an invalid reference."""
+    """Change an attribute: several values, a different type, an invalid reference."""
     nodes = [message for message in messages(model) if message.DESCRIPTOR.name == "NodeProto"]
     if not nodes:
         return

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 PATIENCE = 4000
-"""Maximum number of tried inputs."""
+"""Maximum number of inputs to try."""
 
 
 def minimised(data: bytes, shows: Callable[[bytes], bool]) -> bytes:
-    """Return the data without irrelevant pieces: halves first, then smaller ones."""
+    """Return the data without pieces that the failure does not need: first remove halves, then smaller pieces."""
     size, tried = max(len(data) // 2, 1), 0
     while tried < PATIENCE:
         start, shrunk = 0, False

@@ -14,7 +14,7 @@ from campaigns.fuzz.seed_models import contents
 
 Make = Callable[[Random], bytes]
 MONSTER_SHARE = 0.004
-"""Extreme models are large, and cost as much as a hundred others."""
+"""Share of extreme models, which take as long as a hundred other inputs."""
 
 
 def _bytes(mutate: Callable[[bytes, Random], bytes]) -> Make:
@@ -37,7 +37,7 @@ def _fields(mutate: Callable[..., Any], *, donor: bool = False) -> Make:
 
 
 def _several(random: Random) -> bytes:
-    """Apply some mutations of fields, then some of bytes."""
+    """Apply some field mutations, then some byte mutations."""
     model = ModelProto.FromString(random.choice(contents()))
     for _ in range(random.randrange(1, 6)):
         random.choice(_ON_FIELDS)(model, random)

@@ -44,12 +44,12 @@ class Answers:
 
     @property
     def faults(self) -> list[Loss]:
-        """Failures of onnxgate, which must report an error of onnx instead of raising it."""
+        """Failures of onnxgate: errors from onnx that were raised instead of reported."""
         return [each for each in self.lost if each.how.startswith("raised")]
 
 
 def ask(make: Callable[[int], Input], count: int, jobs: int, time_s: float = float("inf")) -> Answers:
-    """Check every model as `check` does, and run the rest of onnx's C++ code on it."""
+    """Check every model as `check` does, and also run other C++ code of onnx on it."""
     answers = Answers()
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-fuzz-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))

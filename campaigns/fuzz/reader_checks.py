@@ -1,4 +1,4 @@
-"""Run every reader on one input, and collect violations."""
+"""Run every reader on one input, and collect failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PACKAGE = "onnxgate/"
 
 @dataclass(frozen=True, slots=True)
 class Find:
-    """A violation by a reader; `what` is equal for all inputs with the same fault."""
+    """A failure of a reader; `what` is equal for all inputs that cause the same failure."""
 
     reader: str
     what: str
@@ -32,7 +32,7 @@ class Find:
 
 @dataclass(slots=True)
 class Bench:
-    """A folder with a valid model and its data, in which each input is placed."""
+    """A folder with a valid model and its data; each input is written to this folder."""
 
     folder: Path
     readers: Mapping[str, Look] = field(default_factory=lambda: {**OF_FILES, **OF_MODELS})
@@ -47,7 +47,7 @@ class Bench:
             (self.folder / "link").symlink_to("/dev/zero")
 
     def look(self, data: bytes) -> Iterator[Find]:
-        """Return all violations for these bytes."""
+        """Yield all failures for these bytes."""
         path = self.folder / "m.onnx"
         path.write_bytes(data)
         subject = Subject(path, self.folder / "seed.onnx", self.folder / "scratch")
@@ -66,17 +66,17 @@ class Bench:
         return subject.readable or name not in OF_MODELS
 
     def _greedy(self, subject: Subject, allowed_kib: int) -> Iterator[Find]:
-        """Return the readers that needed the memory, by running each one alone."""
+        """Run each reader separately, and yield those that need too much memory."""
         for name, look in self.readers.items():
             before = _reset_peak()
             for _ in _watched(name, look, subject):
                 pass
             if (grown := _peak_kib() - before) > allowed_kib:
-                yield Find(name, "memory", f"{grown // 1024} MiB, where {allowed_kib // 1024} are allowed")
+                yield Find(name, "memory", f"{grown // 1024} MiB, allowed: {allowed_kib // 1024} MiB")
 
 
 def limit_memory() -> None:
-    """Address space limit; beyond it, allocation raises MemoryError or aborts."""
+    """Limit the address space; allocations beyond the limit raise MemoryError or abort."""
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE_BYTES, ADDRESS_SPACE_BYTES))
 
 

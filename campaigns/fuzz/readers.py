@@ -1,4 +1,4 @@
-"""All readers of models in onnxgate, by name. Each must return or raise a documented error."""
+"""All model readers in onnxgate, by name. Each must either return or raise a documented error."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ from onnxgate.support.matching.type_inference import infer_model_types
 FEW_ELEMENTS = 2**15
 """Size limit of generated inputs."""
 SOME_NODES = 12
-"""Number of nodes that are extracted."""
+"""Maximum number of nodes to extract."""
 Look = Callable[["Subject"], object]
 
 
 @dataclass(slots=True)
 class Subject:
-    """A model's file and its content. `other` is a valid model in the same folder."""
+    """A model file and its content. `other` is a valid model in the same folder."""
 
     path: Path
     other: Path
@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def nodes(self) -> range:
-        """Some nodes of the main graph."""
+        """Some nodes in the main graph."""
         return range(min(len(self.proto.graph.node), SOME_NODES))
 
     def fresh(self) -> Path:
@@ -101,7 +101,7 @@ def _structure(subject: Subject) -> object:
 
 
 def _slim(subject: Subject) -> object:
-    """Read the file like one of gigabytes: skip all data larger than a few bytes."""
+    """Read the file as if it had several gigabytes: skip all data longer than a few bytes."""
     small = structure.read_view(subject.path, large_bytes=0, small_bytes=8)
     for _, tensor in small.tensors:
         omitted_data.find_omitted_data(tensor)
@@ -126,7 +126,7 @@ def _facts(subject: Subject) -> object:
 
 
 def _read_facts(subject: Subject) -> ModelFacts:
-    """Return the facts, if they could be read; errors were reported before."""
+    """Return the facts about the model, if they can be read; another reader reports errors."""
     return subject.facts or extract_facts(ModelView(ModelProto()), subject.path, "m.onnx")
 
 
@@ -273,11 +273,11 @@ OF_MODELS: Mapping[str, Look] = {
     "prediction": _prediction,
     "stage": _stage,
 }
-"""Readers of models that the first readers accepted."""
+"""Readers that run only on models that the first readers accepted."""
 COSTLY = frozenset(
     {"locations", "describe", "normal", "difference", "movement", "drawing", "exposing", "cases", "stage"}
 )
-"""Readers that cost more than all others together."""
+"""Readers that take longer than all other readers together."""
 DOCUMENTED: Mapping[str, tuple[type[Exception], ...]] = {
     "slim": (UnreadableModel,),
     "structure": (UnreadableModel,),
@@ -286,4 +286,4 @@ DOCUMENTED: Mapping[str, tuple[type[Exception], ...]] = {
     "cases": (InputGenerationError,),
     "exposing": (OSError,),
 }
-"""Documented errors of readers; "exposing" links external data, which may be missing."""
+"""Documented errors of each reader. "exposing" links external data, which may be missing."""

@@ -1,4 +1,4 @@
-"""Small valid models as seeds of hostile ones; together they contain every message of ONNX."""
+"""Small valid models, from which hostile models are derived. Together, they contain every message type of ONNX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run inputs in supervised child processes: a crash or a hang affects one input, and is a failure."""
+"""Run inputs in supervised child processes. A crash or a hang affects only one input, and counts as a failure."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from campaigns.fuzz.mutation_kinds import Input
 from campaigns.fuzz.reader_checks import Bench, Find, limit_memory
 
 HANG_S = 5.0
-"""CPU time after which a reader of some kilobytes counts as hanging."""
+"""CPU time after which a reader counts as hanging; inputs have only some kilobytes."""
 ASLEEP = 12
-"""Factor of elapsed time after which a waiting reader counts as hanging on a busy machine."""
+"""A reader also counts as hanging if the elapsed time exceeds the CPU time limit by this factor."""
 HANG_S_PER_MB = 20.0
 BATCH = 2000
-"""Inputs per child process; a new child starts with empty memory."""
+"""Number of inputs per child process; a new child process starts with little memory."""
 _LOOK_S = 0.05
 _SLOT = struct.Struct("<qqddq")  # current input, reader, start by wall and CPU time, and size
 _FINISHED = 0
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Inputs `make(index)` for each index below `count`, checked by `look`."""
+    """Inputs to check: `make(index)` for each index below `count`."""
 
     make: Callable[[int], Input]
     count: int
@@ -106,7 +106,7 @@ class _Lane:
         self._read = 0
 
     def step(self) -> bool:
-        """Check the child; return whether there is more to do."""
+        """Check on the child process; return whether there is more to do."""
         if self._pid:
             self._watch()
         if not self._pid and self._next < self._run.count:
@@ -194,7 +194,7 @@ class _Lane:
         return elapsed > most_s and (elapsed > most_s * ASLEEP or _computed_s(self._pid) - computed > most_s)
 
     def _record_crash(self, index: int, reader: int, what: str) -> None:
-        """Record that the current input crashed its child."""
+        """Record that the current input crashed the child process."""
         readers = [*self._run.bench(self._folder / "names").readers]
         name = readers[reader] if 0 <= reader < len(readers) else "making the input"
         kind = self._run.make(index).kind
@@ -218,7 +218,7 @@ class _Lane:
 
 
 def _innermost(trace: str) -> str:
-    """Return the line that a process executed."""
+    """Return the Python line that a process was executing."""
     return next((line.strip() for line in trace.splitlines() if line.lstrip().startswith("File ")), "")
 
 

@@ -1,1 +1,1 @@
-"""Hostile text in every output format, and invalid input for every reader except those of models."""
+"""Test hostile text in every output format, and invalid input for every reader except the model readers."""

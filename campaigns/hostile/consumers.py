@@ -1,4 +1,4 @@
-"""Parsers of the output formats: each counts what its consumer executes or renders."""
+"""Parsers of the output formats. Each counts the elements that a consumer of the format executes or renders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 ACTIVE = re.compile(
     r"^(?:on.*|href|src|srcset|srcdoc|style|class|id|action|formaction|xlink:href|content|http-equiv|target)$"
 )
-"""Attributes of HTML whose value has an effect."""
+"""HTML attributes whose values have an effect."""
 SARIF = Path(__file__).parents[2] / "tests" / "data" / "sarif-2.1.0.json"
 
 VERDICT = r"(?:pass|fail|undecided):"
@@ -41,11 +41,11 @@ OWN_LINES = {
         r"(?:would change in the lock|nothing would change in the lock)$", r"after the upgrade: |preview: ",
     ),
 }  # fmt: skip
-"""Beginnings of lines that only onnxgate may write in text: a verdict, a finding, a fix."""
+"""Beginnings of lines that only onnxgate may write in text output, such as a verdict, a finding or a fix."""
 
 
 def shown(kind: str) -> Callable[[str], Counter[object]]:
-    """Return a reader of text that counts control characters, commands and lines with OWN_LINES."""
+    """Return a text reader that counts control characters, commands and lines that match OWN_LINES."""
     own = [re.compile(pattern) for pattern in OWN_LINES[kind]]
 
     def read(text: str) -> Counter[object]:
@@ -58,7 +58,7 @@ def shown(kind: str) -> Callable[[str], Counter[object]]:
 
 
 def logged(text: str) -> Counter[object]:
-    """Count control characters and workflow commands of a log."""
+    """Count control characters and workflow commands in a log."""
     counts = obeyed(text)
     counts.update(("command", command.name) for command in workflow_commands.commands(text))
     return counts
@@ -103,7 +103,7 @@ LIVE = {
 
 
 def markup(text: str, ignoring: frozenset[str] = frozenset({"code"})) -> Counter[object]:
-    """Count elements of HTML 5 with the names of their attributes, and values with an effect."""
+    """Count HTML 5 elements with the names of their attributes, and attribute values that have an effect."""
     tree = html5lib.HTMLParser(namespaceHTMLElements=False).parse(text)
     counts: Counter[object] = Counter()
     for element in tree.iter():
@@ -120,12 +120,12 @@ def markup(text: str, ignoring: frozenset[str] = frozenset({"code"})) -> Counter
 
 
 def _without_number(value: str) -> str:
-    """Remove the number of a finding, as its order may differ in the twin."""
+    """Remove the number of a finding, because the order of findings may differ in the twin."""
     return re.sub(r"^(#?finding-)\d+$", r"\1N", value)
 
 
 def junit(text: str) -> Counter[object]:
-    """Count elements of XML with the names of their attributes, as expat reads it."""
+    """Count XML elements with the names of their attributes, as parsed by expat."""
     counts = logged(text)
     parser = expat.ParserCreate()
     parser.StartElementHandler = lambda name, attributes: counts.update([("element", name, tuple(sorted(attributes)))])
@@ -137,7 +137,7 @@ def junit(text: str) -> Counter[object]:
 
 
 def data(text: str) -> Counter[object]:
-    """Count as in a log, and parse strictly as JSON."""
+    """Count control characters and commands, and parse the text strictly as JSON."""
     json.loads(text, parse_constant=_refuse)
     return logged(text)
 
@@ -170,7 +170,7 @@ def gitlab(text: str) -> Counter[object]:
 
 
 def diagram(text: str) -> Counter[object]:
-    """Count lines that do not match the grammar that onnxgate writes."""
+    """Count lines that do not match the diagram syntax that onnxgate writes."""
     label = r'"[A-Za-z0-9 /#;]*"'
     box = rf"  n\d+(?:\[{label}\]|\[/{label}/\]|\[\\{label}\\\]|\[\({label}\)\]|\({label}\))"
     own = re.compile(

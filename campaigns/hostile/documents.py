@@ -24,7 +24,7 @@ OURS = frozenset({
 })  # fmt: skip
 """Fields that only onnxgate writes. Tame documents keep them, because lines written by onnxgate begin with them."""
 PINNED = frozenset({"targets", "toolchain", "packages", "npm", "sha256"})
-"""Parts of a lock whose strings are versions, digests and package names; the reader rejects other strings."""
+"""Parts of a lock with strings that must be versions, digests or package names."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,18 @@ class Pair:
 
 
 class Ignores(msgspec.Struct, frozen=True):
-    """Entries of a config."""
+    """The ignore entries of a config."""
 
     entries: tuple[Ignore, ...]
 
 
 @cache
 def samples() -> Mapping[str, Any]:
-    """Return one document of each kind with all its parts."""
+    """Return one document of each kind, which contains all possible parts."""
     report = msgspec.json.decode((FOLDER / "sample.json").read_bytes(), type=Report)
     remarks = (
         "models/encoder.onnx: loaded on 1.18.1; there is no prediction for the current version",
-        "a remark of ours",
+        "a remark of onnxgate",
     )
     report = msgspec.structs.replace(report, remarks=remarks, scope="export skipped", folder="sub/project")
     return {
@@ -96,7 +96,7 @@ def _preview(report: Report) -> Preview:
 
 
 def strings(document: Any) -> list[str]:
-    """Return every distinct non-empty string that a model can contain, in document order."""
+    """Return every distinct non-empty string that may come from a model, in document order."""
     texts: dict[str, None] = {}
 
     def note(text: str) -> str:
@@ -108,7 +108,7 @@ def strings(document: Any) -> list[str]:
 
 
 def pair(kind: str, replacements: Mapping[str, str], *, tame: bool = False) -> Pair:
-    """Return the sample of a kind with these strings in place of its own."""
+    """Return the sample document of a kind, with its strings replaced by these strings."""
     sample = samples()[kind]
     own = (OURS if tame else frozenset()) | (PINNED if kind == "lock" else frozenset())
     harmless = {old: f"w{index:05d}x" for index, old in enumerate(replacements)}
@@ -122,7 +122,7 @@ def pair(kind: str, replacements: Mapping[str, str], *, tame: bool = False) -> P
 
 
 def _renamed(sample: Any, replacements: Mapping[str, str]) -> Callable[[str], str]:
-    """Return a function from old to new strings that keeps names of runtimes consistent with engine and release."""
+    """Return a function that maps old strings to new ones and keeps runtimes consistent with engine and release."""
     names = {f"{runtime.engine} {runtime.version}": (runtime.engine, runtime.version) for runtime in _runtimes(sample)}
 
     def rename(old: str) -> str:
@@ -140,7 +140,7 @@ def _runtimes(sample: Any) -> Iterator[Any]:
 
 
 def replaced(document: Any, rename: Callable[[str], str], own: frozenset[str]) -> Any:
-    """Rename the strings of a document wherever its type accepts any string, except in the fields `own`."""
+    """Rename the strings in a document wherever its type accepts any string, except in the fields `own`."""
     plain = msgspec.to_builtins(document)
     return msgspec.convert(_walked(plain, _type(document), rename, own), type(document), str_keys=True)
 

@@ -1,4 +1,4 @@
-"""Run many hostile strings through all formats, and reduce a failure to the strings that cause it."""
+"""Write many hostile strings in all formats, and reduce each failure to the strings that cause it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from campaigns.hostile.documents import strings as places
 from campaigns.hostile.output_surfaces import BY_KIND, Surface, complaints
 
 FLOODED = 1500
-"""One in this many documents contains very long strings."""
+"""On average, one of this many documents contains very long strings."""
 SHARE = {"report": 0.5, "preview": 0.15, "matrix": 0.12, "diff": 0.13, "lock": 0.05, "ignores": 0.05}
 TEXTS_ALONE = ("lock", "ignores")
-"""Kinds that are TOML, whose strings are valid Unicode; other strings are rejected earlier (`config/selection.py`)."""
+"""Kinds that are written as TOML, which requires valid Unicode; `config/selection.py` rejects other strings."""
 
 
 @dataclass(frozen=True)
 class Find:
-    """One failure of a format, with the fewest strings that cause it, by place."""
+    """One failure of a format, with a minimal set of strings that cause it, by place."""
 
     surface: str
     complaint: str
@@ -41,7 +41,7 @@ class Tally:
 
 
 def run(count: int, seed: int, most_finds: int = 20) -> Tally:
-    """Run at least `count` hostile strings through all formats."""
+    """Write at least `count` hostile strings in all formats."""
     random, tally = Random(seed), Tally()
     while tally.strings < count and len(tally.finds) < most_finds:
         kind = random.choices(list(SHARE), list(SHARE.values()))[0]
@@ -78,7 +78,7 @@ def _try(kind: str, texts: dict[str, str], tame: bool, tally: Tally) -> None:
 
 
 def smallest(surface: Surface, texts: Mapping[str, str], tame: bool) -> dict[str, str]:
-    """Return the fewest strings with which the format still fails: halves first, then one by one."""
+    """Reduce the strings while the format still fails: first remove halves, then single strings."""
     needed = dict(texts)
     size = len(needed) // 2
     while size:

@@ -19,7 +19,7 @@ TOKENS = (
 
 
 def of_bytes(random: Random, seed: bytes, others: tuple[bytes, ...] = ()) -> bytes:
-    """Make some changes of bytes in any place."""
+    """Change some bytes at random positions."""
     data = bytearray(seed)
     for _ in range(random.choice((1, 1, 2, 3, 8))):
         at = random.randrange(len(data) + 1)
@@ -47,7 +47,7 @@ def of_bytes(random: Random, seed: bytes, others: tuple[bytes, ...] = ()) -> byt
 
 
 def of_json(random: Random, seed: bytes) -> bytes:
-    """Replace a few values of a JSON document by others of the same or another type."""
+    """Replace a few values in a JSON document with values of the same or a different type."""
     value = json.loads(seed)
     for _ in range(random.choice((1, 1, 2, 4))):
         value = _changed(random, value)

@@ -1,4 +1,4 @@
-"""Every output of onnxgate with its writer, its reader and its limits."""
+"""All output formats of onnxgate, each with its writer, its reader and its limits."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ BY_KIND = {
 
 
 def complaints(surface: Surface, pair: Pair) -> Iterator[str]:
-    """Yield the failures of a format: effects of a hostile document that its twin does not have."""
+    """Yield the failures of a format: effects of a hostile document that its harmless twin does not have."""
     if surface.tame and not pair.tame:
         return
     try:
@@ -133,12 +133,12 @@ def _judged(surface: Surface, pair: Pair) -> Iterator[str]:
     got, wanted = surface.read(written), surface.read(surface.write(pair.twin))
     for what, count in got.items():
         if count > wanted[what] + SLACK.get(_kind(what), 0):
-            yield f"{count} of {what!r}, and {wanted[what]} in the twin"
+            yield f"{count} x {what!r}, but {wanted[what]} x in the twin"
     for kind in surface.exact:
         if _count(got, kind) != _count(wanted, kind):
-            yield f"{_count(got, kind)} of `{kind}`, and {_count(wanted, kind)} in the twin"
+            yield f"{_count(got, kind)} x `{kind}`, but {_count(wanted, kind)} x in the twin"
     if surface.limit and len(written) > surface.limit:
-        yield f"{len(written)} characters, and its reader takes {surface.limit}"
+        yield f"{len(written)} characters, but the reader accepts at most {surface.limit}"
     if surface.decode is not None:
         yield from _lost(surface, surface.decode, pair.hostile, written)
 
@@ -165,7 +165,7 @@ def _lost(surface: Surface, decode: Callable[[str], Any], document: Any, written
         case _:
             expected = report_json._escape_surrogates(expected)
     if _plain(decoded) != _plain(expected):
-        yield "it reads back as something else"
+        yield "the decoded document differs from the original"
 
 
 def _plain(value: Any) -> str:

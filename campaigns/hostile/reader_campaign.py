@@ -1,4 +1,4 @@
-"""Invalid input for every reader other than the model's: only documented errors may be raised."""
+"""Read invalid input with every reader except the model readers: only documented errors may be raised."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from types import FrameType
 from campaigns.hostile import mutations
 
 LIMIT_S = 10
-"""Time limit of a reader for an input of some kilobytes."""
+"""Time limit of a reader; inputs have only some kilobytes."""
 LIMIT_BYTES = 6 * 2**30
 """Address space limit that detects unbounded allocations."""
 
 
 @dataclass(frozen=True)
 class Reader:
-    """One reader: valid inputs, a function that reads one in an empty folder, and the errors that it may raise."""
+    """One reader: valid inputs, a function that reads an input in an empty folder, and the errors that it may raise."""
 
     name: str
     seeds: Callable[[], tuple[bytes, ...]]
@@ -133,6 +133,6 @@ def main(count: int, seed: int, jobs: int, only: str) -> int:
             for how, data in result.finds.items():
                 if how:
                     print(f"    FOUND {how}\n      {len(data)} bytes: {data[:160]!r}")
-    print(f"{total['inputs']:,} inputs, {total['finds']} finds")
+    print(f"{total['inputs']:,} inputs, {total['finds']} failures")
     sys.stdout.flush()
     return 1 if total["finds"] else 0

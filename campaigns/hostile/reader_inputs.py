@@ -110,7 +110,7 @@ def _lock(data: bytes, folder: Path) -> None:
 
 
 def _edit(data: bytes, folder: Path) -> None:
-    """Edit a config; only a valid config is edited, and all other bytes are unchanged."""
+    """Edit a config: only a valid config may be edited, and all other bytes must stay unchanged."""
     _project(folder)
     project = load_config(_written(folder, "onnxgate.toml", data), rule_ids=rules.by_id)
     ignore = Ignore(rule="load-failed", model="models/*.onnx", reason='a "reason"\n# x')
@@ -129,7 +129,7 @@ def _cuts(data: bytes, edited: bytes) -> range:
 
 
 def _report(data: bytes, folder: Path) -> None:
-    """Merge a report with a valid one of another shard."""
+    """Merge a report with a valid report of another shard."""
     other, _ = _shards()
     reports = [shard_report.decode_report_file("a.json", data), shard_report.decode_report_file("b.json", other)]
     selected, gaps = shard_report.collect_reports(reports, shard_report.ExpectedCheck())
@@ -212,7 +212,7 @@ def _cached_seed() -> tuple[bytes, ...]:
 
 
 def _read_cached_result(data: bytes, folder: Path) -> None:
-    """Read a cached result that was modified: only arrays in the folder of the job are used."""
+    """Read a cached result that was modified: only arrays in the job folder may be used."""
     _accepts_entry(data, _npy(np.ones(4)), folder)
 
 

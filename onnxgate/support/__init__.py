@@ -1,1 +1,1 @@
-"""Support tables of runtime releases, prediction of loads, and suggestions."""
+"""Support tables of runtime releases, with predictions and suggestions that are based on them."""

@@ -1,4 +1,4 @@
-"""Create support tables from dumps of builds, join the tables of several releases, and cache harvested builds."""
+"""Create support tables from the dumps of ONNX Runtime builds, join tables, and cache harvested builds."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADI
 OPEN_END = 2**31 - 1
 """End of an open-ended version range in ONNX Runtime."""
 HARVEST_VERSION = 1
-"""Version of the cached format; harvests with a different version are repeated."""
+"""Version of the cache format; builds cached in a different version are harvested again."""
 
 
 class HarvestRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Harvest of one build, as it is cached."""
+    """Cached harvest of one build."""
 
     version: int = HARVEST_VERSION
     limits: Limits
@@ -52,12 +52,12 @@ def make_harvest_record(dump: BuildDump, limits: Limits, source: TableSource) ->
 
 
 def encode_harvest(harvest: HarvestRecord) -> bytes:
-    """Return a harvest's cached form."""
+    """Encode a harvest for the cache."""
     return zlib.compress(msgspec.json.encode(harvest), 9)
 
 
 def decode_harvest(data: bytes) -> HarvestRecord | None:
-    """Return a cached harvest; None if it is damaged, or of another version."""
+    """Decode a cached harvest; None if it is damaged or has a different version."""
     try:
         harvest = msgspec.json.decode(zlib.decompress(data), type=HarvestRecord)
     except (zlib.error, msgspec.MsgspecError, UnicodeError):
@@ -104,17 +104,17 @@ def join_tables(tables: Sequence[Table]) -> Table:
     """Join tables of different releases; their order does not matter.
 
     Raises:
-        ValueError: there are no tables, or their engines or platforms differ, or they have a release in common.
+        ValueError: there are no tables, their engines or platforms differ, or two tables contain the same release.
     """
     kinds = {(table.engine, table.platform) for table in tables}
     releases = [source.release for table in tables for source in table.sources]
     if len(kinds) != 1 or len(set(releases)) != len(releases):
-        raise ValueError("only tables of one engine and platform without common releases can be joined")
+        raise ValueError("tables to join must have the same engine and platform, and no release in common")
     return _combine_releases(tables, releases)
 
 
 def select_releases(table: Table, releases: Iterable[str]) -> Table:
-    """Return the table with only these releases."""
+    """Return a copy of the table that contains only these releases."""
     return _combine_releases([table], set(releases))
 
 
@@ -186,24 +186,24 @@ OperatorKey = tuple[str, str]
 
 
 class TableBuilder:
-    """Rows with the releases of each. Sets of types are numbered in the order of insertion."""
+    """Collects rows and the releases that each row applies to. Type sets are numbered in order of insertion."""
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
         self._rows: dict[OperatorKey, dict[Row, int]] = defaultdict(dict)
 
     def constraints(self, constraints: Mapping[str, Iterable[str]]) -> tuple[tuple[str, int], ...]:
-        """Return a row's type constraints with numbered sets."""
+        """Return the type constraints of a row, with each type set replaced by its number."""
         return tuple((name, self._number(types)) for name, types in sorted(constraints.items()))
 
     def add(self, operator: OperatorKey, row: Row) -> None:
-        """Add the row's releases to this schema or kernel."""
+        """Add a schema or kernel; if it was added before, add only its releases."""
         if row.releases:
             content = msgspec.structs.replace(row, releases=0)
             self._rows[operator][content] = self._rows[operator].get(content, 0) | row.releases
 
     def take(self, table: Table, places: Mapping[int, int]) -> None:
-        """Add the rows of some releases of a table; `places` maps its bits to ours."""
+        """Add rows of another table. `places` maps its release bits to the bits here; other releases are skipped."""
         numbers = [self._number(table.types[index] for index in types) for types in table.sets]
         for domain, operators in table.operators.items():
             for name, raw in operators.items():
@@ -214,7 +214,7 @@ class TableBuilder:
                     self.add((domain, name), _renumber_row(row, numbers, moved))
 
     def table(self, engine: str, platform: str, sources: tuple[TableSource, ...]) -> Table:
-        """Return the table of all rows; the order of insertion does not matter."""
+        """Return a table of all rows; the order in which they were added does not matter."""
         numbers = {number for rows in self._rows.values() for row in rows for _, number in row.constraints}
         used = sorted(types for types, number in self._numbers.items() if number in numbers)
         types = {name: place for place, name in enumerate(sorted({name for members in used for name in members}))}
@@ -245,12 +245,12 @@ def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases
 
 
 def _sort_rows(rows: Iterable[RowType]) -> tuple[RowType, ...]:
-    """Sort rows by version first, so that equal rows give equal bytes."""
+    """Sort rows, first by version, so that equal rows are stored as equal bytes."""
     return tuple(sorted(rows, key=msgspec.to_builtins))
 
 
 class BuildSupport(msgspec.Struct, frozen=True):
-    """Limits and implementation of one build."""
+    """Limits, schemas and kernels of one build."""
 
     limits: Limits
     implementation: Implementation | None  # None if the build has no kernel registry to read
@@ -258,13 +258,13 @@ class BuildSupport(msgspec.Struct, frozen=True):
 
 
 class HarvestCache(msgspec.Struct):
-    """One file for each build in a folder, named by `make_harvest_key`. Damaged files are ignored."""
+    """Folder with one file per build, named by `make_harvest_key`. Damaged files are ignored."""
 
     folder: Path
     _loaded: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
 
     def get(self, key: str) -> BuildSupport | None:
-        """Return the support of a build, or None if it is not cached."""
+        """Return the support data of a build; None if it is not cached."""
         if key not in self._loaded:
             try:
                 content = self._path(key).read_bytes()
@@ -296,7 +296,7 @@ class HarvestCache(msgspec.Struct):
 
 
 def _validate_harvest(harvest: HarvestRecord, key: str) -> BuildSupport | None:
-    """Return the support in a harvest; None if it is damaged, or its file is named for another build."""
+    """Return the support data in a harvest; None if it is damaged or belongs to a different build than `key`."""
     if harvest.table is not None:
         builds = [make_harvest_key("", source.release, source.sha256) for source in harvest.table.sources]
         if [key.endswith(build) for build in builds] != [True]:

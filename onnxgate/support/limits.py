@@ -1,6 +1,6 @@
-"""Limits of each ONNX Runtime release that do not depend on operators: IR version, opsets, external data.
+"""Limits of ONNX Runtime releases that do not depend on operators: IR version, opsets, external data.
 
-Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes.py` in each official wheel.
+Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes.py` with each official wheel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from onnxgate.model.reading.external_data import DataLayout
 
 
 class ExternalData(msgspec.Struct, frozen=True):
-    """Locations from which a release reads external data; with False it rejects the model."""
+    """Whether a release reads external data from each location; if not, it rejects the model."""
 
     outside: bool  # a relative path that leads out of the folder: `../weights.bin`
     link: bool  # a symbolic link in the folder to a file outside of it
@@ -25,7 +25,7 @@ class ExternalData(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Newest versions that a release accepts. Domains that are not in `opsets` are not limited."""
+    """Newest versions that a release accepts. Domains that are not in `opsets` have no limit."""
 
     ir: int
     opsets: dict[str, int]
@@ -34,7 +34,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitTable(msgspec.Struct, frozen=True):
-    """All measured releases of one engine, in ascending order."""
+    """Limits of all measured releases of one engine, in ascending order."""
 
     engine: str
     releases: dict[str, Limits]
@@ -42,7 +42,7 @@ class LimitTable(msgspec.Struct, frozen=True):
 
 @functools.cache
 def load_limit_table() -> LimitTable:
-    """Return the shipped table."""
+    """Return the limits that are shipped with onnxgate."""
     data = Path(__file__).resolve().parent / "data" / "onnxruntime-limits.json"
     return msgspec.json.decode(data.read_bytes(), type=LimitTable)
 
@@ -61,13 +61,13 @@ def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) ->
 
 @functools.cache
 def find_first_release_for_ir(ir_version: int) -> str:
-    """Return the release since which all releases accept the IR version; "" if there is none."""
+    """Return the oldest release since which all releases accept the IR version; "" if the newest does not."""
     return _find_first_release(lambda limits: ir_version <= limits.ir)
 
 
 @functools.lru_cache(maxsize=4096)
 def find_first_release_for_opset(domain: str, version: int) -> str:
-    """Return the release since which all releases accept the opset; "" if there is none."""
+    """Return the oldest release since which all releases accept the opset; "" if the newest does not."""
     return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version))
 
 
@@ -78,9 +78,10 @@ def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
-    """Return the release since which all releases work, and the one up to which all worked; `releases` is ascending.
+    """Return the oldest release since which all releases work, and the newest release up to which all work.
 
-    A value is "" if there is no such release. Both are "" if all work.
+    `releases` is in ascending order, and `works` states which of them work. A result is "" if there is no such release.
+    Both are "" if all releases work.
     """
     if all(works):
         return "", ""
@@ -90,7 +91,7 @@ def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[s
 
 
 def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
-    """Return whether a release reads data in this layout; None if it was not measured."""
+    """Return whether a release reads external data in this layout; None if that was not measured."""
     if layout == "inside":
         return True
     if limits.external_data is None:
@@ -99,7 +100,7 @@ def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
 
 
 def find_layout_span(layout: DataLayout) -> tuple[str, str]:
-    """Return the measured release since which this layout is read, and the one up to which it was read."""
+    """Return the measured releases since which and up to which all read this layout, as `find_support_span` does."""
     measured = {
         name: answer
         for name, row in load_limit_table().releases.items()

@@ -1,6 +1,6 @@
-"""Kernels and operator schemas of each release; a row of the table has the releases that it applies to.
+"""Kernels and operator schemas of each release, as a table. Each row lists the releases that it applies to.
 
-Source: each row is reported by a release's own wheel; `support/harvest` builds the table.
+Source: the wheel of each release reports its rows; `support/harvest` builds the table.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from onnxgate.core.errors import OnnxgateError
 from onnxgate.support import limits
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
-"""Kinds of formal parameters; the arguments of a mixed one can differ in type."""
+"""Kinds of formal parameters. MIXED is variadic, with arguments that can differ in type."""
 SUPPORT_FOLDER = Path(__file__).resolve().parent
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
-"""Map types in schemas; types of values are spelled `map(int64,tensor(float))`."""
+"""Map types as schemas spell them; types of values are spelled `map(int64,tensor(float))`."""
 
 
 class TableSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Origin of one release's rows."""
+    """Origin of the rows of one release."""
 
     release: str
     wheel: str  # file name
@@ -41,7 +41,10 @@ class FormalParameter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
-    """One version of one operator's schema. `releases` has a bit for each release of the table, the first lowest."""
+    """One version of one operator's schema.
+
+    `releases` has a bit for each release in the table; the lowest bit is the first release.
+    """
 
     since: int
     deprecated: bool
@@ -58,7 +61,7 @@ class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True, array_like=True):
-    """One registered kernel for versions `start` to `end`; 0 means an open-ended range."""
+    """One registered kernel for versions `start` to `end`; an `end` of 0 means an open-ended range."""
 
     start: int
     end: int
@@ -75,7 +78,7 @@ class OperatorRows(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows; those of an operator are decoded on first use."""
+    """All rows; the rows of an operator are decoded on first use."""
 
     version: int = 1
     engine: str = "onnxruntime"
@@ -87,7 +90,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, eq=False):
-    """A kernel as used for matching. Equal kernels of several releases are one object."""
+    """A kernel as used for matching. Equal kernels of different releases are the same object."""
 
     start: int
     end: int  # 0: open-ended
@@ -96,7 +99,7 @@ class Kernel(msgspec.Struct, frozen=True, eq=False):
 
 
 class Schema(msgspec.Struct, frozen=True, eq=False):
-    """A schema as used for matching. Equal schemas of several releases are one object."""
+    """A schema as used for matching. Equal schemas of different releases are the same object."""
 
     since: int
     deprecated: bool
@@ -116,7 +119,7 @@ class Schema(msgspec.Struct, frozen=True, eq=False):
 
 
 class Operator(msgspec.Struct, frozen=True, eq=False):
-    """One operator with its schemas and kernels. Releases with equal ones share the object."""
+    """One operator with its schemas and kernels. Releases with equal schemas and kernels share the object."""
 
     domain: str  # "ai.onnx" for the default one
     name: str
@@ -124,12 +127,12 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
     kernels: tuple[Kernel, ...]
 
     def schema(self, version: int) -> Schema | None:
-        """Return the schema for an imported `version`: the newest that is not newer."""
+        """Return the schema for an imported `version`: the newest schema that is not newer than it."""
         return next((schema for schema in reversed(self.schemas) if schema.since <= version), None)
 
 
 class Implementation:
-    """Operators that one release implements. `newest_opsets`: measured; a domain that is absent is not limited."""
+    """Operators that one release implements. Domains that are not in `newest_opsets` have no limit."""
 
     def __init__(self, release: str, newest_opsets: dict[str, int], source: _OperatorCache, bit: int) -> None:
         self.release = release
@@ -147,11 +150,11 @@ class Implementation:
         return self._operators[key]
 
     def has_domain(self, domain: str) -> bool:
-        """Return whether this release has an operator of the domain."""
+        """Return whether this release has an operator in the domain."""
         return any(self.operator(domain, name) for name in self._source.table.operators.get(domain, {}))
 
     def domains(self) -> tuple[str, ...]:
-        """Return the domains of which this release has an operator, sorted."""
+        """Return the domains in which this release has an operator, sorted."""
         return tuple(sorted(filter(self.has_domain, self._source.table.operators)))
 
     def operators(self, domain: str) -> tuple[str, ...]:
@@ -208,7 +211,7 @@ class _OperatorCache:
 
 
 def encode_table(table: Table) -> bytes:
-    """Return the stored form of a table."""
+    """Encode a table for storage."""
     return zlib.compress(msgspec.json.encode(table), 9)
 
 
@@ -219,7 +222,7 @@ def decode_table(data: bytes) -> Table:
 
 @functools.cache
 def load_shipped_table() -> Table:
-    """Return the table that onnxgate ships.
+    """Return the table that is shipped with onnxgate.
 
     Raises:
         OnnxgateError: the installation is corrupt.
@@ -233,7 +236,7 @@ def load_shipped_table() -> Table:
 
 
 def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:
-    """Return each release of a table; `newest_opsets` has the releases as keys."""
+    """Return the implementation of each release in a table; `newest_opsets` contains domains and opsets by release."""
     operators = _OperatorCache(table)
     return {
         source.release: Implementation(source.release, newest_opsets.get(source.release, {}), operators, bit)
@@ -249,17 +252,17 @@ def _load_implementations() -> dict[str, Implementation]:
 
 
 def get_implementation(release: str) -> Implementation | None:
-    """Return the implementation of one exact release; None if its kernels are unknown."""
+    """Return the implementation of an exact release; None if its kernels are unknown."""
     return _load_implementations().get(release)
 
 
 def list_known_releases() -> tuple[str, ...]:
-    """Return the releases with known kernels, ascending."""
+    """Return the releases with known kernels, in ascending order."""
     return tuple(_load_implementations())
 
 
 def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
-    """Return the operator's schema in the newest release that has one for the version; 0 is the newest version."""
+    """Return the operator's schema for `version` (0: newest) in the newest release that has such a schema."""
     for implementation in reversed(_load_implementations().values()):
         operator = implementation.operator(domain, name)
         schema = operator.schema(version or 2**31) if operator else None

@@ -1,7 +1,7 @@
 """Probes: tiny models whose loads show the limits of a release.
 
 A probe's name contains its versions: `ir/10`, `opset/ai.onnx.ml/3`, `unreleased/ai.onnx/27`, `external/outside`.
-Probes with `unreleased` must be loaded with `UNRELEASED_ENVIRONMENT` set.
+Probes named `unreleased/…` must be loaded with `UNRELEASED_ENVIRONMENT` set.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx import NodeProto
 
 UNRELEASED_ENVIRONMENT = {"ALLOW_RELEASED_ONNX_OPSET_ONLY": "0"}
-"""Makes ONNX Runtime accept opsets that it does not consider released."""
+"""Environment variables that make ONNX Runtime accept opsets that it does not consider released."""
 IR_VERSIONS = range(3, 33)
 OPSET_RANGES = {
     DEFAULT_DOMAIN: range(7, 64),
@@ -36,21 +36,21 @@ OPSET_RANGES = {
     "com.ms.internal.nhwc": range(1, 64),
     "org.pytorch.aten": range(1, 9),
 }
-"""Domains that some release of ONNX Runtime limits; it accepts every version of other domains."""
+"""Versions to probe in each domain that has a limit in some release; every version of other domains is accepted."""
 PROBE_OPERATORS = {DEFAULT_DOMAIN: "Relu", "ai.onnx.ml": "Binarizer"}
-"""An operator of each domain that ONNX releases, which exists since its first version. Without the limit on released
-opsets, an unused import is always accepted, so that only a node shows the newest schema."""
+"""An operator of each domain that ONNX releases, from the first version of the domain. Without the limit on released
+opsets, an unused import is always accepted; only a node shows which version is supported."""
 PROBE_WEIGHTS = b"\0\0\x80?" * 2
-"""Two ones as float32."""
+"""The values [1, 1] as float32."""
 
 
 class ProbeError(ValueError):
-    """Inconsistent results: a rejected version below an accepted one, or a failed control probe."""
+    """Inconsistent results: a version is rejected but a newer one is accepted, or a control probe failed."""
 
 
 @functools.cache
 def make_limit_probes() -> Mapping[str, bytes]:
-    """Return the models of all probes that consist of one file, by name."""
+    """Return the single-file probe models by name."""
     probes = {f"ir/{ir}": _make_probe_model(ir, {DEFAULT_DOMAIN: 7}) for ir in IR_VERSIONS}
     for domain, versions in OPSET_RANGES.items():
         probes |= {f"opset/{domain}/{v}": _make_probe_model(3, {DEFAULT_DOMAIN: 7, domain: v}) for v in versions}
@@ -102,10 +102,10 @@ def derive_limits(loads: Mapping[str, bool]) -> Limits:
 
 
 def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -> int:
-    """Return the newest accepted version; accepted versions must be contiguous from the oldest on."""
+    """Return the newest accepted version; no version may be rejected below it."""
     accepted = [version for version in versions if loads[f"{name}/{version}"]]
     if accepted != list(versions)[: len(accepted)] or not accepted:
-        raise ProbeError(f"`{name}`: the accepted versions {accepted} are not contiguous")
+        raise ProbeError(f"`{name}`: the accepted versions {accepted} do not start at {versions[0]}, or have gaps")
     return accepted[-1]
 
 
@@ -114,7 +114,7 @@ def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
     if not loaded.keys() >= DATA_LAYOUTS.keys():
         return None
     if not loaded["inside"] or loaded["missing"]:
-        raise ProbeError("external data in the model's folder is not read, or missing data is accepted")
+        raise ProbeError("external data in the model's folder was not read, or missing external data was accepted")
     return ExternalData(
         outside=loaded["outside"],
         link=loaded["link"],
@@ -160,7 +160,7 @@ DATA_LAYOUTS = {
     ),
     "absolute": DataLayoutProbe(location=""),
 }
-"""Locations of a model's data. The first must load and the second must not, otherwise the probes are invalid."""
+"""Probes for the location of external data. As a control, `inside` must load and `missing` must not."""
 
 
 def _make_probe_model(

@@ -37,7 +37,7 @@ _INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _MIN_OPSET = 7
 """The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
 _MAX_OPSETS_TRIED = 6
-"""Number of opsets, the nearest ones, at which the whole model is matched."""
+"""Number of opsets for which the whole model is matched; the nearest opsets are tried first."""
 _MAX_SUGGESTIONS = 3
 _MIN_NAME_SIMILARITY = 0.9
 _BREAKING_RULES = frozenset({"unknown-operator", "deprecated-operator", "missing-kernel"})
@@ -81,7 +81,7 @@ class SupportGapGroup:
 def find_implemented_span(
     operations: Sequence[Operation], implementations: Sequence[Implementation]
 ) -> tuple[str, str]:
-    """Return the release since which all releases implement the operations, and the one up to which all did, or ""."""
+    """Return the releases since which and up to which all implement the operations, as `find_support_span` does."""
     works = [
         all(match_operation(operation, release) is None for operation in operations) for release in implementations
     ]
@@ -91,7 +91,7 @@ def find_implemented_span(
 def find_suggestions(
     missed: SupportGapGroup, prepared: TypedModel, releases: Sequence[RequiredRelease], others: Sequence[Limits] = ()
 ) -> tuple[Suggestion, ...]:
-    """Return a few changes, the best first; nothing if no required release has a kernel table.
+    """Return a few suggested changes, the best first; none if no required release has a kernel table.
 
     `others` are the limits of releases with unknown kernels, which a suggested opset must not exceed.
     """
@@ -127,7 +127,7 @@ class _SuggestionSearch:
     limits: Sequence[Limits]  # including releases with unknown kernels
 
     def suggestions(self) -> Iterator[Suggestion]:
-        """Yield each change after which all required releases implement the operations."""
+        """Yield the changes after which all required releases implement the operations."""
         match self.missed.miss.rule:
             case "missing-kernel":
                 yield from self._type_casts()
@@ -155,14 +155,14 @@ class _SuggestionSearch:
 
     @property
     def first(self) -> Operation:
-        """The first of several operations that differ only in types and attributes."""
+        """The first operation; the others differ from it only in types and attributes."""
         return self.missed.operations[0]
 
     def _all_implement(self, operations: Iterable[Operation]) -> bool:
         return all(release.match(operation) is None for operation in operations for release in self.releases)
 
     def _works_with(self, change: Callable[[Operation], Operation | None]) -> bool:
-        """Return whether all releases implement the operations once they are changed."""
+        """Return whether all releases implement the changed operations."""
         changed = [change(operation) for operation in self.missed.operations]
         return None not in changed and self._all_implement(operation for operation in changed if operation)
 
@@ -180,7 +180,7 @@ class _SuggestionSearch:
             yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
 
     def _rate_opset(self, domain: str, version: int) -> str:
-        """Rate a model at another opset: "whole" if all is supported, "kept" if as much as before, "lost" otherwise."""
+        """Rate an opset for the model: all is supported ("whole"), as much as before ("kept"), or less ("lost")."""
         opsets = {**self.prepared.opsets, domain: version}
         accepted = all(accepts_versions(limit, self.prepared.ir_version, opsets) for limit in self.limits)
         for operation in {node.operation for node in self.prepared.all_nodes() if not node.calls}:
@@ -215,7 +215,7 @@ class _SuggestionSearch:
         yield from (way for _, way in sorted(ranked, key=lambda pair: pair[0])[:1])
 
     def _list_cast_inputs(self, schema: Schema, parameter: str, to: str) -> tuple[str, ...]:
-        """Return the schema's names of the inputs that at least one operation has to cast."""
+        """Return the inputs that at least one operation has to cast, by their names in the schema."""
         names: dict[int, str] = {}
         for operation in self.missed.operations:
             changed = change_parameter_type(operation, schema, parameter, to)
@@ -259,7 +259,7 @@ class _SuggestionSearch:
             yield AttributeAddition(missing)
 
     def _domain_imports(self) -> Iterator[DomainImport]:
-        """Import a domain; any version of a local function's domain, because the model defines its content."""
+        """Yield an import of the domain. The version does not matter for domains of local functions."""
         domain = self.first.domain
         newest = _find_newest_common_opset(domain, self.limits)
         if any(node.calls and node.operation == self.first for node in self.prepared.all_nodes()):
@@ -286,7 +286,7 @@ class _SuggestionSearch:
 
 
 def _change_opset(operation: Operation, domain: str, version: int) -> Operation:
-    """Return the operation as in a model that imports another version of a domain."""
+    """Return the operation as in a model that imports a different version of a domain."""
     opset = version if domain == DEFAULT_DOMAIN and operation.opset else operation.opset
     own = version if domain == operation.domain and operation.version else operation.version
     return replace(operation, version=own, opset=opset)
@@ -299,14 +299,16 @@ def _remove_attribute(operation: Operation, name: str) -> Operation | None:
 
 
 def _set_attributes(operation: Operation, attributes: Sequence[tuple[str, str]]) -> Operation:
-    """Return the operation with attributes of these kinds, which replace its own of the same names."""
+    """Return the operation with attributes of these names and kinds added; existing attributes are replaced."""
     by_name = {attribute.name: attribute for attribute in operation.attributes}
     by_name |= {name: Attribute(name, kind, b"") for name, kind in attributes}
     return replace(operation, attributes=tuple(attribute for _, attribute in sorted(by_name.items())))
 
 
 def _replace_operator(operation: Operation, way: OperatorReplacement, version: int) -> Operation | None:
-    """Return the operation with another operator, of another domain's `version`; None if it lacks an argument."""
+    """Return the operation rewritten to use the replacement; None if a required input is missing.
+
+    `version` is the opset to use if the replacement belongs to a different domain."""
     order = way.inputs if way.inputs is not None else tuple(range(len(operation.inputs)))
     if any(index is not None and index >= len(operation.inputs) for index in order):
         return None
@@ -317,12 +319,12 @@ def _replace_operator(operation: Operation, way: OperatorReplacement, version: i
 
 
 def _find_newest_common_opset(domain: str, limits: Sequence[Limits]) -> int | None:
-    """Return the newest version of a domain within all limits; None if it is not limited."""
+    """Return the newest version of a domain within all limits; None if the domain has no limit."""
     return min((limit.opsets[domain] for limit in limits if domain in limit.opsets), default=None)
 
 
 def _find_same_names(name: str, candidates: Iterable[str]) -> list[str]:
-    """Return names that differ only in case and underscores."""
+    """Return the candidates that differ from `name` only in case and underscores."""
     folded = name.replace("_", "").casefold()
     return [candidate for candidate in sorted(candidates) if candidate.replace("_", "").casefold() == folded]
 
@@ -336,19 +338,19 @@ _FLOAT_BITS: dict[str, tuple[int, int]] = {
     "tensor(float)": (24, 8),
     "tensor(double)": (53, 11),
 }
-"""Significant bits and exponent bits. Source: IEEE 754, and ONNX's description of its types."""
+"""Numbers of significand and exponent bits. Source: IEEE 754, and the description of types in ONNX."""
 _INTEGER_BITS: dict[str, tuple[int, bool]] = {
     f"tensor({sign}int{bits})": (bits if sign else bits - 1, not sign)
     for bits in (2, 4, 8, 16, 32, 64)
     for sign in ("u", "")
 }
-"""Bits without the sign, and whether the type is signed."""
+"""Number of value bits (excluding the sign bit), and whether the type is signed."""
 _INTEGER_BITS["tensor(bool)"] = (1, False)
 _NUMERIC_TYPES = _FLOAT_BITS.keys() | _INTEGER_BITS.keys()
 
 
 def change_parameter_type(operation: Operation, schema: Schema, parameter: str, to: str) -> Operation | None:
-    """Return the operation with another type for one parameter; None if a type is unknown or not numeric."""
+    """Return the operation with a different type for one parameter; None if a type is unknown or not numeric."""
     inputs = _change_argument_types(operation.inputs, schema.inputs, parameter, to)
     outputs = _change_argument_types(operation.outputs, schema.outputs, parameter, to)
     if inputs is None or outputs is None or to not in _NUMERIC_TYPES:
@@ -370,7 +372,7 @@ def _change_argument_types(
 
 
 def list_casts(operation: Operation, schema: Schema, parameter: str, to: str) -> tuple[Operation, ...]:
-    """Return the casts that another type of a parameter requires: of inputs to it, and of outputs back."""
+    """Return the casts of inputs to the new type of a parameter, and of outputs back to their old types."""
     changed = change_parameter_type(operation, schema, parameter, to)
     if changed is None:
         return ()
@@ -405,7 +407,7 @@ def is_lossless_cast(source: str, to: str) -> bool:
 
 
 def _rank_type_cast(operation: Operation, changed: Operation, way: TypeCast) -> tuple[object, ...]:
-    """Return a sort key: first few casts, then exact casts, then types of the same kind and of similar width."""
+    """Return a sort key that prefers few casts, then exact casts, then types of the same kind and of similar width."""
     before, after = (*operation.inputs, *operation.outputs), (*changed.inputs, *changed.outputs)
     pairs = list(_changed_types(before, after))
     source, _ = pairs[0]

@@ -46,7 +46,7 @@ def test_handmade_files_are_current() -> None:
     """Handmade files equal the generator's output."""
     result = generate(sys.executable, "--check", "--handmade")
 
-    assert (result.returncode, result.stdout) == (0, "all files are current\n"), result.stderr
+    assert (result.returncode, result.stdout) == (0, "all files are up to date\n"), result.stderr
 
 
 @pytest.mark.torch
@@ -54,7 +54,7 @@ def test_all_files_are_current(toolchain: Path) -> None:
     """Exported files equal the generator's output."""
     result = generate(toolchain, "--check")
 
-    assert (result.returncode, result.stdout) == (0, "all files are current\n"), result.stderr
+    assert (result.returncode, result.stdout) == (0, "all files are up to date\n"), result.stderr
 
 
 def test_fixtures_are_small() -> None:

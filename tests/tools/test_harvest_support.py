@@ -91,7 +91,7 @@ def operators(*rows: DumpedKernel | DumpedSchema) -> dict[str, Operator]:
         (
             [kernel("Add", 7, 7, FLOAT), kernel("Add", 7, 7, DOUBLE)],
             [kernel("Add", 7, 7, FLOAT, DOUBLE)],
-            ["- `Add`: the same types in other combinations\n"],
+            ["- `Add`: the same types in different combinations\n"],
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Describe the changes of operators from one release to the next; equal changes share a line."""
+"""Describe changes to operators from one release to the next. Operators with equal changes share a line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Versions = tuple[int, int]
 
 
 def changes(older: Mapping[str, Operator], newer: Mapping[str, Operator]) -> list[str]:
-    """Return list items `- operators: change`, ordered by the first operator of each."""
+    """Return Markdown list items `- operators: change`, sorted by the first operator in each item."""
     changed: dict[str, list[str]] = defaultdict(list)
     for name in sorted(older.keys() | newer.keys()):
         text = _operator(older.get(name), newer.get(name))
@@ -31,7 +31,7 @@ def _operator(older: Operator | None, newer: Operator | None) -> str:
 def _hidden(older: Operator | None, newer: Operator | None) -> str:
     """Describe changes that do not affect versions or the sets of types."""
     old, new = ({_row(kernel) for kernel in each.kernels} if each else set() for each in (older, newer))
-    return "" if old == new else "the same types in other combinations"
+    return "" if old == new else "the same types in different combinations"
 
 
 def _row(kernel: Kernel) -> object:
@@ -81,7 +81,7 @@ def _kernels(older: Iterable[Kernel], newer: Iterable[Kernel]) -> Iterator[str]:
 
 
 def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Versions, Types]) -> str:
-    """Return how the types of a new range differ from the range that it replaces, or from the one before it."""
+    """Return how the types of a new version range differ from the replaced range, or from the previous range."""
     same_start = [types for each, types in old.items() if each[0] == versions[0]]
     before = [types for each, types in sorted(new.items()) if each[0] < versions[0]]
     differences = list(_types((same_start or before[-1:] or [{}])[0], new[versions]))
@@ -89,7 +89,7 @@ def _unlike(versions: Versions, old: Mapping[Versions, Types], new: Mapping[Vers
 
 
 def _ranges(kernels: Iterable[Kernel]) -> dict[Versions, Types]:
-    """Return the union of the types of all kernels, by range of versions."""
+    """Return the union of the types of all kernels, by version range."""
     actual: dict[Versions, Types] = {}
     for kernel in kernels:
         types = actual.setdefault((kernel.start, kernel.end), {})
@@ -107,13 +107,13 @@ def _types(old: Mapping[str, frozenset[str]], new: Mapping[str, frozenset[str]])
 
 
 def _moved(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
-    """Yield the difference of two lists, such as `attribute +a -b`."""
+    """Yield the difference between two lists, such as `attribute +a -b`."""
     come, gone = sorted(set(new) - set(old)), sorted(set(old) - set(new))
     words = [*(f"+{each}" for each in come), *(f"-{each}" for each in gone)]
     if words:
         yield f"{what} {' '.join(words)}"
     elif old != new:
-        yield f"{what}s in another order"
+        yield f"{what}s in a different order"
 
 
 def _range(versions: Versions) -> str:
@@ -127,5 +127,5 @@ def _and_more(what: str, words: Iterable[str]) -> str:
 
 
 def _short(type_name: str) -> str:
-    """Return `int64` for `tensor(int64)`."""
+    """Remove `tensor(…)` from a type: `int64` for `tensor(int64)`."""
     return type_name.removeprefix("tensor(").removesuffix(")") if type_name.startswith("tensor(") else type_name

@@ -20,7 +20,7 @@ from onnxgate.support.limits import Limits
 from onnxgate.support.operators import Table, TableSource, decode_table, encode_table
 
 PLATFORM = "linux x86_64"
-"""Platform of the shipped data; kernels of a release may differ on another processor."""
+"""Platform of the shipped data; kernels of a release may differ on other processors."""
 Row = TypeVar("Row", Limits, TableSource)
 KERNELS, LIMITS, SUMMARY = "onnxruntime-kernels.json.z", "onnxruntime-limits.json", "onnxruntime-kernels.md"
 
@@ -35,14 +35,14 @@ class Data:
 
 
 class LimitsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The parts of the limits file that are read."""
+    """The parts of the limits file that this script reads."""
 
     releases: dict[str, Limits] = {}
     sources: tuple[TableSource, ...] = ()
 
 
 def read(folder: Path) -> Data:
-    """Return the shipped data; empty if there are no files yet."""
+    """Return the shipped data; it is empty if the files do not exist yet."""
     kernels, limits = folder / KERNELS, folder / LIMITS
     actual = msgspec.json.decode(limits.read_bytes(), type=LimitsFile) if limits.exists() else LimitsFile()
     sources = {source.release: source for source in actual.sources}
@@ -50,7 +50,7 @@ def read(folder: Path) -> Data:
 
 
 def merged(old: Data, records: Iterable[Record]) -> Data:
-    """Return the data with the records' releases added or replaced."""
+    """Return the data, with the releases of the records added or replaced."""
     new = {record.source.release: record for record in records}
     for record in new.values():
         if record.dump.platform != PLATFORM:
@@ -73,13 +73,13 @@ def _ascending(rows: Mapping[str, Row]) -> dict[str, Row]:
 
 
 def files(data: Data) -> dict[str, bytes]:
-    """Return every file by name; equal data gives equal bytes."""
+    """Return the content of every file by name; equal data is encoded as equal bytes."""
     made = {LIMITS: _limits(data).encode(), SUMMARY: summary(data).encode()}
     return made if data.table is None else {KERNELS: encode_table(data.table), **made}
 
 
 def is_same(path: Path, content: bytes) -> bool:
-    """Return whether a file has this content; zlib builds may compress the same rows differently."""
+    """Return whether a file has this content, after decompression, as builds of zlib may compress it differently."""
     if not path.is_file():
         return False
     actual = path.read_bytes()

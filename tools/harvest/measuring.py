@@ -1,4 +1,4 @@
-"""Measure one release in its own environment: the kernels it reports and the probes it loads."""
+"""Measure one release in its own environment: the kernels that it reports and the probes that it loads."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def harvest(self) -> harvest.HarvestRecord:
-        """The harvest that is computed from the measurements."""
+        """The harvest computed from the measurements."""
         return harvest.make_harvest_record(self.dump, probes.derive_limits(self.loads), self.source)
 
 
 def recipe() -> str:
-    """Return a digest of the code that determines a record's content."""
+    """Return a digest of the code that determines the content of a record."""
     parts = [WORKER_FOLDER / "kernel_registry.py", Path(probes.__file__), Path(harvest.__file__)]
     return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()
 
 
 def recorded(work: Path, installable: Installable) -> Record | None:
-    """Return the stored record of this wheel, if the same code measured it."""
+    """Return the stored record of this wheel; None if it was measured by different code."""
     try:
         record = msgspec.json.decode(_path(work, installable).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""List releases and resolve their packages as `onnxgate lock` does."""
+"""List releases, and resolve their packages as `onnxgate lock` does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OLDEST = "1.8"
 
 @dataclass(frozen=True, slots=True)
 class Installable:
-    """One release with the packages of its environment, the engine's package first."""
+    """One release, with the packages of its environment; the engine's package is first."""
 
     runtime: LockedRuntime
     packages: tuple[LockedPackage, LockedPackage]

@@ -1,4 +1,4 @@
-"""Render the shipped data for reviewers: origin of each release, and changes from one to the next."""
+"""Render the shipped data for reviewers: the origin of each release, and the changes from one release to the next."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 HEAD = """# Support data of ONNX Runtime
 
 `tools/harvest_support.py` writes this page together with the data. `onnxruntime-kernels.json.z` contains the kernels
-and schemas that each official wheel (Linux x86_64, CPU) reports since 1.16.0; older wheels report none.
-`onnxruntime-limits.json` contains the limits, measured by loading tiny models.
+and schemas that official wheels (Linux x86_64, CPU) report since release 1.16.0; older wheels do not report them.
+`onnxruntime-limits.json` contains the limits, which are measured by loading tiny models.
 
-In the changes, `7+` is an open-ended kernel, which runs only that version of the operator, and `7-12` a kernel for a
-range of versions; `for` precedes the replaced kernel. Types are written without `tensor(…)`.
+In the lists of changes, `7+` is a kernel with an open-ended range of versions; ONNX Runtime uses it only for version 7
+of the operator. `7-12` is a kernel for versions 7 to 12. The kernel after `for` is the replaced one. Types are written
+without `tensor(…)`.
 """
 
 

@@ -1,1 +1,1 @@
-"""Harvest error texts: provoke each failure in a real environment of one release."""
+"""Harvest error texts: provoke each failure in an environment with a real release."""

@@ -1,10 +1,10 @@
-"""Harvest and score error texts.
+"""Harvest error texts, or score the classification of harvested texts.
 
-    python -m tools.harvest_texts EMITTER RELEASE…   # provoke the failures of an emitter's releases
-    python -m tools.harvest_texts score [FILE…]      # classify the texts of the corpus, or of these files
+    python -m tools.harvest_texts EMITTER RELEASE…   # provoke failures in releases of EMITTER
+    python -m tools.harvest_texts score [FILE…]      # classify the texts in the corpus or in these files
 
 Emitters: onnxruntime, onnx, torch_onnx, pip, uv, numpy, protobuf, openvino, tract, opencv. Texts are written to
-`fixtures/texts` or to `--out FOLDER`. Interpreters are the ones that uv finds.
+`fixtures/texts` or to `--out FOLDER`. Python interpreters are found by uv.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> int:
             expected = module.expected(release)
             named = {case: (expected[case], corpus.normal(text, Path(folder))) for case, text in texts.items()}
         path = corpus.write(given.emitter, release, named, given.out)
-        print(f"{path}: {len(named)} texts, without {sorted(expected.keys() - named.keys())}")
+        print(f"{path}: {len(named)} texts; missing cases: {sorted(expected.keys() - named.keys())}")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""The corpus: one file per emitter and release; a text is stored with the first release that prints it."""
+"""The corpus has one file per emitter and release. Each text is stored for the first release that prints it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from packaging.version import InvalidVersion, Version
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "texts"
 LIMIT = 900
-"""Number of characters that are kept at the beginning and at the end of a text."""
+"""Number of characters that are stored from the beginning and from the end of a long text."""
 _PLACE = re.compile(
     r"/onnxruntime_src/\S*?(\w+\.(?:cc|h)):\d+ .*?\)(?: const)?"
     r"(?:::<lambda\(\S*\)>)?(?: \[with [^\]]*\])? (?=[A-Z\[a-z!])"
 )
 _NUMBER = re.compile(r"(\w+\.(?:cc|h|cpp|hpp|py)\S*?):\d+")
 _FRAME = re.compile(r'  File "/usr/(?![^\n]*external_data)[^\n]*\n(?:    [^\n]*\n)*')
-"""A traceback entry in an installed package; the ones that read external data are kept."""
+"""A traceback entry in an installed package, unless it is about external data; such entries are kept."""
 _ERROR = re.compile(r"Error\b|Could not|violated")
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
 def normal(text: str, folder: Path) -> str:
-    """Return the text without machine-specific parts, and a long one without its middle."""
+    """Return the text without machine-specific parts; if it is long, the middle is removed."""
     actual = _ADDRESS.sub("0x7f0000000000", text.replace(str(folder.resolve()), "/models").strip("\n"))
     actual = re.sub(r"/\S*?/(?=lib/python3\.\d+/|bin/python|python3\.\d+/)", "/usr/", actual)
     actual = re.sub(r"/tmp/[\w.-]+", "/scratch", _FRAME.sub("", actual))
@@ -33,7 +33,7 @@ def normal(text: str, folder: Path) -> str:
 
 
 def _shortened(text: str) -> str:
-    """Return the beginning, the end and the errors between them."""
+    """Return the beginning and the end of the text, and the error lines between them."""
     between = [line for line in text[LIMIT:-LIMIT].split("\n")[1:-1] if _ERROR.search(line)]
     return "\n".join([text[:LIMIT], "[…]", *(line[:300] for line in between[:8]), "[…]", text[-LIMIT:]])
 
@@ -44,7 +44,7 @@ def essence(text: str) -> str:
 
 
 def write(emitter: str, release: str, texts: Mapping[str, tuple[str, str]], folder: Path = FOLDER) -> Path:
-    """Write case -> (entry, text); a text that an earlier release prints is only referenced."""
+    """Write the entry and the text of each case; for a text that an earlier release prints, write only a reference."""
     target = folder / emitter / f"{release}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     seen: dict[str, dict[str, str]] = {}

@@ -1,4 +1,4 @@
-"""One environment per release, built by uv and reused by later harvests."""
+"""One environment per release, created by uv and reused by later harvests."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ QUIET = {
     "COLUMNS": "400",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-"""Environment variables of a child process, without those of the current user."""
+"""Environment variables for child processes, without the settings of the current user."""
 
 
 def environment(name: str, python: str, *requirements: str, deps: bool = False) -> Path:
-    """Return the interpreter of an environment with these requirements; build it if it does not exist."""
+    """Return the interpreter of an environment with these requirements; create the environment if it does not exist."""
     folder = ROOT / f"{name}-py{python}"
     interpreter = folder / "bin" / "python"
     if not (folder / ".ready").is_file():
@@ -40,7 +40,7 @@ def _uv(*arguments: str) -> None:
 
 
 def said(command: list[str | Path], folder: Path, **environment: str) -> str:
-    """Return the output of a command, both streams interleaved."""
+    """Run a command and return its standard output and standard error, interleaved."""
     done = subprocess.run(
         command,
         cwd=folder,

@@ -1,4 +1,4 @@
-"""Provoke errors of packages compiled against another release of NumPy."""
+"""Provoke errors in packages that were compiled against a different release of NumPy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PICKLED = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the texts of a pair: `1.18.1+2.2.6` is ONNX Runtime 1.18.1 with NumPy 2.2.6, `numpy-1` NumPy before 2."""
+    """Return the texts of a pair of releases: `1.18.1+2.2.6` is ONNX Runtime 1.18.1 with NumPy 2.2.6."""
     runtime, _, numpy = release.partition("+")
     python = environment(f"numpy-{release}", "3.11", f"onnxruntime=={runtime}", f"numpy=={numpy}")
     cases = (PICKLED,) if numpy.startswith("1.") else CASES

@@ -168,7 +168,7 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(release: str) -> dict[str, str]:
-    """Return the entry that must explain each case; before 1.13, any path outside the folder is reported as missing."""
+    """Return the entry that must explain each case; onnx before 1.13 reports any path outside the folder as missing."""
     found = snippets.expected((*ONNX, *REFERENCE))
     if int(release.split(".")[1]) < 13:
         found |= dict.fromkeys(("checker-external-absolute", "checker-external-outside"), "external-data-missing")

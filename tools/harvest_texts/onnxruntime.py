@@ -1,4 +1,4 @@
-"""Provoke errors of ONNX Runtime at load and at run time."""
+"""Provoke errors of ONNX Runtime when it loads and runs models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tools.harvest_texts.environments import QUIET, environment
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
 Made = tuple[str, str, Any, dict[str, Any]]
-"""Case, entry, model (bytes or proto; None: no file), and the job of the child process."""
+"""Name of the case, expected entry, model (bytes or proto; None: no file), and job for the child process."""
 
 
 def stamps() -> Iterator[Made]:
@@ -176,7 +176,7 @@ def files() -> Iterator[Made]:
 
 
 def runs() -> Iterator[Made]:
-    """Yield models that load, but fail for their inputs or during a run."""
+    """Yield models that load but then fail, because of their inputs or during a run."""
     x2: list[Any] = [["x", "float32", [1, 2]]]
     yield "run-dimension", "input-dimension-wrong", m.relu(), {"feed": [["x", "float32", [1, 2, 3]]]}
     yield "run-rank", "input-rank-wrong", m.relu(), {"feed": [["x", "float32", [[1, 2]]]]}
@@ -275,7 +275,7 @@ def python_of(release: str) -> str:
 
 
 def numpy_of(release: str) -> str:
-    """Return a NumPy requirement that the release works with."""
+    """Return a requirement for a NumPy version that works with the release."""
     minor = int(release.split(".")[1])
     return "numpy==1.23.5" if minor < 12 else "numpy==1.26.4" if minor < 19 else "numpy==2.2.6"
 
@@ -324,7 +324,7 @@ def _ort_format(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _performed(python: Path, jobs: list[dict[str, Any]], folder: Path) -> tuple[list[dict[str, Any]], str]:
-    """Return the answers, and the case that crashed the process, if any."""
+    """Return the results, and the case that crashed the process, if any."""
     (folder / "jobs.json").write_text(json.dumps(jobs))
     child = Path(__file__).parent / "children" / "run_onnxruntime.py"
     done = subprocess.run(

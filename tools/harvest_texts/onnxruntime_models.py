@@ -32,7 +32,7 @@ def value(name: str, kind: int = FLOAT, shape: Sequence[int | str | None] | None
 def node(
     kind: str, inputs: str, outputs: str = "y", name: str = "n0", domain: str = "", **attributes: Any
 ) -> NodeProto:
-    """Return a node; names of inputs and outputs are separated by blanks."""
+    """Return a node; names of inputs and outputs are separated by spaces."""
     return helper.make_node(kind, inputs.split(), outputs.split(), name=name, domain=domain, **attributes)
 
 
@@ -50,7 +50,7 @@ def model(
     ir: int = 7,
     opsets: dict[str, int] | None = None,
 ) -> ModelProto:
-    """Return a model whose IR version and opset old releases support."""
+    """Return a model with an IR version and an opset that old releases support."""
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), list(weights))
     imports = [helper.make_opsetid(domain, version) for domain, version in (opsets or {"": 12}).items()]
     return helper.make_model(graph, ir_version=ir, opset_imports=imports, producer_name="harvest")
@@ -83,7 +83,7 @@ def external(location: str | None = "nope.bin", length: int | None = 8, offset: 
 
 
 def raw_of_wrong_size() -> ModelProto:
-    """Return a model with two floats in six bytes."""
+    """Return a model with a weight of two floats but only six bytes of data."""
     tensor = TensorProto(name="w", data_type=FLOAT, dims=[2], raw_data=b"123456")
     return model([node("Add", "x w", "y", "add0")], weights=[tensor])
 
@@ -131,6 +131,6 @@ def subgraph(nodes: Sequence[NodeProto], outputs: Sequence[ValueInfoProto]) -> G
 
 
 def save(made: ModelProto | bytes, path: Path) -> None:
-    """Write the model without validation, which would repair or reject its fault."""
+    """Write the model without validation, which would repair or reject the fault."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(made if isinstance(made, bytes) else made.SerializeToString())

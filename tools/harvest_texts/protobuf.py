@@ -1,4 +1,4 @@
-"""Provoke errors of code generated for another release of protobuf."""
+"""Provoke errors in code that was generated for a different release of protobuf."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the texts of a pair: `1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
+    """Return the texts of a pair of releases: `1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
     onnx, _, protobuf = release.partition("+")
     python = "3.9" if int(onnx.split(".")[1]) < 13 else "3.11"
     numpy = "numpy<1.24" if python == "3.9" else "numpy<2.1"

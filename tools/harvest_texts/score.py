@@ -1,4 +1,4 @@
-"""Score the classifier on the corpus."""
+"""Compare the classification of texts with the expected entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.diagnostics.classification import classify
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One text with its expected and its matched entry."""
+    """One text, with the expected entries and the entry that matched."""
 
     where: str
     case: str
@@ -27,7 +27,7 @@ class Scored:
 
 
 def scored(files: Iterable[Path]) -> Iterator[Scored]:
-    """Yield each text of the files."""
+    """Yield the result for each text in the files."""
     for path in files:
         content = json.loads(path.read_bytes())
         for case, each in content["texts"].items():
@@ -47,6 +47,6 @@ def report(files: Iterable[Path]) -> int:
     for each in every:
         by_release.setdefault(each.where, []).append(each.is_right)
     for where, right in by_release.items():
-        print(f"{where}: {sum(right)} of {len(right)}")
-    print(f"all: {len(every) - len(wrong)} of {len(every)} right")
+        print(f"{where}: {sum(right)} of {len(right)} correct")
+    print(f"total: {len(every) - len(wrong)} of {len(every)} correct")
     return 1 if wrong else 0

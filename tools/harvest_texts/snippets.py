@@ -1,4 +1,4 @@
-"""Provoke errors by Python snippets; each runs in its own process, and its output is the text."""
+"""Provoke errors with Python snippets. Each runs in its own process; the output is the error text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tools.harvest_texts.environments import said
 
 Snippet = tuple[str, str, str]
-"""Case, entry and code."""
+"""Name of the case, expected entry and code."""
 
 
 def run(

@@ -92,7 +92,7 @@ BOTH = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case. `HARVEST_TEXTS_TORCH` names an interpreter with this release of torch."""
+    """Return the text of each case. `HARVEST_TEXTS_TORCH` must name an interpreter that has this release of torch."""
     given = os.environ.get("HARVEST_TEXTS_TORCH")
     packages = (f"torch=={release}", "onnx", "onnxscript", "numpy")
     python = Path(given) if given else environment(f"torch-{release}", "3.11", *packages, deps=True)

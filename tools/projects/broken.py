@@ -1,4 +1,4 @@
-"""`fixtures/projects/broken`: one fault per model, and the place of each finding."""
+"""Sources of `fixtures/projects/broken`: one fault per model, and the location of each finding."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EDITS = {
         ('            raise ValueError("rows hold values that are not numbers")\n', "\n"),
     ],
 }
-"""Edits that restore the scripts as they were at export; line numbers do not change."""
+"""Edits that restore the scripts to their state at export time; line numbers do not change."""
 
 ALL = ("1.18.1", "1.19.2", "1.24.4", "1.31.1")
 
@@ -74,9 +74,9 @@ class Link(bytes):
 
 
 def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
-    """Return all files of the project that are not exported, by path.
+    """Return the files of the project that are not exported, by path.
 
-    `as_locked` gives them as they were when `onnxgate.lock` was written, before they broke.
+    With `as_locked`, they have the content for which `onnxgate.lock` was written, before they were broken.
     """
     files = {f"models/{name}.onnx": made.SerializeToString() for name, made in _models().items()}
     files["samples/overflow.npz"] = _rows()
@@ -89,7 +89,7 @@ def handmade_files(*, as_locked: bool = False) -> dict[str, bytes]:
 
 
 def _models() -> dict[str, onnx.ModelProto]:
-    """Yield each handmade model; it is valid if its fault is in the file."""
+    """Return the handmade models by name. Models with a fault in the file are still valid here."""
     model = handmade.model
     return {
         "lfs-not-fetched": handmade.scaled(2),
@@ -146,7 +146,7 @@ def _models() -> dict[str, onnx.ModelProto]:
 
 
 def _rows() -> bytes:
-    """Return real inputs of `overflow`: generated inputs do not show whether infinity occurs in practice."""
+    """Return input samples for `overflow`: generated inputs do not show whether infinity occurs in practice."""
     written = io.BytesIO()
     np.savez(written, rows=np.linspace(-1.0, 1.0, 32, dtype=np.float32).reshape(2, 16))
     return written.getvalue()
@@ -157,7 +157,7 @@ def _relu(rows: str, result: str) -> str:
 
 
 def _break(files: dict[str, bytes]) -> None:
-    """Changes of the files after they were locked."""
+    """Break the files, as if they had changed after they were locked."""
     files["models/lfs-not-fetched.onnx"] = handmade.pointer(hashlib.sha256(b"a newer model").hexdigest(), 128)
     files["models/download-page.onnx"] = PAGE
     files["models/cut-off.onnx"] = files["models/cut-off.onnx"][:-20]
@@ -180,7 +180,7 @@ def _checkpoint() -> bytes:
 
 
 def exported_files(root: Path) -> dict[str, bytes]:
-    """Return all models that the project's scripts export, by path. Needs torch."""
+    """Export the models of the project's scripts, and return them by path. Needs torch."""
     names = ("classifier", "frames", "approximate", *EDITS)
     models = {name: exporting.export(root, FOLDER / f"export/{name}.py", EDITS.get(name, ())) for name in names}
     models["heads"] = exporting.run_command(root, FOLDER / "export/heads.py")
@@ -188,5 +188,5 @@ def exported_files(root: Path) -> dict[str, bytes]:
 
 
 def config_as_locked(config: str) -> str:
-    """Return `onnxgate.toml` without the model that was never locked."""
+    """Return `onnxgate.toml` without the model that is missing from the lock."""
     return config.replace('[[model]]\npath = "models/never-locked.onnx"\n\n', "")

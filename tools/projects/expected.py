@@ -1,4 +1,4 @@
-"""Expected findings of a project, and the line of each."""
+"""Expected findings in a project, and the line of each finding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONFIG = "the model's table in onnxgate.toml"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One finding. `place` is a file of the project, LOCK or CONFIG; its line begins with `text`."""
+    """One finding. `place` is a file of the project, LOCK or CONFIG. `text` is the beginning of the line."""
 
     rule: str
     model: str  # name of the file in models/, without its suffix; "" if the finding is not about one model
@@ -28,7 +28,7 @@ class Expected:
         return f"models/{self.model}.onnx" if self.model else ""
 
     def stands(self) -> tuple[str, str]:
-        """File of the finding, and the beginning of its line."""
+        """Return the file of the finding, and the beginning of the line."""
         if self.place == LOCK:
             return "onnxgate.lock", f'[models."{self.path}"]'
         if self.place == CONFIG:

@@ -1,4 +1,4 @@
-"""Models exported from the scripts of a project, with no path of the exporting machine in them."""
+"""Export models from the scripts of a project, without paths of the exporting machine in them."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import onnx
 
 OPSET = 18
 IR_VERSION = 10
-"""The lowest limit of the projects' targets: ONNX Runtime 1.18 supports IR versions up to 10."""
+"""The newest IR version that all targets of the projects support. ONNX Runtime 1.18 has the lowest limit."""
 STACK_TRACE = "pkg.torch.onnx.stack_trace"
 FRAME = re.compile(r'File "([^"]+)"')
 
 
 Edits = Sequence[tuple[str, str]]
-"""Texts of a script, and the texts that they replaced after the export."""
+"""Pairs of texts: the current text of a script, and the text that it had at export time."""
 
 
 def export(root: Path, script: Path, edits: Edits = ()) -> onnx.ModelProto:
-    """Export the result of `build` in `script`, a path below `root`, with `edits` reverted."""
+    """Export the result of `build` in `script`, a path below `root`, after reverting `edits`."""
     with _copied(root, script) as (scratch, copy), _importable(copy):
         _edit(copy, edits)
         build = runpy.run_path(str(copy), run_name=copy.stem)["build"]
@@ -64,7 +64,7 @@ def _relative(path: str, root: Path) -> str:
 
 @contextlib.contextmanager
 def _copied(root: Path, script: Path) -> Iterator[tuple[Path, Path]]:
-    """Yield a folder with only the script and its sibling files, at their path relative to `root`."""
+    """Yield a folder with copies of only the script and its sibling files, at their paths relative to `root`."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder).resolve()
         shutil.copytree((root / script).parent, (scratch / script).parent)
@@ -99,7 +99,7 @@ def _torch_export(built: dict[str, object]) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def _importable(script: Path) -> Iterator[None]:
-    """Let `script` import its sibling files without output and cached modules, as in a separate run."""
+    """Let `script` import its sibling files, without output or cached modules, as in a separate process."""
     sys.path.insert(0, str(script.resolve().parent))
     known = set(sys.modules)
     logging.disable(logging.WARNING)

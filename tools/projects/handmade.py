@@ -11,12 +11,12 @@ OPSETS = '"": 18'
 
 
 def model(graph: str, opsets: str = OPSETS, ir_version: int = IR_VERSION) -> onnx.ModelProto:
-    """Return the model of a graph in ONNX text format."""
+    """Return a model with a graph in ONNX text format."""
     return onnx.parser.parse_model(f"<ir_version: {ir_version}, opset_import: [{opsets}]> {graph}")
 
 
 def scaled(factor: float) -> onnx.ModelProto:
-    """Return a minimal valid model: (N, 4) times a factor."""
+    """Return a minimal valid model, which multiplies an input of shape (N, 4) by a factor."""
     return model(
         f"g (float[batch, 4] rows) => (float[batch, 4] scaled) <float factor = {{{factor}}}> {{"
         " [scale] scaled = Mul(rows, factor) }"
@@ -24,7 +24,7 @@ def scaled(factor: float) -> onnx.ModelProto:
 
 
 def with_external(location: str) -> onnx.ModelProto:
-    """Return a valid model with 32 numbers as external data."""
+    """Return a valid model with 32 floats as external data."""
     made = model(
         "g (float[batch, 32] rows) => (float[batch, 32] shifted) <float[32] shift = {"
         + ", ".join(["0.0"] * 32)
@@ -39,7 +39,7 @@ def with_external(location: str) -> onnx.ModelProto:
 
 
 EXTERNAL = bytes(numpy_helper.from_array(numpy_helper.to_array(scaled(1).graph.initializer[0]).repeat(32)).raw_data)
-"""The 32 numbers in 128 bytes."""
+"""The 32 floats, in 128 bytes."""
 
 
 def pointer(oid: str, size: int) -> bytes:

@@ -1,4 +1,4 @@
-"""`fixtures/projects/hostile`: models that crash, hang, exhaust memory or inject commands into the output."""
+"""Sources of `fixtures/projects/hostile`: models that crash, hang, exhaust memory or inject commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPEECH = (
     "\n::error file=README.md,line=1::obeyed%0A::set-output name=verdict::pass"
     "\r\n  ##[error]obeyed \x1b[31mred\x1b]0;title\x07"
 )
-"""Both kinds of GitHub commands, with escapes, line breaks and terminal escapes."""
+"""Both kinds of GitHub workflow commands, with escaped characters, line breaks and terminal escapes."""
 
 EXPECTED = (
     Expected("missing-kernel", "segfault", LOCK, runtimes=("1.16.3",)),

@@ -1,4 +1,4 @@
-"""`fixtures/projects/quickstart`: two models that pass."""
+"""Sources of `fixtures/projects/quickstart`: two models that pass."""
 
 from __future__ import annotations
 

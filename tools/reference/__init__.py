@@ -1,1 +1,1 @@
-"""Generated parts of `docs/`: JSON Schemas, pages of rules, tables of keys."""
+"""Generated parts of `docs/`: JSON Schemas, rule pages, tables of keys."""

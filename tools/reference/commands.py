@@ -1,4 +1,4 @@
-"""The page of commands, generated from their help."""
+"""The reference page of the commands, generated from their help."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from onnxgate import cli
 OptionKey = tuple[str, str]
 CommonOptions = Mapping[OptionKey, click.Option]
 MIN_COMMANDS = 2
-"""Options that at least this many commands have are described once."""
+"""Options shared by at least this many commands are described only once."""
 EXIT_STATUS = "Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided."
-"""A paragraph of help that the page omits, because its introduction explains it."""
+"""A help paragraph that the page omits, because the introduction of the page explains it."""
 INTRODUCTION = """
 `onnxgate COMMAND --help` prints the same text.
 
@@ -70,7 +70,7 @@ def _option_key(option: click.Option) -> OptionKey:
 
 
 def _find_common_options(group: click.Group, context: click.Context) -> CommonOptions:
-    """Return the options that at least `MIN_COMMANDS` commands have with equal help, one for each name."""
+    """Return the options that at least `MIN_COMMANDS` commands share with the same help text, one per name."""
     commands = [group.get_command(context, name) for name in group.list_commands(context)]
     leaves = [
         leaf

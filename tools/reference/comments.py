@@ -1,4 +1,4 @@
-"""Read the comments of a class's fields, which describe keys in the reference and in JSON Schemas."""
+"""Read the comments on the fields of a class; they describe keys in the reference and in JSON Schemas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def field_comments(kind: type) -> dict[str, str]:
-    """Return the last comment within each field's lines, by the field's name; fields without a comment are skipped."""
+    """Return the last comment on each field by field name; fields without a comment are skipped."""
     source = textwrap.dedent(inspect.getsource(kind))
     body = ast.parse(source).body[0]
     assert isinstance(body, ast.ClassDef)
@@ -31,7 +31,7 @@ def _comments(source: str) -> dict[int, str]:
 
 
 def describe(schema: dict[str, Any], kinds: dict[str, type]) -> dict[str, Any]:
-    """Return the schema with field comments as descriptions of properties; `kinds` has the types by title."""
+    """Return the schema with field comments as descriptions of its properties; `kinds` contains the types by title."""
     for title, definition in schema.get("$defs", {}).items():
         if title in kinds:
             _describe(definition, kinds[title])

@@ -19,7 +19,7 @@ TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
 QUOTATION_MARKS = ("'", '"', "`")
 GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
-"""Rules without a link, because their pages add nothing to an entry."""
+"""Rules that are not linked, because their pages add nothing to an entry."""
 INTRODUCTION = """
 # Error texts
 
@@ -57,7 +57,7 @@ def _render_entry(entry: Entry) -> Iterator[str]:
 
 
 def _sentence(clause: str) -> str:
-    """Return a clause as an escaped sentence; names of tools stay in lower case."""
+    """Return a clause as an escaped sentence that begins with a capital letter, except for the names of tools."""
     first = clause.partition(" ")[0]
     capitalized = clause[0].upper() + clause[1:] if first.rstrip(",").isalpha() and first not in TOOLS else clause
     return escape_markdown(capitalized.removesuffix(".")) + "."
@@ -84,7 +84,7 @@ def _diagnose_example(entry: Entry) -> tuple[str, Diagnosis]:
 
 @functools.cache
 def _find_examples() -> dict[str, tuple[str, Diagnosis]]:
-    """Return one text per entry, from the smallest corpus file that has one."""
+    """Return an example text and its diagnosis by entry, from the smallest corpus file with such a text."""
     examples: dict[str, tuple[str, Diagnosis]] = {}
     for path in sorted(TEXTS.glob("*/*.json"), key=lambda path: (path.parent.name, path.stat().st_size, path.name)):
         for case in json.loads(path.read_bytes())["texts"].values():

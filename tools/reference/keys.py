@@ -1,4 +1,4 @@
-"""Tables of keys, generated from a JSON Schema: one section for each of its types."""
+"""Tables of keys, generated from a JSON Schema, with one section for each type."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def page(
     written: Mapping[str, str] = NOTHING,
     hidden: frozenset[str] = frozenset(),
 ) -> str:
-    """Return a page of all types of the schema, those of `order` first.
+    """Return a page with all types in the schema, beginning with the types in `order`.
 
-    `written` is the TOML syntax of the types. Without it, the page describes an output, which has no defaults. The
-    types in `hidden` are omitted.
+    `written` contains the TOML syntax of each type. Without it, the page describes an output, which has no defaults.
+    Types in `hidden` are omitted.
     """
     definitions: Mapping[str, Schema] = schema["$defs"]
     names = [*(name for name in order if name in definitions), *(name for name in definitions if name not in order)]

@@ -1,4 +1,4 @@
-"""A page for each rule, made from its docstring and its fixtures, and an index."""
+"""A page for each rule, generated from its docstring and its fixtures, and an index."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EXAMPLES = {
     "opset-too-new": "one-too-new",
     "optimization-mismatch": "fusion-changes-the-result",
 }
-"""Typical case of a rule, if its first one is special or long."""
+"""Name of the typical case, for rules whose first case is unusual or long."""
 CHANGES = "changes"
 GROUPS = {
     Stage.FILE.value: "Is the file a valid, complete ONNX model?",
@@ -78,7 +78,7 @@ def _page(rule: AnyRule) -> str:
 
 
 def _example(rule: AnyRule) -> Iterator[str]:
-    """Yield a finding of the rule, for a changed model with both models if they are short."""
+    """Yield a finding of the rule and the model, or both models for a change, if they are short."""
     cases = [case for case in _list_cases(rule.id) if _findings(case, rule.id)]
     if not cases:
         return

@@ -1,1 +1,1 @@
-"""Type inference of a model, and matching of its operations against a release."""
+"""Type inference for models, and matching of their operations against the kernels of a release."""

@@ -1,4 +1,4 @@
-"""Function bodies of operators, which a release expands if it has no kernel."""
+"""Function bodies of operators. A release expands the body if it has no kernel for the operator."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
 """Opset for models that do not import ai.onnx."""
 _SHAPE_DEPENDENT_BODIES = frozenset({"CausalConvWithState(27)"})
-"""Bodies that exist only if the node's shapes are known. Source: onnx 1.23.2; loads on ONNX Runtime 1.32.0."""
+"""Operators with a body only for nodes of known shapes. Source: onnx 1.23.2; loads on ONNX Runtime 1.32.0."""
 Expansion = tuple[TypedNode, ...] | str | None
-"""Nodes of a function body, the reason why they are unknown, or None if the operator has no body."""
+"""One of: the nodes of a function body, the reason why they are unknown, None if the operator has no body."""
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
-    """Return the body as a release expands it, which requires that its operators have not changed since."""
+    """Return the nodes that replace an operation if a release expands its function body.
+
+    A release does not expand a body if the schema of an operator in it has changed since the body was written."""
     name, release = f"{operation.label}({schema.since})", version_sort_key(implementation.release)
     if name in CONTRIB_BODIES:
         is_expanded = release >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
@@ -45,7 +47,7 @@ def expand_function(operation: Operation, schema: Schema, implementation: Implem
 
 @functools.lru_cache(maxsize=1024)
 def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode, ...]:
-    """Return the nodes of a body that ONNX Runtime defines."""
+    """Return the nodes of a function body that ONNX Runtime defines."""
     node, types = _make_call(operation)
     if len(types) > 1 and types[1] is not None:
         node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
@@ -54,7 +56,7 @@ def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode,
 
 
 def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
-    """Return the nodes of the body that ONNX defines for an operation; None if it has none."""
+    """Return the nodes of the function body that ONNX defines for an operation; None if there is none."""
     if f"{operation.label}({since})" in CONTRIB_BODIES:
         return None
     expanded = _instantiate_body(operation, since, operation.opset)
@@ -62,7 +64,9 @@ def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, .
 
 
 class _ExpandedFunction:
-    """A body, the opset of ai.onnx that it was written for, and its nodes at one call, typed on first use."""
+    """A function body, and its nodes for one call; their types are inferred on first use.
+
+    `written_for` is the opset of ai.onnx that the body was written for."""
 
     def __init__(
         self, body: FunctionProto, written_for: int, contextual: bool, type_nodes: Callable[[], tuple[TypedNode, ...]]
@@ -79,7 +83,7 @@ class _ExpandedFunction:
 
 @functools.lru_cache(maxsize=4096)
 def _instantiate_body(operation: Operation, since: int, opset: int) -> _ExpandedFunction | str | None:
-    """Return the body for an opset, the reason why it is unknown, or None if the operator has none."""
+    """Return the function body for an opset, the reason why it is unknown, or None if the operator has no body."""
     import onnx
 
     node, types = _make_call(operation)
@@ -88,7 +92,7 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
         if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
             return None  # an operator that the runtime defines
         name = f"`{operation.name}({since})`"
-        return f"the installed onnx {onnx.__version__} does not know {name}, which may have a function body"
+        return f"the installed onnx {onnx.__version__} does not contain {name}, which may have a function body"
     selected = _find_body(schema, opset, node, types)
     if selected is None:
         name = f"{operation.label}({since})"
@@ -106,7 +110,7 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
 
 
 def _make_call(operation: Operation) -> tuple[NodeProto, list[TypeProto | None]]:
-    """Return a node of the operation, and the types of its inputs."""
+    """Return a node that performs the operation, and the types of its inputs."""
     from onnx import AttributeProto, NodeProto
 
     node = NodeProto(op_type=operation.name, domain=model_domain(operation.domain))
@@ -129,7 +133,7 @@ def _is_body_current(expanded: _ExpandedFunction, opset: int, implementation: Im
 
 
 def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
-    """Return the schema of exactly this since-version in the installed onnx, None if it has none."""
+    """Return the schema with exactly this since-version from the installed onnx; None if there is none."""
     from onnx import defs
 
     try:
@@ -142,10 +146,10 @@ def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
 def _find_body(
     schema: OpSchema, opset: int, node: NodeProto, types: Sequence[TypeProto | None]
 ) -> tuple[FunctionProto, int] | None:
-    """Return the operator's body for an opset and the opset that it was written for; None if it has none.
+    """Return the function body to use at an opset, and the opset that the body was written for; None if there is none.
 
     Source: ONNX Runtime 1.16 to 1.31 uses the body written for the newest opset that is not newer than the model's,
-    and prefers one that depends on the context.
+    and prefers context-dependent bodies.
     """
     from onnx import FunctionProto, TypeProto
 
@@ -205,12 +209,12 @@ CONTRIB_BODIES = {
         }
     """,
 }
-"""Function bodies that contain only the operators whose types matter, without constants and biases.
+"""Simplified bodies of functions that ONNX Runtime defines, without constants and biases: only types matter here.
 
-Results are cast to the element type of the second input, which replaces the attribute `to`.
+A call sets the attribute `to` to the element type of the second input.
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
-"""First release that runs the expanded body. Older releases fuse it into an operator for which they have no kernel."""
+"""First release that runs the expanded body. Older releases fuse its nodes into an operator without a kernel."""
 
 
 @functools.cache

@@ -35,7 +35,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
-"""A gap, the reason why the result is unknown, or None if the operation is implemented."""
+"""One of: a support gap, the reason why the result is unknown, None if the operation is implemented."""
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -56,14 +56,14 @@ class _Matcher:
         self._providers = providers
 
     def answer(self, operation: Operation, depth: int) -> MatchResult:
-        """Match the operation; results are cached with the release."""
+        """Match an operation, or return the cached result of an equal one."""
         key = (operation, self._providers)
         if key not in self._on.answers:
             self._on.answers[key] = self._decide(operation, depth)
         return self._on.answers[key]  # type: ignore[return-value]
 
     def _decide(self, operation: Operation, depth: int) -> MatchResult:
-        # Source: ONNX Runtime 1.16 to 1.31 imports known domains implicitly.
+        # Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports.
         version = operation.version or self._on.newest_opsets.get(operation.domain)
         operator = self._on.operator(operation.domain, operation.name)
         if version is None:
@@ -124,10 +124,10 @@ class _Matcher:
 
 
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
-    """Match again with float16 cast to float, which ONNX Runtime does implicitly if an input is float16.
+    """Match with float16 replaced by float: ONNX Runtime inserts such casts if an input is float16.
 
-    Source: ONNX Runtime 1.16 to 1.31. It does not do so before opset 6, in which Cast has a
-    different attribute, or for nodes with subgraphs or sequences.
+    Source: ONNX Runtime 1.16 to 1.31. It inserts no casts below opset 6, in which Cast has a different
+    attribute, or for nodes with subgraphs or sequences.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
@@ -214,9 +214,9 @@ def predict(
     providers: Sequence[str] = (CPU_PROVIDER,),
     kinds: Sequence[TypedNode] | None = None,
 ) -> Prediction:
-    """Predict what the release rejects in the model. Without an implementation, only versions are compared.
+    """Predict which parts of a model a release rejects. Without `implementation`, only version fields are compared.
 
-    `kinds` are the nodes of `prepared.kinds` that may be rejected; None for all.
+    `kinds` are the nodes of `prepared.kinds` to match; None means all of them.
     """
     problems = []
     if implementation is not None:
@@ -241,9 +241,9 @@ def predict(
 
 
 def match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
-    """Match a node without the nodes inside it.
+    """Match a node, but not the nodes inside it.
 
-    Source: ONNX Runtime 1.16 to 1.31 imports domains that it knows implicitly, except in local functions.
+    Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports, except in local functions.
     """
     operation = node.operation
     if not operation.version and (node.within or operation.domain not in implementation.newest_opsets):
@@ -256,7 +256,7 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
 
 
 def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
-    """Yield the nodes that the release loads."""
+    """Yield all nodes, without the bodies of local functions that the release does not call."""
     for node in nodes:
         yield node
         if node.inner and (not node.calls or _is_function_call(node, implementation)):
@@ -266,8 +266,8 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """Return whether the release treats a node as a call of a local function rather than as its own operator.
 
-    Source: loads of local functions named like operators, and of new ones in their domains, on ONNX Runtime 1.16 to
-    1.31.
+    Source: on ONNX Runtime 1.16 to 1.31, loads of models with local functions in the domain of an operator, some of
+    them with the same name as an operator.
     """
     operation = node.operation
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
@@ -279,7 +279,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
-    """Return the providers that have a kernel."""
+    """Return the providers that have at least one kernel."""
     return frozenset(
         kernel.provider
         for domain in implementation.domains()
@@ -290,7 +290,7 @@ def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
 
 
 class SingleProviderImplementation(Implementation):
-    """A release reduced to the kernels of one provider, with its own cache of results."""
+    """A release with only the kernels of one provider. Match results are cached separately."""
 
     def __init__(self, implementation: Implementation, provider: str) -> None:
         super().__init__(
@@ -300,7 +300,7 @@ class SingleProviderImplementation(Implementation):
         self._provider = provider
 
     def operator(self, domain: str, name: str) -> Operator | None:
-        """Return the operator with the provider's kernels."""
+        """Return the operator with only the kernels of the provider."""
         key = (domain, name)
         if key not in self._operators:
             operator = self._full.operator(domain, name)

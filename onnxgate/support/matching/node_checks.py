@@ -1,4 +1,4 @@
-"""Checks of a node against its operator's schema, and against restrictions of releases beyond schemas."""
+"""Check a node against its operator's schema, and against restrictions of releases that schemas do not contain."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"
-"""Attribute kind for which a release has no name, such as types of values."""
+"""Reported for attribute kinds for which a release has no name, such as value types."""
 
 
 Violation = tuple[str, str]  # problem; facts that distinguish it from other problems of the operator
 
 
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
-    """Return the first violation of the schema."""
+    """Return the first violation of the schema; None if there is none."""
     name = f"{operation.label}({schema.since})"
     problems = itertools.chain(_check_attributes(operation, schema, name), _check_arguments(operation, schema, name))
     if violation := next(problems, None):
@@ -78,7 +78,7 @@ ArgumentTypes = Sequence[str | None]
 
 
 def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalParameter | None:
-    """Return the formal parameter of an argument; a variadic last one accepts all further arguments."""
+    """Return the formal parameter of the argument at `index`; a variadic last one accepts all further arguments."""
     if index < len(formals):
         return formals[index]
     if formals and formals[-1].option in (VARIADIC, MIXED):
@@ -87,7 +87,7 @@ def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalPara
 
 
 def _pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) -> Iterator[tuple[FormalParameter, str]]:
-    """Yield each argument that is present with its formal parameter; a type can be ""."""
+    """Yield the formal parameter and the type of each argument that is not omitted; "" is an unknown type."""
     for index, value_type in enumerate(types):
         formal = find_parameter(formals, index)
         if formal is not None and value_type is not None:
@@ -118,9 +118,10 @@ _OUTPUT_TYPE_RULES: dict[str, dict[int, str | tuple[int, str]]] = {
     "com.microsoft.QGemm(1)": {0: (8, "tensor(float)")},
     "com.microsoft.QuantizeLinear(1)": {0: "tensor(uint8)"},
 }
-"""Types that ONNX Runtime infers beyond the schema: a type, or an input's index with a default type.
+"""Output types that ONNX Runtime infers although the schema does not determine them, by operator and output index.
 
-Source: error texts of one-node models that declare another type, on ONNX Runtime 1.16 to 1.31.
+A value is a type, or the index of an input of the same type and the type to use if that input is omitted.
+Source: error texts of one-node models that declare a different output type, on ONNX Runtime 1.16 to 1.31.
 """
 
 
@@ -135,9 +136,9 @@ def _infer_bound_output(schema: Schema, bound: dict[str, str], index: int) -> st
 
 
 def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outputs: ArgumentTypes) -> str | None:
-    """Return the type to compare with a kernel's constraint: that of the first present argument that it applies to.
+    """Return the type that a kernel's constraint limits: the type of its first argument that is not omitted.
 
-    Source: ONNX Runtime 1.16 to 1.31; of a variadic parameter only the first argument counts.
+    Source: ONNX Runtime 1.16 to 1.31, which checks only the first argument of a variadic parameter.
     """
     for formals, types in ((schema.inputs, inputs), (schema.outputs, outputs)):
         for index, formal in enumerate(formals):
@@ -147,7 +148,7 @@ def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outpu
 
 
 AttributeValues = dict[str, int | str]
-"""Attributes with one integer or string, by name."""
+"""Integer and string attributes, by name; 0 for attributes of other kinds."""
 
 
 class ReleaseRestriction(msgspec.Struct, frozen=True):
@@ -214,16 +215,17 @@ RESULT_TYPE_RESTRICTIONS = (
         ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make", "1.17.0", "1.17.3"),
     ),
 )
-"""Result types that constructors reject."""
+"""Output types that operators do not support on some releases."""
 UNREGISTERED_TYPES = (
     (("tensor(complex64)", "tensor(complex128)"), "", ""),
     (("tensor(int4)", "tensor(uint4)"), "1.18.0", "1.18.1"),
     (("tensor(float4e2m1)",), "1.23.0", "1.23.2"),
     (("tensor(float8e8m0)",), "1.24.1", "1.26.0"),
 )
-"""ONNX types that a release lacks although it supports their opset: first and last release, "" for no bound.
+"""Types that releases do not support although they support an opset with these types.
 
-Source: Constant with a value of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
+Each entry has the types and the first and last such release; "" means no bound. Source: models with a Constant of each
+type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
 """
 LOCALE_RESTRICTIONS = (
     ReleaseRestriction(("StringNormalizer",), lambda values: True, "", last="1.17.3"),
@@ -240,11 +242,11 @@ LOCALE_RESTRICTIONS = (
         first="1.27.0",
     ),
 )
-"""Conditions under which a model loads only if the machine has a certain locale."""
+"""Conditions under which a model loads only if a specific locale is installed."""
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
-    """Return why the release rejects the node; a string if that depends on the machine."""
+    """Return why the release rejects the node; a string if the result depends on the machine."""
     name = f"{operation.label}({since})"
     for restriction in ATTRIBUTE_RESTRICTIONS:
         if restriction.concerns(operation, release):
@@ -281,7 +283,7 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
 
 
 def is_unregistered_type(type_name: str, release: str) -> bool:
-    """Return whether a release lacks a type, even for constants."""
+    """Return whether a release does not support a type, even for constants."""
     return any(
         type_name in types and _is_release_within(release, first, last) for types, first, last in UNREGISTERED_TYPES
     )
@@ -293,7 +295,7 @@ def _is_release_within(release: str, first: str, last: str) -> bool:
 
 
 def read_attribute_values(operation: Operation) -> AttributeValues:
-    """Return the node's attributes; the value is 0 for kinds other than one integer or string."""
+    """Return the values of the integer and string attributes; 0 for attributes of other kinds."""
     from onnx import AttributeProto
 
     values: AttributeValues = {}

@@ -1,4 +1,4 @@
-"""Operations of a model, results of matching them and suggestions: values that matching and stages share."""
+"""Data types shared by matching and the stages: operations of a model, match results and suggestions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SupportGapRule = Literal[
     "type-mismatch",
     "attribute-unsupported",
 ]
-"""Rules of the support stage about one node."""
+"""Rules of the support stage that apply to single nodes."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
 
 
@@ -35,7 +35,7 @@ class Attribute(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """Properties of a node that decide whether a release implements it; equal operations are matched once.
+    """Properties of a node that determine whether a release implements it; equal operations are matched once.
 
     Types are spelled as in ONNX Runtime; "" is an unknown type, None an omitted argument.
     """
@@ -80,7 +80,7 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
 
 
 class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Typed nodes and imports of a model, the same for every release."""
+    """Typed nodes and imported opsets of a model; they do not depend on the release."""
 
     ir_version: int
     opsets: dict[str, int]  # needed, also by local functions; default domain "ai.onnx"
@@ -93,7 +93,7 @@ class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
-        """First node of each kind; nodes of one kind have the same match result. Equal operations are one object."""
+        """The first node of each kind; nodes of the same kind have the same match result."""
         first: dict[tuple[object, ...], TypedNode] = {}
         visited: set[int] = set()  # bodies that several calls share
         ahead = [self.nodes]
@@ -116,7 +116,7 @@ class SupportGap(msgspec.Struct, frozen=True):
 
 
 class NodeProblem(msgspec.Struct, frozen=True, eq=False):
-    """A node that is rejected, or whose result is unknown, with the reason."""
+    """A node that a release rejects, or whose match result is unknown, with the reason."""
 
     node: TypedNode
     miss: SupportGap | None
@@ -124,7 +124,7 @@ class NodeProblem(msgspec.Struct, frozen=True, eq=False):
 
 
 class RefusedOperations(msgspec.Struct, frozen=True):
-    """Predicted refusals of one model by one release, as plain data that can be sent to another process."""
+    """Operations of a model that a release is predicted to refuse, as plain data for another process."""
 
     opsets_too_new: tuple[str, ...]  # domains
     gaps: tuple[tuple[SupportGap, Operation], ...]
@@ -152,7 +152,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
 
 
 class OpsetChange(msgspec.Struct, frozen=True):
-    """Export at another opset of a domain, at which all runtimes implement the operation."""
+    """Export with a different opset of a domain, one in which all runtimes implement the operation."""
 
     domain: str
     version: int
@@ -160,7 +160,7 @@ class OpsetChange(msgspec.Struct, frozen=True):
 
 
 class TypeCast(msgspec.Struct, frozen=True):
-    """Cast the inputs of one type parameter, and its outputs back."""
+    """Cast the inputs of one type parameter to a different type, and its outputs back."""
 
     parameter: str  # a constraint's name (`T`), or the type that the schema fixes
     to: str  # "tensor(float)"
@@ -182,7 +182,7 @@ class AttributeAddition(msgspec.Struct, frozen=True):
 
 
 class OperatorReplacement(msgspec.Struct, frozen=True):
-    """Use another operator with the same arguments, or with those listed here."""
+    """Use a different operator with the same inputs, or with the inputs listed here."""
 
     domain: str
     name: str

@@ -1,4 +1,4 @@
-"""Type inference: the types of all values of a model, once for all releases."""
+"""Infer the types of all values in a model. The result is used for all releases."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 _MAX_ATTRIBUTE_BYTES = 4096
-"""Maximum size of attributes that are used for matching."""
+"""Maximum size of attributes whose data is used for matching."""
 _MAX_ROUNDS = 16
-"""Maximum repetitions of inference after operators that onnx does not know."""
+"""Maximum number of times that inference is repeated after operators that onnx does not define."""
 MAX_FUNCTION_CALLS = 4000
-"""Maximum number of different calls of local functions: types are inferred for each one separately."""
+"""Maximum number of different calls of local functions, as types are inferred for each call separately."""
 _TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
 _MAX_OPERATIONS = 2**16
 """Maximum number of different operations that are cached across models."""
@@ -39,7 +39,7 @@ _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in E
 def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> TypedModel:
     """Return the model's nodes with argument types, including nodes of subgraphs and called functions.
 
-    `inferred` is the same model with the types of values that onnx has already inferred.
+    `inferred` is the same model, with value types that onnx has already inferred.
     """
     opsets: dict[str, int] = {}
     for holder in (model.proto, *model.proto.functions):
@@ -59,7 +59,7 @@ def _infer_nodes(model: ModelView, inferred: ModelProto | None) -> tuple[TypedNo
 
 
 class _FunctionCalls(msgspec.Struct, eq=False):
-    """Function bodies that all inferences of one model share."""
+    """Typed function bodies, shared by all inferences for one model."""
 
     unread: str  # why no call is followed
     bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = msgspec.field(default_factory=dict)
@@ -68,7 +68,7 @@ class _FunctionCalls(msgspec.Struct, eq=False):
 def _infer_graph_nodes(
     model: ModelView, within: str, calls: _FunctionCalls, inferred: ModelProto | None = None
 ) -> tuple[TypedNode, ...]:
-    """Infer types in a model; `within` is the local function of which it was made, if any."""
+    """Infer types in a model; `within` is the local function that the model was made from, if any."""
     proto, graph = inferred or model.proto, model.graphs[0]
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
@@ -112,7 +112,7 @@ def _infer_shapes(proto: ModelProto) -> ModelProto:
 
 
 def _import_used_domains(proto: ModelProto) -> ModelProto:
-    """Return a copy that imports every domain in use, which inference requires and releases do implicitly."""
+    """Return a copy that imports every domain in use: inference requires imports that releases add implicitly."""
     from onnx import defs
 
     copy = deepcopy(proto)
@@ -131,9 +131,9 @@ def format_known_type(proto: TypeProto) -> str:
 
 
 class ValueTypes:
-    """Types of the named values of a graph, and of the graphs around it.
+    """Types of the named values in a graph and in the graphs that enclose it.
 
-    `typed` is the graph as onnx infers it, `held` the one that contains the tensors.
+    `typed` is the graph with the types that onnx inferred, `held` the graph that contains the tensors.
     """
 
     __slots__ = ("_parent", "_types", "names")
@@ -159,7 +159,7 @@ class ValueTypes:
         self.names[name], self._types[name] = format_known_type(value_type), value_type
 
     def spell(self, name: str) -> str | None:
-        """Return the type of a value as ONNX Runtime spells it; "" if it is unknown, None if nothing is named."""
+        """Return the type of a value as ONNX Runtime spells it; "" if it is unknown, None if `name` is empty."""
         if not name:
             return None
         scope: ValueTypes | None = self
@@ -170,7 +170,7 @@ class ValueTypes:
         return ""
 
     def type_of(self, name: str) -> TypeProto | None:
-        """Return the type of a value, with its shape if that is known; None if the type is unknown."""
+        """Return the type of a value, with its shape if known; None if the type is unknown."""
         scope: ValueTypes | None = self
         while scope is not None:
             if (found := scope._types.get(name)) is not None:
@@ -188,7 +188,7 @@ def _make_operation(
     attributes: tuple[tuple[str, str, bytes], ...],
     static: bool,
 ) -> Operation:
-    """Return the operation with these properties: equal ones are one object, across models."""
+    """Return the operation with these properties; equal operations are the same object, even across models."""
     return Operation(domain, name, *versions, *types, tuple(Attribute(*it) for it in attributes), static)
 
 
@@ -200,7 +200,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
-        """Add types that follow from operators' schemas to the scope; return whether there were any."""
+        """Add the types that operator schemas determine to the scope; return whether any types were added."""
         before, names = len(self.learnt), scope.names
         for node in graph.nodes:
             for name in node.outputs:
@@ -226,7 +226,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                     self.learnt.add(name)
 
     def nodes(self, graph: GraphView, typed: GraphProto, scope: ValueTypes) -> Iterator[TypedNode]:
-        """Yield the nodes of a graph with their types, and with the nodes inside them."""
+        """Yield the typed nodes of a graph, each with the nodes inside it."""
         opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
         for index, node in enumerate(graph.nodes):
             domain, name, _ = node.operator
@@ -255,7 +255,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             yield from self.nodes(graph, typed, inner)
 
     def _called(self, node: NodeView, body: GraphView, scope: ValueTypes) -> tuple[TypedNode, ...] | None:
-        """Return the typed nodes of the body; None if it is not followed."""
+        """Return the typed nodes of a called function; None if the call is not followed."""
         if self.calls.unread:
             return None
         function = body.proto
@@ -309,7 +309,7 @@ def _has_static_shape(node: NodeView, scope: ValueTypes) -> bool:
 
 
 def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypeProto:
-    """Return a tensor's type; without a shape if there are no `dims`."""
+    """Return a tensor type; it has no shape if `dims` is None."""
     from onnx import TypeProto
 
     tensor_type = TypeProto()
@@ -322,7 +322,7 @@ def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypePr
 
 
 def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
-    """Return the type with this spelling, without a shape."""
+    """Return the type that ONNX Runtime spells like this, without a shape; None if it is unknown."""
     like = known_types.get(text)
     if like is not None:
         return _remove_shape(like)
@@ -338,7 +338,7 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
 
 
 def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes], ...]:
-    """Return name, kind and data of the attributes, sorted; without the data that no function body reads."""
+    """Return the name, kind and data of each attribute, sorted by name; data that no function body reads is empty."""
     name = node.operator[1]
     found = []
     for attribute in node.attributes:
@@ -362,9 +362,9 @@ def instantiate_function(
     defaults: Mapping[str, AttributeProto] = MappingProxyType({}),
     functions: Sequence[FunctionProto] = (),
 ) -> ModelProto:
-    """Return one call of a function as a model with typed inputs and its attributes; omitted arguments are "".
+    """Return a model with the nodes of one function call, with its input types and attribute values.
 
-    `imports` is spelled as protobuf has it: "" is the default domain.
+    Omitted inputs are "". In `imports`, "" is the default domain.
     """
     from onnx import ModelProto
 

@@ -57,7 +57,7 @@ def test_an_untyped_result_is_never_declared_wrongly() -> None:
     ("text", "reason"),
     [
         ("crashed: exit status -11", "the runtime crashes"),
-        ("timed out after 60 s", "the runtime does not come back"),
+        ("timed out after 60 s", "the runtime hangs"),
         (
             "Exception during initialization: Failed to construct locale with name:en_US.UTF-8:locale::facet",
             "depends on the machine's locale",

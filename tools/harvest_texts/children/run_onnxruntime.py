@@ -1,4 +1,4 @@
-"""Run in the release's environment: execute each job, and print its error as one line of JSON."""
+"""Runs in the release's environment: execute each job, and print its error as one line of JSON."""
 
 import json
 import os
