@@ -12,7 +12,7 @@ from campaigns.faults.project_under_test import Ground, bound_by_permissions, ne
 from campaigns.faults.registry import fault
 
 
-@fault("cache", "read-only, with environments")
+@fault("cache", "read-only, with all environments installed")
 def cache_read_only_warm(ground: Ground) -> Iterator[FaultOutcome]:
     """Existing environments are used."""
     need_bound_permissions(ground.folder)

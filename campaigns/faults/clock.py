@@ -44,14 +44,14 @@ def with_ignore(ground: Ground) -> None:
     config.write_text(config.read_text() + entry)
 
 
-@fault("clock", "set ten years back or forward between runs")
+@fault("clock", "set back or forward by ten years between runs")
 def clock_moved(ground: Ground) -> Iterator[FaultOutcome]:
     """Verdicts do not depend on the clock, and cached results stay valid."""
     for years in (-10, 10, 0):
         yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
 
 
-@fault("clock", "before and after the last day of an ignore", quick=True, runs=False)
+@fault("clock", "before and after an ignore expires", quick=True, runs=False)
 def clock_and_ignores(ground: Ground) -> Iterator[FaultOutcome]:
     """The ignore is expired in ten years, and was valid ten years ago."""
     with_ignore(ground)
@@ -64,7 +64,7 @@ def clock_and_ignores(ground: Ground) -> Iterator[FaultOutcome]:
         yield seen
 
 
-@fault("clock", "all files are from the future or from 1970")
+@fault("clock", "all files have modification times in the future or in 1970")
 def files_of_other_times(ground: Ground) -> Iterator[FaultOutcome]:
     """Modification times of files have no influence."""
     for when in (time.time() + 10 * YEAR_S, 1.0):

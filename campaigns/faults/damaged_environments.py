@@ -55,7 +55,7 @@ def half_without_numpy(ground: Ground) -> Iterator[FaultOutcome]:
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "numpy"), expected=(0, 3))
 
 
-@fault("damaged environment", "a file of the engine that is imported late is missing")
+@fault("damaged environment", "a file that the engine imports only on first use is missing")
 def half_without_a_late_file(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
 
@@ -93,7 +93,7 @@ def _overwrite_ready(content: bytes, slot: Path) -> None:
     (slot / "ready.json").write_bytes(content)
 
 
-@fault("damaged environment", "its state file is empty, invalid, a folder, or has another key")
+@fault("damaged environment", "its state file is empty, invalid, a folder, or has a different key")
 def half_a_state(ground: Ground) -> Iterator[FaultOutcome]:
     """The state file is rejected and the environment is rebuilt."""
 

@@ -20,11 +20,12 @@ This command injects each fault below while onnxgate runs, and writes this page:
 $ python -m campaigns.faults --all --write docs/contributing/faults.md
 ```
 
-In each run, a model that does not pass without the fault must not pass, the lock must stay valid, no process may keep
+In each run, the fault must not turn a failing check into a passing one, the lock must stay valid, no process may be left
 running, and no traceback may be printed.
 
-The status is the exit status on Linux; there are several if runs of a fault end differently. 130 means interrupted, 141
-a closed pipe, "killed" SIGKILL. After SIGKILL the next run is also checked.
+The status is the exit status on Linux. If runs with the same fault end with different statuses, all of them are listed.
+130 means interrupted, 141 means that the pipe was closed, and "killed" means that the process received SIGKILL. After
+SIGKILL, the next run is checked as well.
 """
 
 

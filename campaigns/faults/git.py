@@ -51,7 +51,7 @@ def git_fails(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False, variables=variables)
 
 
-@fault("git", "no command returns")
+@fault("git", "every command hangs")
 def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     """The git command times out and is killed with its child processes."""
     without_models(ground)
@@ -63,7 +63,7 @@ def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(*arguments, expected=(2, 3), true=False, variables=variables, patience_s=60)
 
 
-@fault("git", "commands print garbage")
+@fault("git", "every command prints invalid output")
 def git_lies(ground: Ground) -> Iterator[FaultOutcome]:
     """Output with invalid bytes and missing files causes no crash."""
     without_models(ground)

@@ -57,7 +57,7 @@ def misbehaving(
         yield ground.check(expected=expected, variables=variables, about=name)
 
 
-@fault("misbehaving runtime", "prints without end")
+@fault("misbehaving runtime", "prints endlessly")
 def runtime_floods(ground: Ground) -> Iterator[FaultOutcome]:
     """1 GB on each stream is read and discarded."""
     body = """
@@ -159,7 +159,7 @@ def runtime_lies(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=honest.get(name, (1, 3)), variables=variables, about=name)
 
 
-@fault("misbehaving runtime", "does not end, and ignores signals")
+@fault("misbehaving runtime", "never exits and ignores signals")
 def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     """The runtime is killed with its child processes."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
@@ -171,7 +171,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     yield from misbehaving(ground, bodies, limit_s=1)
 
 
-@fault("misbehaving runtime", "leaves processes running")
+@fault("misbehaving runtime", "leaves child processes running")
 def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """A daemon in its own session ends with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"

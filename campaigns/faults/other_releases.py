@@ -32,7 +32,7 @@ def other_layout(ground: Ground) -> dict[str, Path]:
     return doctored(ground, "other layout", {"runtimes/store.py": (r"^LAYOUT = \d+", "LAYOUT = 99")})
 
 
-@fault("two versions of onnxgate", "another cache layout, before and after ours")
+@fault("two versions of onnxgate", "a version with a different cache layout runs before and after this one")
 def versions_in_turn(ground: Ground) -> Iterator[FaultOutcome]:
     """Each version creates its own environments and ignores those of the other."""
     ground.own_environments()
@@ -52,7 +52,7 @@ def version_with_more_fields(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,))
 
 
-@fault("two versions of onnxgate", "both at once, on an empty cache")
+@fault("two versions of onnxgate", "both run at the same time with an empty cache")
 def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The two versions do not interfere."""
     ground.truth()
@@ -70,7 +70,7 @@ def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
     yield from seen
 
 
-@fault("two versions of onnxgate", "other files of a newer version in the cache")
+@fault("two versions of onnxgate", "unknown files of a newer version in the cache")
 def versions_leave_other_things(ground: Ground) -> Iterator[FaultOutcome]:
     """Unknown files and folders in the cache are ignored."""
     ground.truth()

@@ -101,14 +101,14 @@ def index_hangs(ground: Ground) -> Iterator[FaultOutcome]:
         yield from run_online_commands(ground, index)
 
 
-@fault("package index", "status 500")
+@fault("package index", "HTTP status 500")
 def index_is_broken(ground: Ground) -> Iterator[FaultOutcome]:
     """The error names the index, not a requirement."""
     with answering(status=500, body=b"oops") as index:
         yield from run_online_commands(ground, index)
 
 
-@fault("package index", "status 401 or 403")
+@fault("package index", "HTTP status 401 or 403")
 def index_wants_a_password(ground: Ground) -> Iterator[FaultOutcome]:
     """The error names the index, not a requirement."""
     for status in (401, 403):
@@ -158,7 +158,7 @@ def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[
         yield index
 
 
-@fault("package index", "wheels with another hash", quick=True)
+@fault("package index", "wheels with a different hash", quick=True)
 def index_gives_other_wheels(ground: Ground) -> Iterator[FaultOutcome]:
     """Wheels that do not match the locked hashes are rejected."""
     with serving(ground, PAGE) as index:

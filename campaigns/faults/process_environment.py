@@ -113,7 +113,7 @@ def at_most(what: int, number: int) -> Callable[[], None]:
     return limit
 
 
-@fault("process environment", "low limit of open files", quick=True)
+@fault("process environment", "low limit on open files", quick=True)
 def few_files(ground: Ground) -> Iterator[FaultOutcome]:
     """A limit of 64 files is enough; with fewer, an error is reported."""
     yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
@@ -121,7 +121,7 @@ def few_files(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=(0, 1, 2, 3), setup=at_most(resource.RLIMIT_NOFILE, number), about=str(number))
 
 
-@fault("process environment", "low limit of processes")
+@fault("process environment", "low limit on processes")
 def few_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """An error is reported. OpenBLAS, which numpy contains, raises SIGINT if it cannot start a thread: status 130."""
     if os.geteuid() == 0:

@@ -174,7 +174,7 @@ def hangup_is_ignored(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), setup=ignore, during=after(0.4, signal.SIGHUP))
 
 
-@fault("interrupted", "stopped and continued")
+@fault("interrupted", "suspended and resumed (Ctrl-Z, `fg`)")
 def stopped_and_continued(ground: Ground) -> Iterator[FaultOutcome]:
     """Ctrl-Z does not affect the result."""
 
