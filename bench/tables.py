@@ -173,7 +173,7 @@ def _growth(result: Result) -> Iterator[str]:
     if columns:
         names = dict.fromkeys(name for grown in columns.values() for name in grown if name not in _BOUNDS)
         rows = [(name, *(f"{ms[name]:.3f}" if name in ms else "-" for ms in columns.values())) for name in names]
-        yield f"CPU time of one more model or node, in ms:\n\n{_table(('', *columns), rows)}"
+        yield f"CPU time per additional model or node, in ms:\n\n{_table(('', *columns), rows)}"
 
 
 def _commands(result: Result) -> Iterator[str]:
