@@ -20,8 +20,8 @@ This command injects each fault below while onnxgate runs, and writes this page:
 $ python -m campaigns.faults --all --write docs/contributing/faults.md
 ```
 
-In each run, the fault must not turn a failing check into a passing one, the lock must stay valid, no process may be left
-running, and no traceback may be printed.
+In each run, the fault must not turn a failing check into a passing one, the lock must stay valid, no process may be
+left running, and no traceback may be printed.
 
 The status is the exit status on Linux. If runs with the same fault end with different statuses, all of them are listed.
 130 means interrupted, 141 means that the pipe was closed, and "killed" means that the process received SIGKILL. After
