@@ -87,7 +87,7 @@ def test_example(title: str, checkout: Path) -> None:
 
 def test_every_extension_has_an_example() -> None:
     """Each of the five kinds of extensions has an example with commands that use it."""
-    assert ["A rule", "An engine", "A format", "An exporter", "An error text"] == list(EXAMPLES)
+    assert ["A rule", "An engine", "A format", "An exporter", "An error message"] == list(EXAMPLES)
     assert all(FILE_BLOCK.search(text) and CONSOLE_BLOCK.search(text) for text in EXAMPLES.values())
 
 

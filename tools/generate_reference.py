@@ -24,8 +24,8 @@ from onnxgate.project.config import schema as config_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
-The configuration is `onnxgate.toml`, or `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to this file. Unknown
-keys and wrong types are errors.
+The config is the file `onnxgate.toml`, or the table `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the
+folder of this file. Unknown keys and values of a wrong type are errors.
 
 Editors with [taplo](https://taplo.tamasfe.dev) complete and validate `onnxgate.toml` if its first line names the
 {download}`JSON Schema <config.schema.json>`:
@@ -45,8 +45,9 @@ WRITTEN = {
 }
 """The TOML syntax of each table in the config."""
 REPORT = """
-The output of `onnxgate check --output json`. Lists are sorted; times and host names are not included. The
-{download}`JSON Schema <report.schema.json>` is [stable](../stability.md). It also describes `drawings` and `shard`.
+The output of `onnxgate check --output json`. Lists are sorted; dates and host names are not included. The
+{download}`JSON Schema <report.schema.json>` is [stable](../stability.md). The objects in `drawings` and `shard` are
+described only in the schema.
 """
 SCHEMA_ONLY = frozenset(
     {"Shard", "SharedHit", "SharedIgnore", "SharedNames", "AskedName", "Drawing", "DrawnNode", "DrawnEdge"}

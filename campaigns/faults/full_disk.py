@@ -104,7 +104,7 @@ def _to(file: str) -> list[str]:
     return ["sh", "-c", f'exec "$@" >{file}', "sh"]
 
 
-@fault("disk full", "the file system of the cache is full")
+@fault("disk full", "the file system with the cache is full")
 def disk_full_cache(ground: Ground) -> Iterator[FaultOutcome]:
     """Cache entries that only later runs need are optional."""
     small = ground.folder / "small"
@@ -120,7 +120,7 @@ def disk_full_cache(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=(0,), before=warm, variables=given, about=f"{size}, warm")
 
 
-@fault("disk full", "the file system of temporary files is full")
+@fault("disk full", "the file system with the temporary files is full")
 def disk_full_temporary(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no space for inputs and outputs."""
     small = ground.folder / "small"

@@ -173,7 +173,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     yield from misbehaving(ground, bodies, limit_s=1)
 
 
-@fault("misbehaving runtime", "leaves processes running")
+@fault("misbehaving runtime", "leaves child processes running")
 def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """A daemon in a separate session is terminated together with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"

@@ -26,7 +26,7 @@ INTRODUCTION = """
 | 3 | undecided: something that was requested could not be checked |
 | 130 | interrupted |
 
-If several apply, the first of 130, 2, 1 and 3 is used.
+If several statuses apply, the first of 130, 2, 1 and 3 is returned.
 """
 
 

@@ -1,4 +1,4 @@
-"""Render the reference page of known error texts."""
+"""Render the reference page of known error messages."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ QUOTATION_MARKS = ("'", '"', "`")
 GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
 """Rules that are not linked, because their pages add nothing to an entry."""
 INTRODUCTION = """
-# Error texts
+# Error messages
 
-[`onnxgate explain --log FILE`](../guides/logs.md) finds these errors in a log. Search this page for part of your error.
-Exception classes and line numbers do not matter. The names and numbers in an entry come from its example.
+[`onnxgate explain --log FILE`](../guides/logs.md) finds these errors in a log. Search this page for a part of your
+error message, without exception classes and line numbers. The names and numbers in an entry are examples.
 """
 
 

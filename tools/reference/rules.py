@@ -15,15 +15,15 @@ CASES = Path(__file__).resolve().parents[2] / "fixtures" / "rules"
 MAX_MODEL_LINES = 12
 """Maximum length of a fixture's model; longer ones are not shown."""
 INTRODUCTION = """\
-`onnxgate explain RULE` prints a rule's page in a terminal. Rules are errors unless another level is shown. Set a level
-to `error`, `warning`, `note` or `off` in `onnxgate.toml`:
+`onnxgate explain RULE` prints the page of a rule in a terminal. Findings of a rule are errors unless a different level
+is shown. In `onnxgate.toml`, you can set the level of a rule to `error`, `warning`, `note` or `off`:
 
 ```toml
 [rules]
 output-added = "error"
 ```
 
-To accept single findings, see [Adopt onnxgate](../guides/adopting.md)."""
+To accept individual findings, see [Adopt onnxgate](../guides/adopting.md)."""
 EXAMPLES = {
     "attribute-unsupported": "of-a-newer-opset",
     "opset-too-new": "one-too-new",
@@ -37,7 +37,7 @@ GROUPS = {
     Stage.SUPPORT.value: "Is each required runtime predicted to support the model?",
     Stage.RUNTIME.value: "Does the model load and run on every required runtime?",
     Stage.PARITY.value: "Do the outputs agree with the source and between runtimes?",
-    Stage.EXPORT.value: "Does the source still export the committed model?",
+    Stage.EXPORT.value: "Does exporting the source again produce the committed model?",
     CHANGES: "What changed since the baseline? (stage: lock)",
     Stage.BUDGET.value: "Is the model within its limits for size, time and memory?",
     Stage.GATE.value: "Are the `[[ignore]]` entries still needed?",
