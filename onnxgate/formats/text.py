@@ -41,12 +41,12 @@ LABELS = (
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
 SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "comparisons")
-"""Beginnings that are reserved for onnxgate's own lines: of any line, of lines without indent, of lines indented by
-two, and complete titles. Strings from models with such a beginning are escaped."""
+"""Text that is reserved for onnxgate's own lines: beginnings of any line, of lines without indent and of lines indented
+by two spaces, and complete titles. Strings from models that look like this are escaped."""
 
 
 class Column(msgspec.Struct, frozen=True, dict=True):
-    """One column of a table; the name of a `group` stands above its adjacent columns."""
+    """One column of a table; the name of a `group` is shown above its adjacent columns."""
 
     group: str
     head: str
@@ -88,7 +88,7 @@ class Terminal(msgspec.Struct, frozen=True):
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
     def table(self, columns: Sequence[Column], styles: Mapping[str, str], *, gutter: int = GUTTER) -> Iterator[str]:
-        """Yield the lines of a table; one that is too wide is split into blocks that repeat the first column."""
+        """Yield the lines of a table; a table that is too wide is split into blocks that repeat the first column."""
         space = " " * gutter
         for number, block in enumerate(self._blocks(_widen_groups(columns, gutter), gutter)):
             yield from [""] if number else []
@@ -163,13 +163,13 @@ STYLES = {"ok": "pass", "ok*": "predicted", "warn": "warning", "FAIL": "fail", "
 BODY_COLUMN = 11
 """Column of a finding's text, after its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
-"""Replaces the folder of stored inputs in reports that may be read on another machine."""
+"""Placeholder for the folder of stored inputs in reports that may be read on another machine."""
 MAX_DIFFERENCES = 6
 """Maximum number of differences shown for a model that changed; the others are counted."""
 MAX_LISTED = 20
 """With more models, those that passed on all their runtimes are counted instead of listed."""
 UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
-"""States of models that are counted if all their cells have the same one."""
+"""A model whose cells all have the same one of these states can be counted instead of listed."""
 
 
 def format(
@@ -183,9 +183,10 @@ def format(
     snippets: Mapping[str, Sequence[str]] | None = None,
     elapsed_s: float | None = None,
 ) -> str:
-    """Render the report. `width` is the terminal width, and 0 does not wrap lines; `quiet` renders only the last line.
+    """Render the report or, with `quiet`, only its last line.
 
-    `inputs` is the folder in which inputs are stored; `snippets` has the config lines that accept a finding, by its
+    `width` is the terminal width; with 0, lines are not wrapped.
+    `inputs` is the folder in which inputs are stored; `snippets` contains the config lines that accept a finding, by
     fingerprint.
     """
     paper = Terminal(color, width)
@@ -206,14 +207,14 @@ def format(
 
 
 def render_verdict(report: Report, *, color: bool = False, elapsed_s: float | None = None) -> str:
-    """Render the last line."""
+    """Render the last line, which states the verdict."""
     word, colon, rest = wording.render_verdict(report).partition(":")
     rest = escape_unprintable(f"{rest}{format_elapsed(elapsed_s)}")
     return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{rest}")
 
 
 def format_elapsed(elapsed_s: float | None) -> str:
-    """Return ` (2.1 s)`; "" for None."""
+    """Return the duration in parentheses, such as ` (2.1 s)`; "" for None."""
     if elapsed_s is None:
         return ""
     minutes, seconds = divmod(round(elapsed_s), 60)
@@ -309,7 +310,7 @@ def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
 
 
 def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
-    """Return the models to list with their cells, and the number of the others by their uniform state."""
+    """Return the models to list with their cells, and the number of other models by state."""
     matrix = wording.table_cells(report)
     if len(matrix) <= MAX_LISTED:
         return matrix, {}
@@ -332,7 +333,7 @@ def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
-    """Yield comparisons and cache use; with `-vv` also all measured values, those nearest to their limits first."""
+    """Yield comparisons, cache use and, with `-vv`, all measured values, sorted by the distance from their limits."""
     sentences = wording.describe_runs(report)
     figures = sorted(report.measured, key=wording.bound_usage, reverse=True) if verbosity > 1 else ()
     if not sentences and not figures:

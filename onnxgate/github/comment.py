@@ -68,7 +68,7 @@ class Comment(msgspec.Struct, frozen=True):
 
 
 def comment_marker(*words: str) -> str:
-    """Return the HTML comment that identifies the comments of one workflow and job; `words` cannot close it."""
+    """Return the HTML comment that identifies the comments of one workflow and job; `words` are escaped in it."""
     quoted = (urllib.parse.quote(word, safe=" ./").replace("--", "-%2D") for word in words if word)
     return f"<!-- onnxgate:{':'.join(quoted)} -->"
 
@@ -199,7 +199,7 @@ def read_report(path: str) -> Report:
         raise NoCommentError(f"no comment was posted: the input `report` is not an onnxgate report: {error}") from error
     if len(content) > LARGEST_REPORT_BYTES or report.version != VERSION:
         raise NoCommentError(
-            "no comment was posted: the report is too large, or was written by another version of onnxgate"
+            "no comment was posted: the report is too large, or was written by a different version of onnxgate"
         )
     return report
 
@@ -249,7 +249,7 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
     try:
         body = Path(environment["ONNXGATE_ACTION_COMMENT"]).read_text(encoding="utf-8", errors="replace")
     except (KeyError, OSError) as error:
-        raise NoCommentError("no comment was posted: the previous step did not write it") from error
+        raise NoCommentError("no comment was posted: the previous step did not write the comment") from error
     return PendingComment(
         event.pull_request.number,
         body,

@@ -201,10 +201,10 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
 
 
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
-    """Return the requested opsets by domain.
+    """Return the requested opset of each domain.
 
-    These are the pinned opsets of imported domains. If the file exceeds the highest opset that the targets support, the
-    exporter has already been called again with that opset.
+    This is the pinned opset. Without a pin, and if the first export used a newer opset than the targets support, it is
+    the newest supported opset, with which the exporter was re-run.
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
@@ -239,7 +239,9 @@ def _compare_with_committed(
         problem = f"the committed file could not be compared with the export: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
     ir_change = (
-        f"IR version {facts.ir_version}, was {old.proto.ir_version}" if old.proto.ir_version != facts.ir_version else ""
+        f"IR version changed from {old.proto.ir_version} to {facts.ir_version}"
+        if old.proto.ir_version != facts.ir_version
+        else ""
     )
     return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
 
@@ -257,7 +259,7 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Report that the content must be fetched, because a file with different bytes can still be the same model."""
-    reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
+    reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 does not match the export"
     return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, f"run `{lfs_pull_command(path)}`")
 
 
@@ -352,7 +354,7 @@ def parse_source_place(source: str) -> Place | None:
 
 
 def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
-    """Return the supported opset nearest to the requested opset, or None if that is supported.
+    """Return the supported opset nearest to the requested opset, or None if the requested opset is supported.
 
     An opset is supported if the exporter can write it and every target can load it.
     """

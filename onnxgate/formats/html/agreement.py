@@ -136,7 +136,7 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
     rows = list(_group(figures, "pair").values())
     nearest = sorted(range(len(rows)), key=lambda index: -max(map(bound_nearness, rows[index])))[:MAX_PLOT_ROWS]
     selected = [rows[index] for index in sorted(nearest)]
-    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')} further from the limits"
+    left_out = f"not shown: {pluralize(len(rows) - len(selected), 'pair')} further from the limits"
     return tag(
         "figure",
         tag(

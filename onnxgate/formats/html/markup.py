@@ -1,4 +1,4 @@
-"""HTML and SVG as values that escape all other strings on insertion, and the symbols of the page."""
+"""HTML and SVG markup that escapes inserted strings, and the symbols of the page."""
 
 from __future__ import annotations
 

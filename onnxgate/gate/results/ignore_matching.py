@@ -54,7 +54,7 @@ class Ignores(msgspec.Struct):
         return applied, [frozenset(fingerprints) for fingerprints in met]
 
     def expired(self, index: int) -> bool:
-        """Return whether an entry has expired; its end date is the last valid day."""
+        """Return whether an entry has expired. It is still valid on its end date."""
         until = self.entries[index].until
         return until is not None and until < self.today
 
@@ -86,7 +86,7 @@ class CheckScope(msgspec.Struct):
     unknown: dict[Stage, set[str]] = msgspec.field(default_factory=dict)
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
-        """Record that these stages are incomplete for these models, so that missing findings prove nothing."""
+        """Record incomplete stages of models, for which a missing finding does not mean that an ignore is unused."""
         for stage in stages:
             self.unknown.setdefault(stage, set()).update(models)
 
@@ -109,7 +109,7 @@ def is_about_change(rule_id: str) -> bool:
 def find_ignore_uses(
     ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
 ) -> list[IgnoreUse]:
-    """Return how each entry is used. `present` has the fingerprints of all hits, including redundant ones."""
+    """Return how each entry is used. `present` has the fingerprints of all hits, including redundant hits."""
     uses = []
     for index, (entry, met_by_entry) in enumerate(zip(ignores.entries, met, strict=True)):
         models = {model.path for model in scope.project.models() if globs.matches(entry.model, model.path)}

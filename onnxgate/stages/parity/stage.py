@@ -141,7 +141,7 @@ def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
 
 @dataclass(slots=True)
 class _OutputComparer:
-    """Comparer of the outputs of one model, which also collects reasons for missing comparisons."""
+    """Compares the outputs of one model, and collects the reasons for missing comparisons."""
 
     model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
