@@ -168,7 +168,7 @@ class _RevisionComparison:
         return None if isinstance(answer, CallFailure) else answer.facts
 
     def _compare_model(self, planned: PlannedModel, at: str) -> None:
-        """Compare a model with the file at its earlier path or, if git does not track the model, with its lock entry."""
+        """Compare a model with the file at its earlier path or, if git does not track it, with its lock entry."""
         try:
             if self._existed(at):
                 self._compare_with_file(planned, at)
