@@ -90,12 +90,12 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
 
 
 def capitalize_first(text: str) -> str:
-    """Return the text with a capital first letter."""
+    """Return the text with its first letter capitalized."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def render_matrix(report: Report, page: Page) -> Iterator[str]:
-    """Yield the table of models by runtimes, and the meaning of its words."""
+    """Yield the table of models by runtime, and its legend."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
@@ -139,7 +139,7 @@ def render_words(model: str, words: Iterable[str]) -> str:
 
 
 def render_legend(words: set[str]) -> Iterator[str]:
-    """Yield the meaning of the words of a table."""
+    """Yield the legend of a table, which explains the words in its cells."""
     meanings = [f"{escape_markdown(word)}: {text}" for word, text in wording.WORD_MEANINGS.items() if word in words]
     if meanings:
         yield from ("; ".join(meanings), "")

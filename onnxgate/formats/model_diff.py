@@ -19,9 +19,9 @@ Sign = Literal["+", "-", "~", ""]
 SIGN_STYLES = {"+": "pass", "-": "fail", "~": "warning"}
 SIGN_MARKS = {"+": "➕ ", "-": "➖ ", "~": "✏️ ", "": ""}
 MAX_LINES = 20
-"""Maximum number of lines in a section; the others are counted."""
+"""Maximum number of lines in a section; further lines are only counted."""
 MAX_NAMED = 3
-"""Maximum number of names in a sentence; the others are counted."""
+"""Maximum number of names in a sentence; further names are only counted."""
 NODE_CHANGES = {word: word for word in ("added", "removed", "replaced", "changed")}
 WEIGHT_CHANGES = {
     **{word: word for word in ("changed", "added", "removed")},

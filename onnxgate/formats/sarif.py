@@ -45,7 +45,7 @@ class ResultLocation:
 
 
 def locate_finding(finding: Finding, report: Report) -> ResultLocation:
-    """Return the location of a finding; in a text file, the default is the first line."""
+    """Return the location of a finding; in a text file, the first line is the default."""
     place = finding.place
     path = place.path or finding.model or wording.DEFAULT_PATH
     binary = path == finding.model or path in {model.path for model in report.models}
@@ -151,9 +151,9 @@ MAX_RESULTS = 25_000
 MAX_COMPRESSED_BYTES = 10_000_000
 """Maximum size of the compressed file (same source)."""
 MAX_FINDINGS_PER_RESULT = 20
-"""Maximum number of findings of one rule on one line; the others are counted."""
+"""Maximum number of findings of one rule on one line; further findings are only counted."""
 MAX_NOTIFICATIONS = 1000
-"""Maximum number of notifications of one kind; the others are counted."""
+"""Maximum number of notifications of one kind; further notifications are only counted."""
 NOTIFICATION_KINDS = {
     "undecided": "A selected check that could not be completed",
     "skipped": "A check that was skipped",
@@ -166,7 +166,7 @@ FindingGroup = tuple[ResultLocation, list[Finding]]
 
 
 def format(report: Report) -> str:
-    """Render the results, worst first, within GitHub's limits; the others are counted."""
+    """Render the results, worst first, within GitHub's limits; omitted results are counted."""
     by_result: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
         place = locate_finding(finding, report)

@@ -165,7 +165,7 @@ BODY_COLUMN = 11
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
 """Placeholder for the folder of stored inputs in reports that may be read on another machine."""
 MAX_DIFFERENCES = 6
-"""Maximum number of differences shown for a model that changed; the others are counted."""
+"""Maximum number of differences shown for a changed model; further differences are only counted."""
 MAX_LISTED = 20
 """With more models, those that passed on all their runtimes are counted instead of listed."""
 UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
@@ -270,7 +270,7 @@ def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[s
 
 
 def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield the table of models by runtimes, and the meaning of its words."""
+    """Yield the table of models by runtime, and its legend."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
@@ -303,7 +303,7 @@ def _text_column(group: str, label: str, cells: Sequence[str]) -> Column:
 
 
 def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
-    """Yield the meaning of the words of a table, in one line."""
+    """Yield the legend of a table, which explains the words in its cells."""
     meanings = [f"{word}: {meaning}" for word, meaning in wording.WORD_MEANINGS.items() if word in words]
     if meanings:
         yield from (*paper.wrapped("; ".join(meanings), 0, style="quiet"), "")

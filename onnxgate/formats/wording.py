@@ -47,7 +47,7 @@ NOT_PREDICTED = "could not be predicted, and was not run"
 DEFAULT_PATH = "onnxgate.lock"
 """File reported for findings without a place and a model, in formats that require a file."""
 MAX_NAMED_MODELS = 4
-"""Maximum number of models named in a sentence; the others are counted."""
+"""Maximum number of models named in a sentence; further models are only counted."""
 
 
 def format_place(where: ReportedPlace) -> str:

@@ -194,7 +194,7 @@ class OutcomeCache:
             prune(self._folder)
 
     def _touch_replayed_inputs(self, replay: Replay | None) -> bool:
-        """Mark the stored inputs of a replay as used; return False if one is missing."""
+        """Mark the stored inputs of a replay as used; return False if an input is missing."""
         if replay is None or self._request.caches.inputs is None:
             return True
         folder = self._request.caches.inputs()

@@ -122,7 +122,7 @@ def _reuse_or_execute(
     results: StageResults,
     outcomes: OutcomeCache | None,
 ) -> ExecutionResult:
-    """Reuse the cached outcomes of unchanged models, run the changed ones, and apply the rules to both."""
+    """Reuse the cached outcomes of unchanged models, run the changed models, and apply the rules to both."""
     reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
     executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
     execution = join_executions([*reused, *executed])

@@ -52,7 +52,7 @@ class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResultCache:
     """Cache of run results in a folder.
 
-    `contents` has the digest of each model including its external data, by path. `files` has the digest of each model
+    `contents` maps paths to digests of models including their external data. `files` contains the digest of each model
     file, so that a model that changes during the run is not cached. A `fresh` cache replaces existing entries instead
     of reusing them.
     """

@@ -138,7 +138,7 @@ class StaticAnalyzer:
         return self
 
     def end_children(self) -> None:
-        """End the child processes to free their memory; the next call starts new ones."""
+        """End the child processes to free their memory; the next call starts new processes."""
         self._children.__exit__()
 
     def __exit__(self, *_: object) -> None:

@@ -71,7 +71,7 @@ _JUDGING_FOLDERS = (
 """Folders with code that affects static results."""
 
 _READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
-"""Packages with code that reads models. The last one does not exist in pure-Python builds of protobuf."""
+"""Packages with code that reads models. `google._upb` does not exist in pure-Python builds of protobuf."""
 
 ResultType = TypeVar("ResultType")
 
@@ -238,7 +238,7 @@ UNREADABLE_BUILD = (
 
 
 def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
-    """Select the runtimes from which support data must be collected, because onnxgate does not contain it.
+    """Select the runtimes from which support data must be collected, because onnxgate does not ship it.
 
     GPU builds are included only in custom environments.
 

@@ -154,7 +154,7 @@ class PullRequest(msgspec.Struct, frozen=True):
 
 
 class WorkflowRun(msgspec.Struct, frozen=True):
-    """The workflow run that triggered this one."""
+    """The workflow run that triggered the current run."""
 
     event: str = ""
     head_sha: str = ""

@@ -231,7 +231,7 @@ _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove invalid results, and costs that are invalid or not for `contents`. Return the names of removed results."""
+    """Remove invalid results, and costs that are invalid or unrelated to `contents`. Return the results' names."""
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_path(file)

@@ -163,7 +163,7 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
     """Return the only open pull request whose head is the checked commit. Other data of the run is untrusted.
 
     Raises:
-        NoCommentError: there is no such pull request, or more than one.
+        NoCommentError: there is no such pull request, or there are several.
     """
     home = run.head_repository
     owner = home.full_name.partition("/")[0] if home is not None else ""

@@ -83,7 +83,7 @@ class ResultFiles:
 
 
 def shard_suffix(shard: str) -> str:
-    """Return the shard in the form for file names, such as `2-of-4` for `2/4`."""
+    """Return the shard as used in file names, such as `2-of-4` for `2/4`."""
     return shard.replace("/", "-of-")
 
 

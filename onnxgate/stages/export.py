@@ -203,8 +203,8 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
     """Return the requested opset of each domain.
 
-    This is the pinned opset. Without a pin, and if the first export used a newer opset than the targets support, it is
-    the newest supported opset, with which the exporter was re-run.
+    This is the pinned opset. For a domain without a pinned opset, it is the newest opset that the targets support if
+    the first export used a newer opset; the exporter was then re-run with it. Other domains are omitted.
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
@@ -309,7 +309,7 @@ def _read_second_failure(project: Project, plan: ExportPlan, again: Observation)
 def compare_toolchain(
     project: Project, locked: LockedToolchain | None, interpreter: Interpreter
 ) -> ToolchainState | None:
-    """Compare the toolchain with the lock; None if the lock does not record one."""
+    """Compare the toolchain with the lock; None if the lock does not record a toolchain."""
     if locked is None:
         return None
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
@@ -416,7 +416,7 @@ def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[L
 
 
 def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
-    """Find the graph input of a requested axis, by name if the request has one."""
+    """Find the graph input of a requested axis, by name if the request contains a name."""
     if axis.value:
         return next((value for value in facts.inputs if value.name == axis.value), None)
     return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None

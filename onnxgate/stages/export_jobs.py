@@ -311,7 +311,7 @@ def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = Non
 
 
 def _path_spellings(path: Path) -> Iterator[str]:
-    """Yield the path unchanged and with links resolved, the longer path first, since one may end with the other."""
+    """Yield the path unchanged and with links resolved, the longer path first, since it may contain the shorter."""
     yield from sorted({str(path), os.path.realpath(path)}, key=len, reverse=True)
 
 

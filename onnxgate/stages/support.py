@@ -93,7 +93,7 @@ class RuntimeSupportData(msgspec.Struct, frozen=True):
 
 
 def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSupport]) -> RuntimeSupportData | None:
-    """Return the support data of one runtime, or None. `harvested` has collected data by runtime name."""
+    """Return the support data of one runtime, or None. `harvested` contains collected data by runtime name."""
     runtime = planned.runtime
     own = harvested.get(planned.name)
     if own is not None and own.implementation is not None:

@@ -120,7 +120,7 @@ class _Executor:
         return msgspec.structs.replace(result, collected=collected, reused=(*self._reused, *exports))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run one step for a model, and attribute the jobs that it submits to that model."""
+        """Run one step for a model, and record that the submitted jobs belong to the model."""
         with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 
@@ -132,7 +132,7 @@ class _Executor:
             self._host.submit(self._spec(runtime), Probe())
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
-        """Return whether all results of a runtime are probably cached; its environment is then not needed."""
+        """Return whether all results of a runtime are probably cached, so its environment need not be created."""
         if self._cache is None:
             return False
         jobs = [runtime_stage.plan_run(model, (), planned, level, Path(level)) for level in planned.levels]

@@ -201,7 +201,7 @@ def _is_fresh_export_nearer(
 
 
 def _select_mismatch(comparison: Comparison) -> Difference:
-    """Select the mismatch to search: the worst one, preferably without optimization."""
+    """Select the mismatch to search: the worst mismatch, preferably without optimization."""
     mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("rounding makes every node of a quantized model differ")

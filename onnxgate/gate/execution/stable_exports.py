@@ -89,7 +89,7 @@ class StableExports:
 def digest_state(root: Path, python: Path) -> str:
     """Digest the files of a repository, the packages of an interpreter, and onnxgate.
 
-    Return "" if there are too many files, if one is unreadable, or if the interpreter is not in a virtual environment.
+    Return "" if there are too many files, a file is unreadable, or the interpreter is not in a virtual environment.
     """
     remaining = MAX_HASHED_BYTES
     if not _has_own_packages(python):

@@ -378,7 +378,7 @@ def explain_missing_reference(model: str, observation: Observation, stages: Coll
 def call_inputs(
     project: Project, host: WorkerPool, source: str, folder: Path
 ) -> Sequence[Mapping[str, str]] | InputCases:
-    """Call a function of the project that returns inputs by case; if it cannot be called, return the reason.
+    """Call a project function that returns inputs by case; if it cannot be called, return the reason.
 
     Raises:
         ConfigError: the function fails, or does not return inputs.

@@ -161,7 +161,7 @@ def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
 
 
 def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
-    """Return the keys by which relations may refer to a hit: with or without its topic, on its or on any runtime."""
+    """Return the keys by which relations may refer to a hit: with or without topic, for its runtime or for any."""
     hit = judged.hit
     names = dict.fromkeys((HitReference(judged.rule), HitReference(judged.rule, hit.topic)))
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))

@@ -331,7 +331,7 @@ def save_measured_costs(
     seconds: Mapping[str, Mapping[str, float]],
     reused: Collection[tuple[str, str]] = (),
 ) -> None:
-    """Store the cost of each model; `seconds` has the durations by absolute model path and worker.
+    """Store the cost of each model; `seconds` contains the durations by absolute model path and worker.
 
     For cached results (`reused`, by path and runtime), earlier measurements are kept, since they show the cost without
     the cache. Runtimes without a complete measurement are left out.

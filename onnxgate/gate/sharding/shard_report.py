@@ -285,7 +285,7 @@ def _check_identity(report: Report) -> object:
 
 
 def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
-    """Select one report for each shard; if two reports differ, select the failing one."""
+    """Select one report for each shard; if several reports differ, prefer a failing report."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
     for name, report in valid:
         by_shard.setdefault(require_shard(report).index, []).append((name, report))

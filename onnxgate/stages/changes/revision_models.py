@@ -50,7 +50,7 @@ class InvalidAtRevisionError(Exception):
 
 @dataclass(slots=True)
 class RevisionModels:
-    """Models at one revision. Paths are relative to the repository root; paths in facts, to the config folder."""
+    """Models at one revision. Paths in facts are relative to the config folder, all others to the repository root."""
 
     tree: Tree
     folder: str  # config folder, relative to the repository root; "" for the root

@@ -155,7 +155,7 @@ def search_origin(
 ) -> DifferenceOrigin | None:
     """Find the first node whose output differs from the reference; None if no node differs in isolation.
 
-    `available` has the names of the reference values, or None if all are available. With `exact`, both sides compute
+    `available` contains the names of the reference values; None if all are available. With `exact`, both sides compute
     identically.
 
     Raises:

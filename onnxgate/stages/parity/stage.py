@@ -321,7 +321,9 @@ class _OutputComparer:
 
     def report_negligible(self) -> None:
         """Report outputs whose nonzero results are negligible in every case."""
-        hint = "set a `tolerance` with a smaller `atol` for this output by name; keep the same `atol` if 0 is expected"
+        hint = (
+            "set `tolerance` for this output by name, with a smaller `atol`, or with the same `atol` if 0 is expected"
+        )
         self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
 
 
