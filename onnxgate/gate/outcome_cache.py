@@ -226,7 +226,7 @@ class OutcomeCache:
             FileChangedError,
             OSError,
             ValueError,
-        ):  # including text that is not UTF-8, and files on different drives
+        ):  # including text that is not valid UTF-8, and files on different drives
             return ""
 
     def _is_digestible(self, planned: PlannedModel, facts: ModelFacts) -> bool:

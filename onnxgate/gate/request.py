@@ -79,7 +79,7 @@ class StaticSettings(msgspec.Struct, frozen=True):
     jobs: int = 0  # number of child processes; 0 reads models in this process
     folder: Callable[[], Path] | None = None  # cache of static results
     fresh: bool = False  # cached results are replaced instead of reused
-    report_reuse: Callable[[int, int], None] | None = None  # called with the numbers of reused and of all models
+    report_reuse: Callable[[int, int], None] | None = None  # called with the number of reused models and of all models
 
 
 class GateRequest(msgspec.Struct, frozen=True):

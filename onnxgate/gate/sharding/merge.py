@@ -102,7 +102,8 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
         counts={name: counts[name] for name in first.counts},
         replays=_by_model(part for report in reports for part in report.replays),
         against=first.against,
-        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),  # removals are in each
+        # Every shard reports all removed models.
+        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),
         drawings=node_context.select_most_severe(findings, [it for report in reports for it in report.drawings]),
         remarks=tuple(sorted({remark for report in reports for remark in report.remarks})),
     )
