@@ -163,7 +163,7 @@ def _group_by_model(report: Report) -> dict[str, CaseContent]:
 
 
 def _failing_levels(report: Report) -> tuple[str, ...]:
-    """Return the levels that fail the check: errors; also warnings if the check fails without an error."""
+    """Return the levels that fail the check: errors, and also warnings if the check fails without an error."""
     errors = any(finding.level == "error" and not finding.ignored for finding in report.findings)
     return ("error",) if errors or report.verdict != "fail" else ("error", "warning")
 

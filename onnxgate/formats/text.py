@@ -63,13 +63,13 @@ class Column(msgspec.Struct, frozen=True, dict=True):
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """Settings of a text output. Lines are wrapped at `width`; 0 does not wrap them."""
+    """Settings of plain-text output. Lines are wrapped at `width`; with 0, they are not wrapped."""
 
     color: bool = False
     width: int = 0
 
     def ink(self, text: str, style: str) -> str:
-        """Return a string escaped and colored."""
+        """Return the text, escaped and colored."""
         shown = escape_unprintable(text)
         return f"\x1b[{INK_CODES[style]}m{shown}\x1b[0m" if self.color and style in INK_CODES and shown else shown
 
@@ -126,7 +126,7 @@ def _join_code(text: str, width: int) -> str:
 
 
 def _escape_reserved_prefix(text: str, indent: int) -> str:
-    """Escape the beginning of a text that looks like a verdict, a finding or a title."""
+    """Escape the beginning of text that looks like a verdict, a finding or a title."""
     if text.strip() in SECTION_TITLES:
         return f"`{text}`"
     reserved = (*LABELS, *{0: CHANGE_TITLES, 2: LEVEL_PREFIXES}.get(indent, ()))
@@ -288,7 +288,7 @@ def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def render_table(models: Sequence[str], columns: Sequence[RuntimeColumn], paper: Terminal) -> Iterator[str]:
-    """Yield the lines of a table; a narrow terminal gets short labels: `onnxruntime 1.` and `18–21`."""
+    """Yield the lines of a table. On a narrow terminal, labels are shortened, such as to `18–21`."""
     if not models:
         return
     first = Column("", "", [escape_log_line(quote_name(truncate(model))) for model in models])

@@ -72,7 +72,7 @@ def finding_subject(finding: Finding) -> str:
 
 
 def render_message(finding: Finding, limit: int = LONG_LIMIT) -> str:
-    """Return the message of a finding, and whether a run confirmed it."""
+    """Return the message of a finding, with a note if a run confirmed the finding."""
     message = truncate(finding.message, limit)
     return f"{message} (confirmed by a run)" if finding.confirmed else message
 
@@ -202,7 +202,7 @@ RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": 
 """Metrics for which larger values are better, with a format template for their values."""
 
 BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
-"""Nouns for the metrics of budgets, which are multiples of the baseline."""
+"""Names of the budget metrics in messages; their values are multiples of the baseline."""
 
 BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
 """Metrics for the ends of the confidence intervals of budgets."""

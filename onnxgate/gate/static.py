@@ -47,7 +47,7 @@ Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
 CHILD_BYTES_PER_S = 10 * 2**20
-"""Assumed reading speed of a child process, based on five passes over the weights from a slow disk (50 MiB/s)."""
+"""Assumed reading speed of a child process, based on five passes over the weights on a slow disk (50 MiB/s)."""
 CHILD_MEMORY_BYTES = 4 * 2**30
 """Memory limit of a child process in bytes, in addition to four times the model size."""
 MODELS_PER_CHILD = 8

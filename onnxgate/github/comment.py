@@ -133,7 +133,7 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) -> PendingComment:
-    """Return the comment for the pull request of the triggering run, from the report of that run.
+    """Return a comment with the report of the triggering run, for the pull request of that run.
 
     Raises:
         NoCommentError: there is no such pull request, or no valid report.

@@ -36,7 +36,7 @@ _TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*: \S.*")
 _ERROR_CLASS = re.compile(r"(?:^<class '(?:[\w.]+\.)?(\w+)'>|^(?:[a-z_]\w*\.)+([A-Z]\w*)): ")
 _SUMMARY_HEADING = "## Exception summary"
-"""Heading before the cause of an error, after a page of advice. Source: torch.onnx in torch 2.13."""
+"""Heading between a page of advice and the cause of an error. Source: torch.onnx in torch 2.13."""
 _CONTEXT_LINE = "During handling of the above exception, another exception occurred:"
 _CAUSE_LINE = "The above exception was the direct cause of the following exception:"
 _PYTHON_PATH = re.compile(

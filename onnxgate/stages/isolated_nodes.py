@@ -201,7 +201,7 @@ def find_refusing_runtimes(
 
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
-    """Combine the outcomes of all levels. A refusal at any level is a refusal."""
+    """Combine the outcomes of all levels. The result is a refusal if the node is refused at any level."""
     for observation in observations:
         if isinstance(observation, Refused):
             failure = observation.failure

@@ -1,4 +1,4 @@
-"""Lock stage: compare models and config with the lock, without running models or network access."""
+"""Lock stage: compare models and config with the lock, without running models or accessing the network."""
 
 from __future__ import annotations
 

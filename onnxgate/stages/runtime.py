@@ -338,7 +338,7 @@ def _has_not_finite(array: NDArray[Any]) -> bool:
 
 
 def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:
-    """Add missing node names to failures; copy them from the same failure on another release.
+    """Add missing node names to failures by copying them from the same failure on another release.
 
     Otherwise one fault would become two findings, one with and one without the source line of the node.
     """

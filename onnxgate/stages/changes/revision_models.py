@@ -291,7 +291,7 @@ def find_renamed_models(
     facts: Mapping[str, ModelFacts],
     remarks: list[str],
 ) -> dict[str, str]:
-    """Map current paths to earlier paths: by content, then by equal name or similar content with the same interface.
+    """Map current paths to earlier paths: by content, then by equal name or similar content if the interface matches.
 
     `newcomers` are all new models in the project, selected or not; `facts` contains the facts of readable new models.
     """

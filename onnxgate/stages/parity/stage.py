@@ -212,7 +212,7 @@ class _OutputComparer:
                 yield difference
 
     def compare_levels(self, runs: OutputsByRuntime) -> set[tuple[str, str, str]]:
-        """Compare `all` with `disabled` on each runtime; return (runtime, case, output) of differences."""
+        """Compare `all` with `disabled` on each runtime; return the (runtime, case, output) triples that differ."""
         unequal = set()
         for runtime, levels in runs.items():
             if "all" in levels and "disabled" in levels:
