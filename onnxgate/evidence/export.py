@@ -73,7 +73,7 @@ class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     differences: tuple[str, ...] = ()  # descriptions of the first differences
     rounded: tuple[str, ...] = ()  # weights that differ only by rounding
-    # "IR version 8, was 10"; not part of `differences`, because other rules check the IR version of the committed file.
+    # "IR version changed from 10 to 8": not in `differences`, because other rules check the IR version of the file.
     ir_change: str = ""
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat:
-    """One format of a report. Its module is imported on first use, since formats depend on different libraries."""
+    """A report format. Its module is imported on first use, since formats depend on different libraries."""
 
     module: str
     function: str = "format"

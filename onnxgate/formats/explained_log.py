@@ -13,7 +13,7 @@ INDENT = "   "
 
 
 def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> str:
-    """Render the known errors, the first unknown ones and a summary."""
+    """Render the known errors, the first unknown errors and a summary."""
     lines: list[str] = []
     for number, error in enumerate(log.errors, 1):
         lines += [*_render_error(number, error, color, width), ""]

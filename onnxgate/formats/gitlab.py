@@ -36,7 +36,7 @@ def format(report: Report) -> str:
 
 
 def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
-    """Yield fingerprint seed and issue for each finding and each undecided check."""
+    """Yield the fingerprint seed and the issue for each finding and each undecided check."""
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or wording.DEFAULT_PATH
         fix = f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
@@ -55,7 +55,7 @@ def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _render_issue(report: Report, description: str, name: str, severity: str, path: str, line: int = 0) -> JsonObject:
-    """Render an issue; without a line, it is placed on line 1."""
+    """Render an issue; an issue without a line number is placed on line 1."""
     file = posixpath.normpath(wording.path_from_root(report, path))
     return {
         "description": escape_unprintable(description),

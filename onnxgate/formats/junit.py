@@ -1,7 +1,7 @@
-"""The report as JUnit XML: one suite per model, with one test per runtime and per stage without runtimes.
+"""The report as JUnit XML: one suite per model, with a test per runtime and per stage that is not about runtimes.
 
 A finding that makes the check fail is a failure, and an undecided check is an error. Times are 0, since reports contain
-none and some readers require the attribute.
+no durations and some readers require the attribute.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ Outcome = Literal["", "failure", "error", "skipped"]
 RUNTIME_STAGES = ("support", "runtime", "parity")
 """Stages that check a model on each runtime."""
 MODEL_STAGES = ("file", "lock")
-"""Stages that have a test for every model; other stages have one only if they have findings or gaps."""
+"""Stages that have a test for every model; other stages have a test only if they have findings or gaps."""
 OUTCOME_ORDER: tuple[Outcome, ...] = ("", "skipped", "error", "failure")
 CELL_OUTCOMES: dict[str, Outcome] = {
     "fail": "failure",
@@ -72,7 +72,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not predicted": "skipped",
 }
-"""Outcome of a test by the state of its cell, unless the test passed."""
+"""Outcome of a test by the state of its cell; with other states, the test passes."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support tables, not run",
     "not predicted": wording.NOT_PREDICTED,
@@ -107,7 +107,7 @@ class CaseContent:
     def select(
         self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False
     ) -> CaseContent:
-        """Return the findings and gaps that match `is_about`; with `elsewhere`, the others.
+        """Return the findings and gaps that match `is_about` or, with `elsewhere`, those that do not.
 
         A gap without a runtime applies to all runtimes whose cells have its state, if `states` contains that state.
         """
@@ -123,7 +123,7 @@ class CaseContent:
         )
 
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
-        """Return the test with the worst outcome of its contents: failure, error, skipped, none."""
+        """Return a test with the worst outcome of its contents: failure, error, skipped or passed."""
         worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
         others = _item_lines(finding for finding in self.findings if finding not in worst)
         undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
@@ -137,7 +137,7 @@ class CaseContent:
 
 
 def _list_suites(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
-    """Yield the suites of all models, with tests for stages and then runtimes, and finally that of the project."""
+    """Yield the suite of each model, with tests for stages and then runtimes, and finally the suite of the project."""
     matrix = wording.cells_by_model(report)
     contents = _group_by_model(report)
     for model in {**matrix, **contents}:
@@ -163,13 +163,13 @@ def _group_by_model(report: Report) -> dict[str, CaseContent]:
 
 
 def _failing_levels(report: Report) -> tuple[str, ...]:
-    """Return the levels that fail the check: errors; also warnings if the check fails without an error."""
+    """Return the levels that fail the check: errors, and also warnings if the check fails without an error."""
     errors = any(finding.level == "error" and not finding.ignored for finding in report.findings)
     return ("error",) if errors or report.verdict != "fail" else ("error", "warning")
 
 
 def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that are in no runtime's test."""
+    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that no test of a runtime contains."""
     states = {cell.state for cell in cells.values()}
     rest = content.select(lambda item: not cells.keys().isdisjoint(_runtimes_of(item)), states, elsewhere=True)
     checked = [stage for stage in report.stages if stage in MODEL_STAGES]
@@ -186,7 +186,7 @@ def _runtimes_of(item: Finding | NotDone) -> Sequence[str]:
 
 
 def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase:
-    """Return a test whose outcome is at least that of its cell; if necessary, the model's errors explain it."""
+    """Return a test that is at least as bad as its cell; if necessary, the model's errors explain the outcome."""
     notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
     of_runtime = content.select(lambda item: cell.runtime in _runtimes_of(item), (cell.state,))
     case = of_runtime.case(cell.runtime, _failing_levels(report), *notes)

@@ -17,7 +17,7 @@ LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Limits of a page. `html` allows the elements for folding and line breaks, which GitHub renders."""
+    """Limits of a page. With `html`, it may contain HTML elements for folding and line breaks."""
 
     max_bytes: int = 0  # of one part; 0: no limit
     html: bool = True
@@ -37,7 +37,7 @@ def neutralize_block(block: str) -> str:
 
 
 def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
-    """Yield the blocks that fit into the limit of a part, and the number of the others."""
+    """Yield the blocks that fit into the limit of a part, and the number of omitted blocks."""
     shown, left_out = split_fitting(blocks, page)
     yield from shown
     if left_out:
@@ -45,7 +45,7 @@ def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
 
 
 def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
-    """Return the first blocks that fit into the limit of a part, and the number of the others."""
+    """Return the first blocks that fit into the limit of a part, and the number of omitted blocks."""
     free_bytes, shown, left_out = page.max_bytes, [], 0
     for block in map(neutralize_block, blocks):
         size = len(block.encode()) + 1
@@ -90,12 +90,12 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
 
 
 def capitalize_first(text: str) -> str:
-    """Return the text with a capital first letter."""
+    """Return the text with its first letter capitalized."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def render_matrix(report: Report, page: Page) -> Iterator[str]:
-    """Yield the table of models by runtimes, and the meaning of its words."""
+    """Yield the table of models by runtime, and its legend."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
@@ -121,7 +121,7 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_heads(columns: Sequence[RuntimeColumn], page: Page) -> Iterator[str]:
-    """Yield the first two lines of a table. One engine is named in the corner, several above their releases."""
+    """Yield the first two lines of a table. One engine is named in the corner, several engines above their releases."""
     engines = {column.engine for column in columns}
     line_break = "<br>" if page.html else " "
     names = []
@@ -139,7 +139,7 @@ def render_words(model: str, words: Iterable[str]) -> str:
 
 
 def render_legend(words: set[str]) -> Iterator[str]:
-    """Yield the meaning of the words of a table."""
+    """Yield the legend of a table, which explains the words in its cells."""
     meanings = [f"{escape_markdown(word)}: {text}" for word, text in wording.WORD_MEANINGS.items() if word in words]
     if meanings:
         yield from ("; ".join(meanings), "")
@@ -231,7 +231,7 @@ def render_replays(report: Report, page: Page) -> Iterator[str]:
 
 
 MAX_BOXES = 49
-"""Maximum number of boxes of a drawing; GitHub renders larger ones slowly."""
+"""Maximum number of boxes in a drawing; GitHub renders larger drawings slowly."""
 MAX_LABEL_NAME = 60
 """Maximum length of a name in a label, in characters."""
 BOX_SHAPES = {"input": "[/{}/]", "output": r"[\{}\]", "weight": "[({})]", "more": "({})"}
@@ -309,7 +309,7 @@ def _render_measurements(report: Report) -> Iterator[str]:
 
 
 SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)
-"""Ten parts with this limit stay below 1 MiB in total: GitHub drops a longer summary.
+"""Limits of the job summary. Ten parts stay below 1 MiB in total; GitHub drops a longer summary.
 
 Source: actions/runner, FileCommandManager.cs.
 """
@@ -339,7 +339,7 @@ COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
 COMMENT_CHANGES_PAGE = Page(max_bytes=12_000, differences=6)
 COMMENT_FINDINGS_PAGE = Page(max_bytes=24_000, longest=500)
 COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
-"""Limits of the undecided and skipped checks, and of the table."""
+"""Limits for undecided checks, skipped checks and the table."""
 MAX_COMMENT_FINDINGS = 20
 MAX_OPEN_CELLS = 24
 """Maximum number of cells in a table; in a comment, larger tables are collapsed."""

@@ -19,9 +19,9 @@ Sign = Literal["+", "-", "~", ""]
 SIGN_STYLES = {"+": "pass", "-": "fail", "~": "warning"}
 SIGN_MARKS = {"+": "➕ ", "-": "➖ ", "~": "✏️ ", "": ""}
 MAX_LINES = 20
-"""Maximum number of lines of a section; the others are counted."""
+"""Maximum number of lines in a section; further lines are only counted."""
 MAX_NAMED = 3
-"""Maximum number of names in a sentence; the others are counted."""
+"""Maximum number of names in a sentence; further names are only counted."""
 NODE_CHANGES = {word: word for word in ("added", "removed", "replaced", "changed")}
 WEIGHT_CHANGES = {
     **{word: word for word in ("changed", "added", "removed")},
@@ -49,9 +49,9 @@ Section = tuple[str, str, tuple[OutlineLine, ...]]
 def format_text(
     difference: Difference, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False
 ) -> str:
-    """Render the difference. `width` is the terminal width, 0 does not wrap lines; `quiet` renders only the headline.
+    """Render the difference. `width` is the terminal width; with 0, lines are not wrapped.
 
-    With `verbose`, lists are complete.
+    With `quiet`, render only the headline; with `verbose`, render complete lists.
     """
     paper = Terminal(color, width)
     names = f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}"
@@ -186,7 +186,7 @@ def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
 
 
 def _describe_value(value: ValueInfo | None) -> str:
-    """Return type and shape: `tensor(float) [batch, 3]`."""
+    """Return the type and the shape, such as `tensor(float) [batch, 3]`."""
     if value is None:
         return ""
     shape = "unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
@@ -230,18 +230,18 @@ def _file_lines(difference: Difference) -> Iterator[OutlineLine]:
 
 
 def _format_two_digits(number: float) -> str:
-    """Return a number with two significant digits, or as an integer if it is larger, without an exponent."""
+    """Format a number with two significant digits; larger numbers are rounded to integers, to avoid exponents."""
     return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def _count_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str]) -> str:
-    """Return `3 added, 1 changed`, in the order of `words`."""
+    """Return the number of changes of each kind, such as `3 added, 1 changed`, in the order of `words`."""
     counts: Counter[str] = Counter(it.change for it in changes)
     return ", ".join(f"{counts[change]:,} {word}" for change, word in words.items() if counts[change])
 
 
 def _summarize_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str], total: int) -> str:
-    """Return the counts and the number of unchanged ones of `total`; "" if nothing changed."""
+    """Return the number of changes of each kind, and of unchanged items out of `total`; "" if there are no changes."""
     unchanged = max(total - sum(it.change != "removed" for it in changes), 0)
     return f"{_count_changes(changes, words)}, {unchanged:,} unchanged" if changes else ""
 

@@ -30,7 +30,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """A file as a URI, and its lines; 0 for no line."""
+    """A file as a URI, and the range of lines; 0 if there is no line."""
 
     uri: str
     line: int
@@ -45,7 +45,7 @@ class ResultLocation:
 
 
 def locate_finding(finding: Finding, report: Report) -> ResultLocation:
-    """Return the location of a finding; without a line, the first line of a text file."""
+    """Return the location of a finding; in a text file, the first line is the default."""
     place = finding.place
     path = place.path or finding.model or wording.DEFAULT_PATH
     binary = path == finding.model or path in {model.path for model in report.models}
@@ -113,7 +113,7 @@ def rule_identifier(rule: str) -> str:
 
 
 def describe_rules(rules: Iterable[str]) -> list[JsonObject]:
-    """Return descriptions of the rules, including rules of other releases."""
+    """Return descriptions of the rules, including rules of other onnxgate releases."""
     return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
 
 
@@ -151,9 +151,9 @@ MAX_RESULTS = 25_000
 MAX_COMPRESSED_BYTES = 10_000_000
 """Maximum size of the compressed file (same source)."""
 MAX_FINDINGS_PER_RESULT = 20
-"""Maximum number of findings of one rule on one line; the others are counted."""
+"""Maximum number of findings of one rule on one line; further findings are only counted."""
 MAX_NOTIFICATIONS = 1000
-"""Maximum number of notifications of one kind; the others are counted."""
+"""Maximum number of notifications of one kind; further notifications are only counted."""
 NOTIFICATION_KINDS = {
     "undecided": "A selected check that could not be completed",
     "skipped": "A check that was skipped",
@@ -166,7 +166,7 @@ FindingGroup = tuple[ResultLocation, list[Finding]]
 
 
 def format(report: Report) -> str:
-    """Render the results, worst first, within GitHub's limits; the others are counted."""
+    """Render the results, worst first, within GitHub's limits; omitted results are counted."""
     by_result: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
         place = locate_finding(finding, report)
@@ -287,7 +287,7 @@ def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _fingerprints(place: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
-    """Return onnxgate's fingerprint, and GitHub's if there is no line, from which the upload would compute it."""
+    """Return onnxgate's fingerprint; without a line, also GitHub's, which the upload computes only from a line."""
     identity = "\0".join(sorted(f"{it.rule}|{it.model}|{it.node}|{it.fingerprint}" for it in findings))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     own = findings[0].fingerprint if len(findings) == 1 else ""

@@ -1,4 +1,4 @@
-"""On which releases models load, as text and Markdown: one line per model, and the table of `onnxgate matrix`."""
+"""Support matrix as text and Markdown: one line per model, and the table of `onnxgate matrix`."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswe
 
 
 def entry_word(entry: Entry) -> str:
-    """Return the word of a cell."""
+    """Return the word that a table cell shows."""
     if entry.state == "loads":
         return "ok" if entry.observed == "loads" else "ok*"
     return "FAIL" if entry.state == "refused" else "?"
@@ -105,18 +105,18 @@ def _runtime_names(matrix: Matrix) -> list[str]:
     return [entry.runtime for entry in matrix.models[0].runtimes] if matrix.models else []
 
 
-REPORT_REQUEST = "report wrong predictions with the model, or with the nodes that are named here"
+REPORT_REQUEST = "report wrong predictions, and attach the model or the nodes that are named here"
 
 
 def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
-    """Return path, releases and problem of all predictions that a run contradicted."""
+    """Return the path, the releases and the problem of each prediction that a run contradicted."""
     wrong: dict[tuple[str, str], list[str]] = {}
     for path, entry in ((model.path, entry) for model in matrix.models for entry in model.runtimes):
         if not entry.contradicted:
             continue
         if entry.observed == "loads":
             reason = f" ({truncate(render_reason(entry.reasons[0]))})" if entry.reasons else ""
-            problem = f"predicted as refused{reason}, but it loads"
+            problem = f"predicted to be refused{reason}, but it loads"
         else:
             outcome = "was refused" if entry.observed == "refused" else "crashed the runtime"
             problem = f"predicted to load, but it {outcome}: {truncate(entry.error)}"
@@ -154,7 +154,8 @@ def format_text(
 ) -> str:
     """Render the table, a line per model, everything else that was found, and the verdict.
 
-    `width` is the terminal width, and 0 does not wrap lines; `quiet` renders only the last line, `verbose` all reasons.
+    `width` is the terminal width; with 0, lines are not wrapped. With `quiet`, render only the last line; with
+    `verbose`, render all reasons.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
@@ -180,7 +181,7 @@ def _render_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 
 
 def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bool) -> Iterator[str]:
-    """Yield the verdict of each model, with fixes; with `verbose` also all reasons."""
+    """Yield the verdict of each model, with fixes and, with `verbose`, all reasons."""
     for answer in answers:
         label = answer.word.ljust(WORD_WIDTH)
         rules = f" [{', '.join(answer.rules)}]" if answer.rules else ""
@@ -209,7 +210,7 @@ def _list_reason_lines(model: MatrixModel) -> Iterator[str]:
 
 
 def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    """Yield what could not be verified, and wrong predictions."""
+    """Yield the runtimes that could not be verified, and the wrong predictions."""
     unverified, wrong = list_unverified(matrix), list_wrong_predictions(matrix)
     yield from [paper.ink("not verified", "heading")] if unverified else []
     for reason, runtimes in unverified.items():

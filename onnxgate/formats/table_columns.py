@@ -17,26 +17,27 @@ class RuntimeColumn(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Return `1.18.1` or `1.18–1.21`."""
+        """Release or range of releases, such as `1.18.1` or `1.18–1.21`."""
         return "–".join(self.ends)
 
     @property
     def major(self) -> str:
-        """Return the major version as `1.`; "" if the ends of the range have different ones."""
+        """Major version with a dot, such as `1.`; "" if the ends of the range have different major versions."""
         majors = {end.partition(".")[0] for end in self.ends if "." in end}
         return f"{majors.pop()}." if len(majors) == 1 else ""
 
     @property
     def short_label(self) -> str:
-        """Return `18–21`, the label without the major version."""
+        """Label without the major version, such as `18–21`."""
         return "–".join(end.removeprefix(self.major) for end in self.ends)
 
 
 def join_columns(runtimes: Sequence[str], cells: Mapping[str, Sequence[str]]) -> list[RuntimeColumn]:
     """Return the columns of a table.
 
-    `runtimes` are sorted names such as `onnxruntime 1.18.1`; `cells` has the cells of each, one for each model. A range
-    never spans a minor that is not among the runtimes. Its ends are minors if it contains all patches of them.
+    `runtimes` are sorted names such as `onnxruntime 1.18.1`; `cells` contains one cell per model for each of them. A
+    range contains only consecutive minor releases. It ends with a minor release, such as 1.18, if it contains all patch
+    releases of it; otherwise, it ends with a patch release.
     """
     patches: dict[str, list[str]] = {}
     for runtime in runtimes:
@@ -61,13 +62,13 @@ def join_columns(runtimes: Sequence[str], cells: Mapping[str, Sequence[str]]) ->
 
 
 def _minor_name(runtime: str) -> str:
-    """Return `onnxruntime 1.18` for `onnxruntime 1.18.1`."""
+    """Return the minor release, such as `onnxruntime 1.18` for `onnxruntime 1.18.1`."""
     engine, _, release = runtime.rpartition(" ")
     return f"{engine} {'.'.join(release.split('.')[:2])}"
 
 
 def _is_adjacent(older: str, newer: str) -> bool:
-    """Return whether two releases are of one engine, and of the same minor or of consecutive ones."""
+    """Return whether two releases belong to the same engine and to the same or consecutive minor releases."""
     (engine, _, first), (other_engine, _, second) = older.rpartition(" "), newer.rpartition(" ")
     numbers = [release.split(".")[:2] for release in (first, second)]
     if engine != other_engine or not all(len(pair) == 2 and pair[1].isdecimal() for pair in numbers):

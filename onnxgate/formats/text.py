@@ -41,12 +41,12 @@ LABELS = (
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
 SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "comparisons")
-"""Beginnings that are reserved for onnxgate's own lines: of any line, of lines without indent, of lines indented by
-two, and complete titles. Strings from models with such a beginning are escaped."""
+"""Text that is reserved for onnxgate's own lines: beginnings of any line, of lines without indent and of lines indented
+by two spaces, and complete titles. Strings from models that look like this are escaped."""
 
 
 class Column(msgspec.Struct, frozen=True, dict=True):
-    """One column of a table; the name of a `group` stands above its adjacent columns."""
+    """One column of a table; the name of a `group` is shown above its adjacent columns."""
 
     group: str
     head: str
@@ -63,13 +63,13 @@ class Column(msgspec.Struct, frozen=True, dict=True):
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """Settings of a text output. Lines are wrapped at `width`; 0 does not wrap them."""
+    """Settings of plain-text output. Lines are wrapped at `width`; with 0, they are not wrapped."""
 
     color: bool = False
     width: int = 0
 
     def ink(self, text: str, style: str) -> str:
-        """Return a string escaped and colored."""
+        """Return the text, escaped and colored."""
         shown = escape_unprintable(text)
         return f"\x1b[{INK_CODES[style]}m{shown}\x1b[0m" if self.color and style in INK_CODES and shown else shown
 
@@ -88,7 +88,7 @@ class Terminal(msgspec.Struct, frozen=True):
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
     def table(self, columns: Sequence[Column], styles: Mapping[str, str], *, gutter: int = GUTTER) -> Iterator[str]:
-        """Yield the lines of a table; one that is too wide is split into blocks that repeat the first column."""
+        """Yield the lines of a table; a table that is too wide is split into blocks that repeat the first column."""
         space = " " * gutter
         for number, block in enumerate(self._blocks(_widen_groups(columns, gutter), gutter)):
             yield from [""] if number else []
@@ -126,7 +126,7 @@ def _join_code(text: str, width: int) -> str:
 
 
 def _escape_reserved_prefix(text: str, indent: int) -> str:
-    """Escape the beginning of a text that looks like a verdict, a finding or a title."""
+    """Escape the beginning of text that looks like a verdict, a finding or a title."""
     if text.strip() in SECTION_TITLES:
         return f"`{text}`"
     reserved = (*LABELS, *{0: CHANGE_TITLES, 2: LEVEL_PREFIXES}.get(indent, ()))
@@ -163,13 +163,13 @@ STYLES = {"ok": "pass", "ok*": "predicted", "warn": "warning", "FAIL": "fail", "
 BODY_COLUMN = 11
 """Column of a finding's text, after its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
-"""Replaces the folder of stored inputs in reports that may be read on another machine."""
+"""Placeholder for the folder of stored inputs in reports that may be read on another machine."""
 MAX_DIFFERENCES = 6
-"""Maximum number of differences shown for a model that changed; the others are counted."""
+"""Maximum number of differences shown for a changed model; further differences are only counted."""
 MAX_LISTED = 20
 """With more models, those that passed on all their runtimes are counted instead of listed."""
 UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
-"""States of models that are counted if all their cells have the same one."""
+"""A model whose cells all have the same one of these states can be counted instead of listed."""
 
 
 def format(
@@ -183,9 +183,10 @@ def format(
     snippets: Mapping[str, Sequence[str]] | None = None,
     elapsed_s: float | None = None,
 ) -> str:
-    """Render the report. `width` is the terminal width, and 0 does not wrap lines; `quiet` renders only the last line.
+    """Render the report or, with `quiet`, only its last line.
 
-    `inputs` is the folder in which inputs are stored; `snippets` has the config lines that accept a finding, by its
+    `width` is the terminal width; with 0, lines are not wrapped.
+    `inputs` is the folder in which inputs are stored; `snippets` contains the config lines that accept a finding, by
     fingerprint.
     """
     paper = Terminal(color, width)
@@ -206,14 +207,14 @@ def format(
 
 
 def render_verdict(report: Report, *, color: bool = False, elapsed_s: float | None = None) -> str:
-    """Render the last line."""
+    """Render the last line, which states the verdict."""
     word, colon, rest = wording.render_verdict(report).partition(":")
     rest = escape_unprintable(f"{rest}{format_elapsed(elapsed_s)}")
     return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{rest}")
 
 
 def format_elapsed(elapsed_s: float | None) -> str:
-    """Return ` (2.1 s)`; "" for None."""
+    """Return the duration in parentheses, such as ` (2.1 s)`; "" for None."""
     if elapsed_s is None:
         return ""
     minutes, seconds = divmod(round(elapsed_s), 60)
@@ -269,7 +270,7 @@ def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[s
 
 
 def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield the table of models by runtimes, and the meaning of its words."""
+    """Yield the table of models by runtime, and its legend."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
@@ -287,7 +288,7 @@ def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def render_table(models: Sequence[str], columns: Sequence[RuntimeColumn], paper: Terminal) -> Iterator[str]:
-    """Yield the lines of a table; a narrow terminal gets short labels: `onnxruntime 1.` and `18–21`."""
+    """Yield the lines of a table. On a narrow terminal, labels are shortened, such as to `18–21`."""
     if not models:
         return
     first = Column("", "", [escape_log_line(quote_name(truncate(model))) for model in models])
@@ -302,14 +303,14 @@ def _text_column(group: str, label: str, cells: Sequence[str]) -> Column:
 
 
 def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
-    """Yield the meaning of the words of a table, in one line."""
+    """Yield the legend of a table, which explains the words in its cells."""
     meanings = [f"{word}: {meaning}" for word, meaning in wording.WORD_MEANINGS.items() if word in words]
     if meanings:
         yield from (*paper.wrapped("; ".join(meanings), 0, style="quiet"), "")
 
 
 def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
-    """Return the models to list with their cells, and the number of the others by their uniform state."""
+    """Return the models to list with their cells, and the number of other models by state."""
     matrix = wording.table_cells(report)
     if len(matrix) <= MAX_LISTED:
         return matrix, {}
@@ -332,7 +333,7 @@ def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
-    """Yield comparisons and cache use; with `-vv` also all measured values, those nearest to their limits first."""
+    """Yield comparisons, cache use and, with `-vv`, all measured values, sorted by the distance from their limits."""
     sentences = wording.describe_runs(report)
     figures = sorted(report.measured, key=wording.bound_usage, reverse=True) if verbosity > 1 else ()
     if not sentences and not figures:

@@ -20,7 +20,7 @@ def format(
     width: int = 0,
     quiet: bool = False,
 ) -> str:
-    """Render the changes of the lock, their effect on each model, and the verdict of `check` afterwards.
+    """Render the changes to the lock, their effect on each model, and the verdict of `check` afterwards.
 
     `command` is the command that writes the new lock.
     """

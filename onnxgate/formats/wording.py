@@ -34,7 +34,7 @@ STATE_WORDS = {
     "skipped": "–",
     "not asked": "–",
 }
-"""Words in tables for the states of cells."""
+"""Words that tables show for the states of cells."""
 WORD_MEANINGS = {
     "ok*": "predicted, not run",
     "warn": "warning or ignored finding",
@@ -47,11 +47,11 @@ NOT_PREDICTED = "could not be predicted, and was not run"
 DEFAULT_PATH = "onnxgate.lock"
 """File reported for findings without a place and a model, in formats that require a file."""
 MAX_NAMED_MODELS = 4
-"""Maximum number of models named in a sentence; the others are counted."""
+"""Maximum number of models named in a sentence; further models are only counted."""
 
 
 def format_place(where: ReportedPlace) -> str:
-    """Return `export/classifier.py:31`, which terminals and editors turn into a link."""
+    """Return the path and line, such as `export/classifier.py:31`, which terminals and editors turn into a link."""
     return f"{where.path}:{where.line}" if where.line else where.path
 
 
@@ -62,7 +62,7 @@ def list_runtimes(report: Report) -> tuple[str, ...]:
 
 
 def describe_runtimes(names: Iterable[str], report: Report) -> str:
-    """Return the runtimes as text; three or more consecutive ones of the report form a range."""
+    """Return the runtimes as text; three or more that are consecutive in the report form a range."""
     return name_runtimes(set(names), list_runtimes(report))
 
 
@@ -72,13 +72,13 @@ def finding_subject(finding: Finding) -> str:
 
 
 def render_message(finding: Finding, limit: int = LONG_LIMIT) -> str:
-    """Return the message of a finding, and whether a run confirmed it."""
+    """Return the message of a finding, with a note if a run confirmed the finding."""
     message = truncate(finding.message, limit)
     return f"{message} (confirmed by a run)" if finding.confirmed else message
 
 
 def render_message_with_node(finding: Finding) -> str:
-    """Return the message of a finding, and its node."""
+    """Return the message of a finding, followed by its node."""
     node = f" (node `{truncate(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
     return f"{render_message(finding)}{node}"
 
@@ -132,7 +132,7 @@ class Gap(msgspec.Struct, frozen=True):
         return f"{stages}: {subject}" if subject else stages
 
     def explain(self, report: Report) -> tuple[str, str]:
-        """Return reason and hint, or a reference to the finding above that has them: the hint is part of its fix."""
+        """Return the reason and the hint, or a reference to the finding above whose fix starts with the hint."""
         for finding in list_active_findings(report):
             if self.hint and self.models == (finding.model,) and finding.fix.startswith(self.hint):
                 return f"see `{finding.rule}` above", ""
@@ -159,7 +159,7 @@ def _unique(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def join_model_names(models: Sequence[str]) -> str:
-    """Return `a, b and c`, or the first models and the number of the others."""
+    """Join the names as in `a, b and c`; a long list contains only the first names and the number of further models."""
     if len(models) > MAX_NAMED_MODELS:
         models = [*models[: MAX_NAMED_MODELS - 1], f"{len(models) - MAX_NAMED_MODELS + 1} more models"]
     return join_phrases(models)
@@ -199,16 +199,16 @@ def describe_missing_sources(report: Report) -> list[str]:
 
 
 RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": "top-1 agreement {:.4g}"}
-"""Metrics for which larger values are better, with the template of a value."""
+"""Metrics for which larger values are better, with a format template for their values."""
 
 BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
-"""Nouns for the metrics of budgets, which are multiples of the baseline."""
+"""Names of the budget metrics in messages; their values are multiples of the baseline."""
 
 BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
-"""Metrics of the ends of their confidence intervals."""
+"""Metrics for the ends of the confidence intervals of budgets."""
 
 BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}
-"""Words for the origin of a limit; a default limit needs no words."""
+"""Phrases that state where a limit comes from; default limits have none."""
 
 
 def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
@@ -224,7 +224,7 @@ def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 
 def bound_usage(figure: Measured) -> float:
-    """Return the used share of the tolerance; infinity if the value is not finite or has no limit."""
+    """Return the share of the tolerance that is used; infinity if the value is not finite or has no limit."""
     if figure.value is None or figure.bound is None:
         return math.inf
     if figure.metric in RATIO_METRICS:
@@ -266,14 +266,14 @@ def render_verdict(report: Report) -> str:
 
 
 def describe_releases(models: int, runtimes: Sequence[str]) -> str:
-    """Return `1 model checked against 46 releases up to 1.31.1`: without a config, it need not load on all of them."""
+    """Describe the extent of a check without a config, such as `1 model checked against 46 releases up to 1.31.1`."""
     newest = f" up to {runtimes[-1].rpartition(' ')[2]}" if len(runtimes) > 1 else ""
     releases = f" checked against {pluralize(len(runtimes), 'release')}{newest}" if runtimes else ""
     return f"{pluralize(models, 'model')}{releases}"
 
 
 def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
-    """Return verdict, extent, number of findings and undecided checks, and scope."""
+    """Return the verdict, the extent, the number of findings and undecided checks, and the scope."""
     levels = [finding.level for finding in answer.findings if not finding.ignored]
     others = {
         "ignored": len(answer.findings) - len(levels),
@@ -330,17 +330,17 @@ def _concerns(finding: Finding, runtime: str) -> bool:
     return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
 
 
-CHANGE_KINDS = {"added": "is new", "removed": "is removed", "renamed": "is renamed", "changed": "changed"}
+CHANGE_KINDS = {"added": "is new", "removed": "was removed", "renamed": "was renamed", "changed": "changed"}
 
 
 def baseline_name(against: Against) -> str:
-    """Return `origin/main (1a2b3c4)`."""
+    """Return the name and commit of the baseline, such as `origin/main (1a2b3c4)`."""
     name = truncate(against.name)
     return name if against.commit.startswith(name) else f"{name} ({against.commit[:7]})"
 
 
 def changes_title(report: Report) -> str:
-    """Return `changed since origin/main (1a2b3c4)`; "" if there is no baseline or the comparison is incomplete."""
+    """Return a title such as `changed since origin/main (1a2b3c4)`; "" without a baseline or a complete comparison."""
     all_compared = "lock" in report.stages and all(gap.stage != "lock" for gap in report.undecided)
     if report.against is None or not (report.changes or all_compared):
         return ""
@@ -359,7 +359,7 @@ def sort_changes(report: Report) -> list[Change]:
 
 
 def describe_change(change: Change) -> str:
-    """Return `is new`, `is renamed from models/old.onnx`."""
+    """Return what happened to the model, such as `is new` or `was renamed from models/old.onnx`."""
     before = f" from {truncate(change.before)}" if change.before else ""
     return f"{CHANGE_KINDS[change.kind]}{before}"
 

@@ -107,7 +107,7 @@ class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class OutcomeCache:
     """Cached outcomes for the models in one request.
 
-    `results` are the results of the file and lock stages; `builds` has the support data of custom builds.
+    `results` are the results of the file and lock stages; `builds` contains the support data of custom builds.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class OutcomeCache:
             prune(self._folder)
 
     def _touch_replayed_inputs(self, replay: Replay | None) -> bool:
-        """Mark the stored inputs of a replay as used; return False if one is missing."""
+        """Mark the stored inputs of a replay as used; return False if an input is missing."""
         if replay is None or self._request.caches.inputs is None:
             return True
         folder = self._request.caches.inputs()
@@ -226,7 +226,7 @@ class OutcomeCache:
             FileChangedError,
             OSError,
             ValueError,
-        ):  # including text that is not UTF-8, and files on different drives
+        ):  # including text that is not valid UTF-8, and files on different drives
             return ""
 
     def _is_digestible(self, planned: PlannedModel, facts: ModelFacts) -> bool:
@@ -275,7 +275,7 @@ class OutcomeCache:
         ]
 
     def _content(self, facts: ModelFacts, path: Path) -> list[object]:
-        """Return the digests of a model's files, which must equal those of its facts."""
+        """Return the digests of a model's files, which must match the digests in its facts."""
         files = list_content_files(facts, path)
         for file, sha256 in files.items():
             if self._digests.of(file) != sha256:
@@ -284,7 +284,7 @@ class OutcomeCache:
         return [names, list(files.values()), classify_layouts(facts, path)]
 
     def _float_content(self, name: str | None) -> object:
-        """Return the content of a float model, which must be among the checked models."""
+        """Return the file digests of a float model, which must be among the checked models."""
         if name is None:
             return None
         path = self._request.project.folder / name

@@ -122,7 +122,7 @@ def _reuse_or_execute(
     results: StageResults,
     outcomes: OutcomeCache | None,
 ) -> ExecutionResult:
-    """Reuse the cached outcomes of unchanged models, run the changed ones, and apply the rules to both."""
+    """Reuse the cached outcomes of unchanged models, run the changed models, and apply the rules to both."""
     reused = [] if outcomes is None else [result for model in runnable for result in outcomes.restore(model)]
     executed = [_execute(request, changed, dynamic, results, outcomes)] if changed else []
     execution = join_executions([*reused, *executed])
@@ -138,7 +138,7 @@ def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
 
 
 def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
-    """Return the models; findings about their files will point to their lock entries."""
+    """Return the models, with their lock entries as the places to which findings about their files point."""
     lines = find_key_lines(checkout.lock_text)
     return tuple(
         replace(model, place=Place(checkout.lock_name, find_nearest_line(lines, ("models", model.path))))
@@ -219,7 +219,7 @@ def _compare_with_baseline(
 def _undone_static_stages(
     checkout: Checkout, stages: Collection[Stage], results: StageResults, blocked: Collection[str]
 ) -> list[IncompleteCheck]:
-    """Return incomplete checks for static stages that have no facts, unless an error already reports a broken file."""
+    """Return incomplete checks of static stages for models without facts, unless an error reports the broken file."""
     unread = [it.path for it in checkout.models if it.path not in results.facts and it.path not in blocked]
     return [
         IncompleteCheck(stage, path, "", *results.file.missing.get(path, ("the file cannot be read", "")))
@@ -229,7 +229,7 @@ def _undone_static_stages(
 
 
 def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
-    """Load cached support data of builds without shipped data; collect missing data if the runtime stage runs."""
+    """Load cached support data of builds for which onnxgate ships none; collect it if the runtime stage runs."""
     runtimes = {runtime.name: runtime for model in planned for runtime in model.runtimes}
     unknown = find_unknown_builds(runtimes.values())
     if not unknown or request.caches.support is None:
@@ -417,7 +417,7 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
-    """Return reason and hint for a model with missing content."""
+    """Return the reason and the hint for a model with missing content."""
     pull = f'run `git lfs pull --include "{file.git_path}"`'
     if file.pointer is not None:
         return "the file is a Git LFS pointer (content not fetched)", pull

@@ -51,7 +51,7 @@ class Selection(msgspec.Struct, frozen=True):
 
 
 class IgnorePolicy(msgspec.Struct, frozen=True):
-    """Whether `[[ignore]]` entries apply, and the date by which they expire."""
+    """Whether `[[ignore]]` entries apply, and the current date, which decides whether they have expired."""
 
     today: datetime.date
     honoured: bool = True
@@ -79,7 +79,7 @@ class StaticSettings(msgspec.Struct, frozen=True):
     jobs: int = 0  # number of child processes; 0 reads models in this process
     folder: Callable[[], Path] | None = None  # cache of static results
     fresh: bool = False  # cached results are replaced instead of reused
-    report_reuse: Callable[[int, int], None] | None = None  # called with the numbers of reused and of all models
+    report_reuse: Callable[[int, int], None] | None = None  # called with the number of reused models and of all models
 
 
 class GateRequest(msgspec.Struct, frozen=True):
@@ -231,13 +231,13 @@ class StageResults(msgspec.Struct, frozen=True):
 
     @property
     def judged(self) -> list[RuleHit]:
-        """Hits of all stages, except those that a run has made obsolete."""
+        """Hits of all stages, except hits that a run has made obsolete."""
         hits = [hit for part in self._parts for hit in part.hits]
         return drop_answered_hits([*hits, *self.execution.hits], self.execution.ran)
 
     @property
     def undone(self) -> list[IncompleteCheck]:
-        """Requested checks that could not be done."""
+        """Requested checks that could not be completed."""
         return [undone for part in self._parts for undone in part.undone] + [*self.execution.step.undone]
 
     @property
@@ -317,7 +317,7 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
 
 
 def drop_answered_hits(judged: Iterable[RuleHit], observed: Collection[tuple[str, str]]) -> list[RuleHit]:
-    """Drop hits that a run makes obsolete. `observed` has pairs of model and runtime."""
+    """Drop hits that a run has made obsolete. `observed` contains (model, runtime) pairs."""
     return [
         rule_hit
         for rule_hit in judged

@@ -52,7 +52,7 @@ class CacheEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ResultCache:
     """Cache of run results in a folder.
 
-    `contents` has the digest of each model including its external data, by path. `files` has the digest of each model
+    `contents` maps paths to digests of models including their external data. `files` contains the digest of each model
     file, so that a model that changes during the run is not cached. A `fresh` cache replaces existing entries instead
     of reusing them.
     """
@@ -232,7 +232,7 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
 RESULT_LAYOUT = 2
 """Version of the entry format."""
 KEY_HALF_DIGITS = 32
-"""Number of digits in each half of a key: one for runtime and model, one for the inputs."""
+"""Number of digits in each half of a key: the first is for runtime and model, the second for the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
 """Environment variables of a worker that do not affect outputs."""
 
@@ -269,7 +269,7 @@ class FileDigests:
 def digest_context(spec: WorkerSpec, job: Run, content: str, limits: JobLimits, digests: FileDigests) -> str:
     """Digest everything that the outputs of a run depend on, except its inputs: runtime, machine and job.
 
-    `content` is the digest of the model with external data.
+    `content` is the digest of the model including its external data.
     """
     assert spec.runtime is not None
     values = {

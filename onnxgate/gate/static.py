@@ -1,6 +1,6 @@
 """Run the static stages for many models in child processes, with a cache for unchanged models.
 
-If a child process crashes, hangs or runs out of memory, only its current model is undecided.
+If a child process crashes, hangs or runs out of memory, only the checks of its current model are undecided.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ Answer = TypeVar("Answer")
 
 CHILD_TIME_S = 300
 CHILD_BYTES_PER_S = 10 * 2**20
-"""Assumed reading speed of a child process, based on five passes over the weights from a slow disk (50 MiB/s)."""
+"""Assumed reading speed of a child process, based on five passes over the weights on a slow disk (50 MiB/s)."""
 CHILD_MEMORY_BYTES = 4 * 2**30
 """Memory limit of a child process in bytes, in addition to four times the model size."""
 MODELS_PER_CHILD = 8
 """Number of small models that can be read in the time that starting a child process takes."""
 BYTES_PER_CHILD = 32 * 2**20
 HASHED_BYTES = 64 * 2**20
-"""Maximum size in bytes of files that are hashed to detect changes; for larger files, a new status is a change."""
+"""Maximum size in bytes of files that are hashed to detect changes; larger files are compared by their status."""
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
@@ -102,7 +102,7 @@ class FileQuery(msgspec.Struct, frozen=True):
 
 
 class FileReading(msgspec.Struct, frozen=True):
-    """Facts of one file, and the predictions from them."""
+    """Facts of one file, and the predictions based on them."""
 
     file: ModelFile
     lasting: bool
@@ -138,7 +138,7 @@ class StaticAnalyzer:
         return self
 
     def end_children(self) -> None:
-        """End the child processes to free their memory; the next call starts new ones."""
+        """End the child processes to free their memory; the next call starts new processes."""
         self._children.__exit__()
 
     def __exit__(self, *_: object) -> None:
@@ -157,7 +157,7 @@ class StaticAnalyzer:
     ) -> tuple[ModelFile, ...]:
         """Read the file of each model; results are in the order of `models`.
 
-        `requests` has the later requests to `support` by model. They are answered while the file is read.
+        `requests` contains the later requests to `support`, by model. They are already answered while the file is read.
         """
         locked = ((model, lock.models.get(model.path)) for model in models)
         self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
@@ -251,7 +251,7 @@ class StaticAnalyzer:
         ]
 
     def _find_support(self, query: SupportQuery, key: str) -> SupportResult | None:
-        """Return the result from reading the file or from the cache, or None."""
+        """Return the result computed when the file was read or, if there is none, the cached result."""
         predicted = self._predicted.get(query.request.model.path)
         if predicted is not None and predicted[0] == query:
             return predicted[1]
@@ -361,7 +361,7 @@ def _child_bounds(model: SelectedModel) -> CallLimits:
 def _child_count(
     calls: Sequence[Call[FileQuery, FileReading]] | Sequence[Call[SupportQuery, SupportResult]],
 ) -> int:
-    """Return the number of child processes worth starting; 0 if there is no work."""
+    """Return the number of child processes to start; 0 if there is no work."""
     total = sum((call.bounds.memory_bytes - CHILD_MEMORY_BYTES) // 4 for call in calls)
     return max(1 if calls else 0, 1 + len(calls) // MODELS_PER_CHILD, min(len(calls), 1 + total // BYTES_PER_CHILD))
 

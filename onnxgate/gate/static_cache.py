@@ -71,7 +71,7 @@ _JUDGING_FOLDERS = (
 """Folders with code that affects static results."""
 
 _READING_PACKAGES = ("onnx", "numpy", "ml_dtypes", "google.protobuf", "google._upb")
-"""Packages with code that reads models. The last one does not exist in pure-Python builds of protobuf."""
+"""Packages with code that reads models. `google._upb` does not exist in pure-Python builds of protobuf."""
 
 ResultType = TypeVar("ResultType")
 
@@ -160,7 +160,7 @@ def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identit
 
 DIGESTS_FILE_NAME = "digests.json"
 MAX_REMEMBERED_FILES = 10_000
-"""Maximum number of files; the files that were seen longest ago are removed first."""
+"""Maximum number of files; the least recently seen files are removed first."""
 MIN_GIT_QUERY_BYTES = 64 * 2**20
 """Maximum file size in bytes for which hashing is faster than a git query."""
 
@@ -233,12 +233,12 @@ def _stat_large_file(path: Path) -> os.stat_result | None:
 REGISTRY_SINCE = "1.16.0"
 """First release that lists its kernels. For older releases, only their version limits are shipped with onnxgate."""
 UNREADABLE_BUILD = (
-    "support data could not be collected: the libraries of the build are unreadable, or not in one site-packages folder"
+    "support data could not be collected: the libraries of the build are missing, duplicate or unreadable"
 )
 
 
 def find_unknown_builds(planned: Iterable[PlannedRuntime]) -> tuple[PlannedRuntime, ...]:
-    """Select the runtimes to collect support data from, which are those without shipped data.
+    """Select the runtimes from which support data must be collected, because onnxgate does not ship it.
 
     GPU builds are included only in custom environments.
 
@@ -269,7 +269,7 @@ class HarvestedBuilds(msgspec.Struct):
 class CustomBuilds:
     """Custom builds in a project and its lock, with a cache of their support data.
 
-    The key is the digest of the locked wheel, or of the libraries of a custom build.
+    The cache key is the digest of the locked wheel, or of the libraries of a custom build.
     """
 
     def __init__(self, folder: Path, lock: Lock, project_folder: Path) -> None:

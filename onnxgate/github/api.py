@@ -38,7 +38,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Reject redirects: the token must not be sent to another host."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Return None, which stops the request."""
+        """Return None to stop the request."""
         return
 
 
@@ -149,12 +149,12 @@ class PullRequest(msgspec.Struct, frozen=True):
 
     @property
     def is_from_fork(self) -> bool:
-        """Whether its branch is in another repository."""
+        """Whether the branch of the pull request is in another repository."""
         return self.head.repo is None or self.base.repo is None or self.head.repo.full_name != self.base.repo.full_name
 
 
 class WorkflowRun(msgspec.Struct, frozen=True):
-    """The workflow run that triggered this one."""
+    """The workflow run that triggered the current run."""
 
     event: str = ""
     head_sha: str = ""

@@ -231,7 +231,7 @@ _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove invalid results, and costs that are invalid or not for `contents`. Return the names of invalid results."""
+    """Remove invalid results, and costs that are invalid or unrelated to `contents`. Return the results' names."""
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_path(file)
@@ -248,7 +248,7 @@ def mark_all_unused(folder: Path) -> None:
 
 
 def remove_unused_results(folder: Path) -> str:
-    """Remove unused results, and the largest results beyond the size limit. Return a digest of the remaining ones."""
+    """Remove unused results, and the largest results beyond the size limit. Return a digest of all other results."""
     names, total = [], 0
     for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
         if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:

@@ -68,7 +68,7 @@ class Comment(msgspec.Struct, frozen=True):
 
 
 def comment_marker(*words: str) -> str:
-    """Return the HTML comment that identifies the comments of one workflow and job; `words` cannot close it."""
+    """Return the HTML comment that identifies the comments of one workflow and job; `words` are escaped in it."""
     quoted = (urllib.parse.quote(word, safe=" ./").replace("--", "-%2D") for word in words if word)
     return f"<!-- onnxgate:{':'.join(quoted)} -->"
 
@@ -133,7 +133,7 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) -> PendingComment:
-    """Return the comment for the pull request of the triggering run, from the report of that run.
+    """Return a comment with the report of the triggering run, for the pull request of that run.
 
     Raises:
         NoCommentError: there is no such pull request, or no valid report.
@@ -163,7 +163,7 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
     """Return the only open pull request whose head is the checked commit. Other data of the run is untrusted.
 
     Raises:
-        NoCommentError: there is no such pull request, or more than one.
+        NoCommentError: there is no such pull request, or there are several.
     """
     home = run.head_repository
     owner = home.full_name.partition("/")[0] if home is not None else ""
@@ -199,7 +199,7 @@ def read_report(path: str) -> Report:
         raise NoCommentError(f"no comment was posted: the input `report` is not an onnxgate report: {error}") from error
     if len(content) > LARGEST_REPORT_BYTES or report.version != VERSION:
         raise NoCommentError(
-            "no comment was posted: the report is too large, or was written by another version of onnxgate"
+            "no comment was posted: the report is too large, or was written by a different version of onnxgate"
         )
     return report
 
@@ -249,7 +249,7 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
     try:
         body = Path(environment["ONNXGATE_ACTION_COMMENT"]).read_text(encoding="utf-8", errors="replace")
     except (KeyError, OSError) as error:
-        raise NoCommentError("no comment was posted: the previous step did not write it") from error
+        raise NoCommentError("no comment was posted: the previous step did not write the comment") from error
     return PendingComment(
         event.pull_request.number,
         body,

@@ -83,7 +83,7 @@ class ResultFiles:
 
 
 def shard_suffix(shard: str) -> str:
-    """Return `2-of-4` for the shard `2/4`."""
+    """Return the shard as used in file names, such as `2-of-4` for `2/4`."""
     return shard.replace("/", "-of-")
 
 
@@ -265,7 +265,7 @@ COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """Result of the command: `answered` are the lines on standard output, `printed` those on both streams."""
+    """Result of the command: `answered` contains the lines on standard output, `printed` the lines on both streams."""
 
     status: int
     printed: tuple[str, ...]

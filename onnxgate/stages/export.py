@@ -201,10 +201,10 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
 
 
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
-    """Return the requested opsets by domain.
+    """Return the requested opset of each domain.
 
-    These are the pinned opsets of imported domains. If the file exceeds the highest opset that the targets support, the
-    exporter has already been called again with that opset.
+    This is the pinned opset. For a domain without a pinned opset, it is the newest opset that the targets support if
+    the first export used a newer opset; the exporter was then re-run with it. Other domains are omitted.
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
@@ -239,7 +239,9 @@ def _compare_with_committed(
         problem = f"the committed file could not be compared with the export: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
     ir_change = (
-        f"IR version {facts.ir_version}, was {old.proto.ir_version}" if old.proto.ir_version != facts.ir_version else ""
+        f"IR version changed from {old.proto.ir_version} to {facts.ir_version}"
+        if old.proto.ir_version != facts.ir_version
+        else ""
     )
     return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
 
@@ -257,7 +259,7 @@ def _has_same_data(committed: Path, facts: ModelFacts) -> bool:
 
 def _create_not_fetched(plan: ExportPlan, path: Path, what: str) -> IncompleteCheck:
     """Report that the content must be fetched, because a file with different bytes can still be the same model."""
-    reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 differs from the export"
+    reason = f"{what} is a Git LFS pointer (content not fetched), and its SHA-256 does not match the export"
     return IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, f"run `{lfs_pull_command(path)}`")
 
 
@@ -307,7 +309,7 @@ def _read_second_failure(project: Project, plan: ExportPlan, again: Observation)
 def compare_toolchain(
     project: Project, locked: LockedToolchain | None, interpreter: Interpreter
 ) -> ToolchainState | None:
-    """Compare the toolchain with the lock; None if the lock does not record one."""
+    """Compare the toolchain with the lock; None if the lock does not record a toolchain."""
     if locked is None:
         return None
     return ToolchainState(place=project.place("toolchain"), drift=find_drift(locked, interpreter))
@@ -352,7 +354,7 @@ def parse_source_place(source: str) -> Place | None:
 
 
 def find_nearest_opset(requested: int | None, details: ExportDetails, limit: int | None) -> int | None:
-    """Return the supported opset nearest to the requested opset, or None if that is supported.
+    """Return the supported opset nearest to the requested opset, or None if the requested opset is supported.
 
     An opset is supported if the exporter can write it and every target can load it.
     """
@@ -414,7 +416,7 @@ def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[L
 
 
 def _find_input(axis: RequestedAxis, facts: ModelFacts) -> ValueInfo | None:
-    """Find the graph input of a requested axis, by name if the request has one."""
+    """Find the graph input of a requested axis, by name if the request contains a name."""
     if axis.value:
         return next((value for value in facts.inputs if value.name == axis.value), None)
     return facts.inputs[axis.input] if 0 <= axis.input < len(facts.inputs) else None

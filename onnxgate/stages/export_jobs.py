@@ -1,7 +1,7 @@
 """Jobs of the export stage, and the parsing of their errors.
 
 One job per model writes its file. If a command writes the file, the source only computes eager outputs. The second
-export is another job of the same kind, with another seed and in another folder.
+export is another job of the same kind, with a different seed and in a different folder.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*: \S.*")
 _ERROR_CLASS = re.compile(r"(?:^<class '(?:[\w.]+\.)?(\w+)'>|^(?:[a-z_]\w*\.)+([A-Z]\w*)): ")
 _SUMMARY_HEADING = "## Exception summary"
-"""Heading before the cause of an error, after a page of advice. Source: torch.onnx in torch 2.13."""
+"""Heading between a page of advice and the cause of an error. Source: torch.onnx in torch 2.13."""
 _CONTEXT_LINE = "During handling of the above exception, another exception occurred:"
 _CAUSE_LINE = "The above exception was the direct cause of the following exception:"
 _PYTHON_PATH = re.compile(
@@ -96,7 +96,7 @@ class ProjectToolchain:
 
     @property
     def second_spec(self) -> WorkerSpec:
-        """Second worker with the same interpreter and another hash seed."""
+        """Second worker with the same interpreter and a different hash seed."""
         return create_toolchain_spec(self.python, "second export", str(1 - self.seed))
 
 
@@ -163,7 +163,7 @@ def plan_source_run(
 
 
 def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: Path) -> ExportPlan:
-    """Add a second export of the file, in another folder and with another seed."""
+    """Add a second export of the file, in a different folder and with a different seed."""
     if plan.command is not None:
         command, written = _create_command(toolchain, plan.model, scratch)
         return replace(plan, again=command, written_again=written)
@@ -174,7 +174,7 @@ def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: P
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
-    """Return the job for a link to the repository at another path; if links are not supported, return it unchanged."""
+    """Return the job with a link to the repository as its path; if links are not supported, return it unchanged."""
     source, root = model.settings.source or "", project.root.resolve()
     if not (project.folder / source).resolve().is_relative_to(root):
         return job
@@ -187,7 +187,7 @@ def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Pat
 
 
 def with_project_folder(plan: ExportPlan) -> ExportPlan:
-    """Plan the second export in the project folder, after it failed in another folder."""
+    """Plan the second export in the project folder, after it failed in a different folder."""
     first, again = plan.source, plan.again
     assert isinstance(again, Export)
     assert first is not None
@@ -311,7 +311,7 @@ def extract_error(log: str, folder: Path, names: Mapping[Path, str] | None = Non
 
 
 def _path_spellings(path: Path) -> Iterator[str]:
-    """Yield the path unchanged and with links resolved, the longer path first, since one may end with the other."""
+    """Yield the path unchanged and with links resolved, the longer path first, since it may contain the shorter."""
     yield from sorted({str(path), os.path.realpath(path)}, key=len, reverse=True)
 
 

@@ -1,4 +1,4 @@
-"""File stage: check whether each selected file is a valid and complete model. Nothing is executed."""
+"""File stage: check whether each selected file is a valid and complete model, without running it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
 
 
 def find_passthroughs(proto: ModelProto) -> tuple[str, ...]:
-    """Return inputs that are also outputs, except string inputs. Source: onnxruntime 1.16.3–1.31.1 copies strings."""
+    """Return inputs that are also outputs, except string inputs, which are copied (onnxruntime 1.16.3–1.31.1)."""
     names = {value.name for value in list_inputs(proto.graph) if value.type.tensor_type.elem_type != STRING}
     return tuple(value.name for value in proto.graph.output if value.name in names)
 

@@ -96,7 +96,7 @@ class _NodeKindCollector:
 
 
 FILE_FAMILIES = frozenset({"protobuf", "no_graph", "no_file", "raw_size", "locale"})
-"""Families of error texts about the file or the machine, which no node causes."""
+"""Families of error texts about the file or the machine, not about a node."""
 MODEL_FAMILIES = FILE_FAMILIES | {"ir", "opset", "structure", "ext_missing", "ext_range", "ext_policy"}
 """Families of error texts about the whole model."""
 CONTEXT_FAMILIES = frozenset({"shape_inference", "constructor", ""})
@@ -178,7 +178,7 @@ def find_refusing_runtimes(
 ) -> dict[PlannedRuntime, RefusingRuntime]:
     """Return the runtimes that refuse to load the model, with their error texts at each optimization level.
 
-    Runtimes whose error text lists everything unsupported are left out, because isolated nodes would add no
+    Runtimes whose error text lists all unsupported operators are left out, because isolated nodes would add no
     information.
     """
     refusals: dict[str, tuple[LevelRefusal, ...]] = {}
@@ -201,7 +201,7 @@ def find_refusing_runtimes(
 
 
 def combine_levels(observations: Sequence[Observation]) -> IsolatedLoad:
-    """Combine the outcomes of all levels. A refusal at any level is a refusal."""
+    """Combine the outcomes of all levels. The result is a refusal if the node is refused at any level."""
     for observation in observations:
         if isinstance(observation, Refused):
             failure = observation.failure
@@ -222,7 +222,7 @@ def select_predicted_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind])
 
 
 def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[NodeKind]:
-    """Select the node kinds still to load: all if the kernels or the cause of a refusal are unknown, otherwise none."""
+    """Select the node kinds left to load: all if the kernels or the cause of a refusal are unknown, otherwise none."""
     remaining = [kind for kind in kinds if kind not in loads]
     if not refusing.in_full:
         return remaining
@@ -236,7 +236,7 @@ def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind],
 def evaluate_isolated_nodes(
     refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind, model: ExecutedModel
 ) -> tuple[IsolatedNode, ...]:
-    """Return the evidence from isolated nodes about the refusal by one runtime."""
+    """Return the evidence from isolated nodes about why one runtime refuses the model."""
     claims = _match_claims(refusing, kinds, loads)
     claimed = {kind for result in claims for kind in result.kinds}
     rest = (_IsolatedResult((kind,), loads[kind]) for kind in kinds if kind in loads and kind not in claimed)

@@ -1,4 +1,4 @@
-"""Lock stage: compare models and config with the lock, without running models or network access."""
+"""Lock stage: compare models and config with the lock, without running models or accessing the network."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _entry_place(project: Project, lines: Mapping[Keys, int], path: str) -> Plac
 
 
 def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFile:
-    """Return the data file that the pointer describes or, if it is missing, the data file in the lock."""
+    """Describe the data file by its content or its Git LFS pointer; if it is invalid, use the entry in the lock."""
     data = inspect_data_file(project.folder / file.path, locked.location)
     if data.pointer is not None:
         return ExternalFile(locked.location, data.pointer.size_bytes, data.pointer.sha256)

@@ -107,8 +107,8 @@ def collect_evidence(
 ) -> tuple[tuple[ModelRuns, ...], tuple[IncompleteCheck, ...]]:
     """Return the runs of one model on each runtime, and the runtimes that could not run it.
 
-    `eager` has the outputs of the source by case. `predicted` has the rules that predict a refusal by a runtime, and
-    `alone` has its results for isolated nodes. `optional` has the runtimes that are allowed not to run the model.
+    `eager` contains the outputs of the source by case; `predicted` contains the rules that predict a refusal, and
+    `alone` the results of isolated nodes, by runtime. Runtimes in `optional` are allowed not to run the model.
     """
     undone = {
         run.runtime: IncompleteCheck(
@@ -215,7 +215,7 @@ def _create_attempts(run: ObservedRun, eager: Mapping[str, jobs.CaseResult], mod
 
 
 def _has_other_outputs(result: jobs.RunResult, runtime: str, model: ExecutedModel) -> bool:
-    """Return whether the outputs reported by ONNX Runtime differ from those of the model."""
+    """Return whether the outputs reported by ONNX Runtime differ from the outputs of the model."""
     if model.facts is None or engine_family(runtime.partition(" ")[0]) != "onnxruntime":
         return False
     return set(_output_names(result.outputs)) != {output.name for output in model.facts.outputs}
@@ -256,8 +256,8 @@ def _create_interrupted(job: jobs.Run, outcome: Literal["crashed", "timed-out"],
 def _refused_attempt(attempt: Attempt, failure: jobs.Failure, runtime: str, model: ExecutedModel) -> Attempt:
     """Add the refusal and the node that caused it.
 
-    A node that is not in the model was created by fusion, and is dropped. If the error text names only an operator, the
-    node is determined if it is the only node with that operator.
+    A node that is not in the model was created by fusion, and is ignored. If the error text names only an operator, the
+    node is known only if no other node uses this operator.
     """
     text = failure.text
     node = classification.find_node_name(text) or ""
@@ -338,7 +338,7 @@ def _has_not_finite(array: NDArray[Any]) -> bool:
 
 
 def _share_node_names(attempts: Mapping[str, Sequence[Attempt]]) -> dict[str, list[Attempt]]:
-    """Add missing node names to failures; copy them from the same failure on another release.
+    """Add missing node names to failures by copying them from the same failure on another release.
 
     Otherwise one fault would become two findings, one with and one without the source line of the node.
     """

@@ -1,4 +1,4 @@
-"""Support stage: match the operations of models with the support data of each required runtime. Nothing is run."""
+"""Support stage: match the operations of models with the support data of each required runtime."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 GPU_ENGINE = "onnxruntime-gpu"
-"""Build with the same limits and schemas as the CPU release of that version, but different kernels."""
+"""Build with the same limits and schemas as the CPU build of the same version, but different kernels."""
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
 RUN_HINT = "rely on the runtime stage, which loads the model on this runtime"
@@ -88,12 +88,12 @@ class RuntimeSupportData(msgspec.Struct, frozen=True):
 
     @property
     def full_implementation(self) -> Implementation | None:
-        """Implementation if its kernels are known."""
+        """Implementation of the runtime, if its kernels are known."""
         return self.implementation if self.depth == "all" else None
 
 
 def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSupport]) -> RuntimeSupportData | None:
-    """Return the support data of one runtime, or None. `harvested` has collected data by runtime name."""
+    """Return the support data of one runtime, or None. `harvested` contains collected data by runtime name."""
     runtime = planned.runtime
     own = harvested.get(planned.name)
     if own is not None and own.implementation is not None:
@@ -250,7 +250,7 @@ def _remember_implemented(builds: tuple[tuple[Implementation, tuple[str, ...]], 
 
 
 class OperatorPredictions(msgspec.Struct, dict=True):
-    """Matches of the operators in a model with each runtime."""
+    """Predictions for the operators of a model on each runtime."""
 
     model: LocatedModel
     typed: TypedModel

@@ -102,7 +102,7 @@ def test_restamped(run: Run, project: Path) -> None:
     onnx.save(model, path)
 
     assert run("--check").stdout.splitlines()[0] == "models/made.onnx: matches its export"
-    assert run().stdout.splitlines()[:2] == ["models/made.onnx: written", "  IR version 8, was 10"]
+    assert run().stdout.splitlines()[:2] == ["models/made.onnx: written", "  IR version changed from 10 to 8"]
     assert onnx.load(path).ir_version == 8
 
 

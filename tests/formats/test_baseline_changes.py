@@ -61,7 +61,7 @@ def test_in_text() -> None:
     assert output.startswith(
         "changed since origin/main (1a2b3c4)\n  a.onnx is new\n  b.onnx changed\n    difference 0\n"
     )
-    assert "    difference 5\n    … and 24 more\n  c.onnx is renamed from old.onnx\n  d.onnx is removed\n\n" in output
+    assert "    difference 5\n    … and 24 more\n  c.onnx was renamed from old.onnx\n  d.onnx was removed\n\n" in output
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_on_pages(format_: object, more: int) -> None:
     actual = format_(report(against=MAIN, changes=CHANGED, findings=(finding(model="b.onnx"),)))
 
     assert "- ❌ `b.onnx` changed\n  - difference 0\n" in actual
-    assert "- `c.onnx` is renamed from `old.onnx`\n" in actual
+    assert "- `c.onnx` was renamed from `old.onnx`\n" in actual
     assert f"  - … and {more} more\n" in actual if more else "difference 29" in actual
 
 

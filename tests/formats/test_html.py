@@ -270,7 +270,7 @@ def test_a_plot_of_one_figure_and_of_many(count: int) -> None:
 
     assert all(0 <= place <= 100 for place in places)
     assert plot.count("<circle") == min(count, agreement.MAX_PLOT_ROWS)
-    assert ("more pairs further from the limits" in plot) == (count > agreement.MAX_PLOT_ROWS)
+    assert ("pairs further from the limits" in plot) == (count > agreement.MAX_PLOT_ROWS)
     assert (">1<" in plot) == (count == 1) or "worst: 1 (limit 2)" in plot
 
 

@@ -361,7 +361,7 @@ def test_without_a_pull_request_nothing_is_posted(
     [
         ("ONNXGATE_INPUT_TOKEN", "", "the input `token` is empty"),
         ("GITHUB_API_URL", "file:///etc", "`file:///etc` is not an HTTP URL"),
-        ("ONNXGATE_ACTION_COMMENT", "/nowhere", "the previous step did not write it"),
+        ("ONNXGATE_ACTION_COMMENT", "/nowhere", "the previous step did not write the comment"),
     ],
 )
 def test_missing_settings_are_a_warning(

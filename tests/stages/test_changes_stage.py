@@ -171,8 +171,8 @@ def test_change_has_facts_of_both_versions(repository: Repository) -> None:
             model="models/a.onnx",
             kind="changed",
             said=(
-                "now loads since onnxruntime 1.18.0 (before: since 1.16.0)",
-                "no longer loads on onnxruntime 1.17.0–1.17.3, required by a target",
+                "now loads on onnxruntime 1.18.0 and newer (previously 1.16.0 and newer)",
+                "no longer loads on onnxruntime 1.17.0–1.17.3, which a target requires",
                 "input `z` is new",
                 "imports opset 21 of `ai.onnx` instead of 18",
                 "1 of 1 weights changed, largest change 1 (`w`)",

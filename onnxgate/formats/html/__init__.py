@@ -109,7 +109,7 @@ def render_banner(report: Report) -> Markup:
 
 
 def _render_stage(stage: str, report: Report) -> Markup:
-    """Render a stage and its state; with a missing shard, all stages are incomplete."""
+    """Render a stage and its state; if a shard is missing, all stages are incomplete."""
     left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
     if stage not in report.stages:
         mark, progress, style = "–", "skipped", "not-ran"
@@ -153,7 +153,7 @@ def render_changes(report: Report) -> Markup | None:
 
 
 def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
-    """Render the table of models by runtimes. Cells link to their finding or to the reason of a gap."""
+    """Render the table of models by runtime. Cells link to a finding, or to the reason for a gap."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None

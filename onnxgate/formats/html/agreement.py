@@ -116,7 +116,7 @@ Spread = dict[tuple[str, str, str], float | None]
 
 
 def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
-    """Return a plot for each output and metric of one model that has a limit."""
+    """Return a plot for each metric with a limit, for each output of one model."""
     groups: dict[tuple[str, str], list[Measured]] = {}
     spread: Spread = {}
     for figure in measured:
@@ -136,7 +136,7 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
     rows = list(_group(figures, "pair").values())
     nearest = sorted(range(len(rows)), key=lambda index: -max(map(bound_nearness, rows[index])))[:MAX_PLOT_ROWS]
     selected = [rows[index] for index in sorted(nearest)]
-    left_out = f"{pluralize(len(rows) - len(selected), 'more pair')} further from the limits"
+    left_out = f"not shown: {pluralize(len(rows) - len(selected), 'pair')} further from the limits"
     return tag(
         "figure",
         tag(
@@ -225,7 +225,7 @@ def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst:
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
-"""Positions of the smallest and largest values in percent; 0 and non-finite values lie outside."""
+"""Positions of the smallest and largest values in percent; 0 and non-finite values lie outside this range."""
 ZERO_POSITION, NOT_FINITE_POSITION = 2.0, 98.0
 MAX_TICKS = 5
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

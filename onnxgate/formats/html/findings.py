@@ -52,7 +52,7 @@ def collect_anchors(report: Report) -> Anchors:
 
 
 def _drawing_key(finding: Finding) -> tuple[str, str]:
-    """Return model and node of a drawing; a node without a name is identified by the output in the message."""
+    """Return the model and the node of a drawing; a node without a name is identified by the output in the message."""
     output = finding.message.partition("that makes `")[2].partition("`")[0]
     return finding.model, finding.node or output
 
@@ -98,7 +98,7 @@ def _render_controls(findings: Sequence[Finding]) -> Markup:
 
 
 def _render_finding(index: int, finding: Finding, report: Report, anchors: Anchors) -> Markup:
-    """Render a finding with the drawing of its node; later findings of the node link to the first one."""
+    """Render a finding with the drawing of its node; later findings about the node link to the first."""
     head = tag(
         "h4",
         tag("span", tag("span", LEVEL_MARKS[finding.level], aria_hidden="true"), f" {finding.level}", class_="level"),
@@ -122,7 +122,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
 
 
 def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Child]]:
-    """Yield labels and values of the details of a finding."""
+    """Yield the details of a finding as labels and values."""
     yield "location", render_code(truncate(wording.format_place(finding.place)))
     if finding.node:
         yield "node", render_code(truncate(finding.node))

@@ -1,4 +1,4 @@
-"""HTML and SVG as values that escape all other strings on insertion, and the symbols of the page."""
+"""HTML and SVG markup that escapes inserted strings, and the symbols of the page."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def render_code(text: str) -> Markup:
 
 
 def render_aside(word: str, text: str) -> Markup | None:
-    """Render a line with a label; None for an empty text."""
+    """Render a line with a label; None if the text is empty."""
     if not text:
         return None
     return tag("p", tag("strong", f"{word} "), render_prose(truncate(text, LONG_LIMIT)), class_="fix")

@@ -1,4 +1,4 @@
-"""Relative budgets: measure each model together with its baseline after all other jobs have completed."""
+"""Check relative budgets: measure each model together with its baseline after all other jobs have completed."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Benchmarks:
         )
 
     def _find_baseline(self, model: SelectedModel, facts: ModelFacts) -> tuple[str, Path | None]:
-        """Return the name and file of the baseline; the file is None if its content equals that of the model."""
+        """Return the name and file of the baseline. The file is None if the content of the model is unchanged."""
         if model.settings.quantized_from is not None:
             return f"`{model.settings.quantized_from}`", self.base / model.settings.quantized_from
         assert self.against is not None
@@ -111,7 +111,7 @@ class Benchmarks:
     ) -> Iterator[Raced]:
         runtimes = [it for it in model.planned.runtimes if it.runtime.engine == ENGINE]
         if not runtimes:
-            raise MissingAtRevisionError(f"budgets are measured on `{ENGINE}`, which no target of the model includes")
+            raise MissingAtRevisionError(f"budgets are measured on `{ENGINE}`, which no target of the model uses")
         planned = max(runtimes, key=lambda runtime: runtime_sort_key(runtime.name))
         job = Benchmark(
             model=str(model.planned.model.absolute.absolute()),
@@ -163,7 +163,7 @@ def _require_result(observation: Observation) -> BenchmarkResult:
 
 
 def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio:
-    """Return the median ratio of the rounds, with its quartiles."""
+    """Return the median time ratio over all rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
         rounds = pluralize(len(result.model_s), "round")
         raise MissingAtRevisionError(f"a run takes too long to measure: only {rounds} in {TIME_S:g} s")
@@ -173,7 +173,7 @@ def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio
 
 
 def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRatio:
-    """Return the ratio of the medians, with the smallest and the largest ratio of any two processes."""
+    """Return the ratio of the median memory values, with the smallest and largest ratio of any two processes."""
     model, baseline = (
         [max(used_mib, NOISE_MIB) for used_mib in mib] for mib in (result.model_mib, result.baseline_mib)
     )
@@ -193,7 +193,7 @@ def _report_noise(raced: Raced) -> IncompleteCheck:
 
 
 def report_ratio(raced: Raced) -> list[Measured]:
-    """Return the ratio and its range as rows of the report."""
+    """Return the ratio and its bounds as report rows."""
     rows = (("", raced.ratio), (", low", raced.low), (", high", raced.high))
     return [
         Measured(

@@ -120,19 +120,19 @@ class _Executor:
         return msgspec.structs.replace(result, collected=collected, reused=(*self._reused, *exports))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run one step for a model, and attribute the jobs that it submits to that model."""
+        """Run one step for a model, and record that the submitted jobs belong to the model."""
         with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 
     def _warm_up(self) -> None:
-        """Build every environment that will be used and import its engine."""
+        """Create every environment that will be used, and import its engine there."""
         plans = [model.planned for model in self._models]
         runtimes = [(plan.model.absolute, runtime) for plan in plans for runtime in plan.runtimes]
         for runtime in dict.fromkeys(it.runtime for model, it in runtimes if not self._is_spared(model, it)):
             self._host.submit(self._spec(runtime), Probe())
 
     def _is_spared(self, model: Path, planned: PlannedRuntime) -> bool:
-        """Return whether all results of a runtime are probably cached, so that its environment is not needed."""
+        """Return whether all results of a runtime are probably cached, so its environment need not be created."""
         if self._cache is None:
             return False
         jobs = [runtime_stage.plan_run(model, (), planned, level, Path(level)) for level in planned.levels]
@@ -180,7 +180,7 @@ class _Executor:
         return future
 
     def _prepare_all(self, toolchain: ProjectToolchain | None) -> list[PreparedModel]:
-        """Prepare all models. Exports start before the input cases of all models exist."""
+        """Prepare all models. The export of a model starts before the input cases of the next model are created."""
         inputs: Iterable[tuple[ModelFacts, InputCases]]
         inputs = (self._metered(model.planned, self._create_cases, model) for model in self._models)
         if self._settings.inputs.cases:
@@ -237,7 +237,7 @@ class _Executor:
     def _levels(
         self, prepared: PreparedModel, planned: PlannedRuntime, cases: tuple[InputCase, ...]
     ) -> Future[tuple[ObservedRun, ...]]:
-        """Run the model on one runtime at each optimization level in turn; skip the rest after a crash or timeout."""
+        """Run the model on one runtime at each optimization level in turn. Stop after a crash or timeout."""
         model = prepared.planned.model.absolute
         jobs = list(runtime_stage.prepare_runs(model, cases, planned, self._folder()))
         ended: Future[tuple[ObservedRun, ...]] = Future()
@@ -311,7 +311,7 @@ class _Executor:
         return CollectedModel(started.cases, (), StepResult(undone=(*started.sourced.undone, *undone))), []
 
     def _judge(self, started: StartedModel, ran: list[ObservedRun]) -> tuple[CollectedModel, list[Future[Observation]]]:
-        """Collect the evidence for a model. It is read again, because keeping all models needs too much memory."""
+        """Collect the evidence for a model. The model is read again, since keeping all models needs too much memory."""
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         reading = ParsedModel(started.prepared.facts, read_light_view(started.prepared.planned.model.absolute))

@@ -40,9 +40,9 @@ MAX_WAIT_S = 60.0
 NODE_TIME_S = 30.0
 """Time limit for one node."""
 MAX_FATAL_LOADS = 3
-"""Maximum number of crashes and timeouts. After each of them, a new process must be started."""
+"""Maximum number of crashes and timeouts, after each of which a new process must be started."""
 NODE_IR_VERSION = 7
-"""IR version of isolated nodes if a runtime rejects that of the model. Source: works since ONNX Runtime 1.3."""
+"""IR version of isolated nodes if a runtime rejects the IR version of the model. Works since ONNX Runtime 1.3."""
 
 PendingNode = tuple[NodeKind, tuple[Future[Observation], ...]]
 
@@ -58,7 +58,7 @@ class NodeLoads:
 
 @dataclass(slots=True)
 class NodeLoader:
-    """Loader of isolated nodes, whose models are written to `folder`."""
+    """Loads isolated nodes to find those that a runtime refuses. Each node is written to `folder` as its own model."""
 
     submit: Callable[[PlannedRuntime, Load], Future[Observation]]
     folder: Path
@@ -94,7 +94,7 @@ class NodeLoader:
         model: ExecutedModel,
         answers: list[Future[Observation]],
     ) -> dict[PlannedRuntime, dict[NodeKind, IsolatedLoad]]:
-        """Load nodes on all runtimes concurrently. The result leaves out nodes that were not tested."""
+        """Load nodes on all runtimes concurrently. Nodes that were not tested are missing from the result."""
         pending = {
             planned: list(self._submit_nodes(planned, refusing[planned], selected[:MAX_NODE_KINDS], model))
             for planned, selected in kinds.items()
@@ -151,12 +151,12 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a runtime rejects a generated case. The source then shows whether the inputs are valid."""
+    """Return whether a generated case failed on a runtime. The source then shows whether its inputs are valid."""
     return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 
 def _needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
-    """Return whether the source and all runtimes reject the first generated case, whose sizes are guessed."""
+    """Return whether the first generated case, whose sizes are guessed, fails in the source and on all runtimes."""
     results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
     if not results:
         return False
@@ -173,7 +173,7 @@ def find_sizes(
     eager: Mapping[str, CaseResult] | None,
     attempt: Callable[[str, dict[str, int]], Sequence[ObservedRun]],
 ) -> tuple[dict[str, int], ...]:
-    """Find input sizes that run if the guessed sizes do not; empty if none are needed or none are found.
+    """Find valid input sizes if the guessed sizes are invalid; empty if no other sizes are needed or found.
 
     `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
     """
@@ -198,7 +198,7 @@ def find_sizes(
 
 
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
-    """Return the reason and hint if no case ran because of invalid inputs; otherwise ("", "")."""
+    """Return a reason and a hint if all cases failed because of invalid inputs; otherwise ("", "")."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
     unusable = [attempt for attempt, model in attempts if is_unusable(attempt, model)]
     if not unusable or any(attempt.outcome == "completed" and attempt.case.name for attempt, _ in attempts):
@@ -220,7 +220,7 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
 
 
 def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
-    """Yield every completed case on each runtime and at each level."""
+    """Yield the runtime, the case and its result for every case of the completed runs."""
     for run in ran:
         if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
             for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):

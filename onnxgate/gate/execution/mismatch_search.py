@@ -48,7 +48,7 @@ SEARCH_TIME_S = 120.0
 """Time limit per model; no further search is started afterwards."""
 JOB_TIME_S = 120.0
 SAME_FAULT_RATIO = 2.0
-"""Mismatches in the same outputs whose sizes differ by less than this factor are treated as one fault."""
+"""Mismatches in the same outputs are treated as one fault if their magnitudes differ by less than this factor."""
 PAIRS = ("source", "runtime", "optimization", "engine")
 ERROR_METRICS = ("worst_abs", "mismatched elements", "not finite")
 
@@ -102,7 +102,7 @@ class MismatchSearch:
     def locate(
         self, model: SearchedModel, comparisons: Sequence[Comparison]
     ) -> tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]:
-        """Add the origin to each mismatch; also return the reasons for missing origins."""
+        """Add the origin to each mismatch; also return why origins were not found."""
         ends_at = time.monotonic() + SEARCH_TIME_S
         named, undone = list(comparisons), list[IncompleteCheck]()
         for searches, group in enumerate(_group_similar(comparisons)):
@@ -159,7 +159,7 @@ class MismatchSearch:
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
-        """Compare with a fresh export on the same runtime if that is correct, otherwise with values of the source."""
+        """Compare with a fresh export on the same runtime if its outputs are correct, otherwise with the source."""
         if model.source is None:
             raise SearchError("intermediate values of the source are not available")
         path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())
@@ -186,7 +186,7 @@ class MismatchSearch:
 def _is_fresh_export_nearer(
     fresh: SearchSide, committed: SearchSide, model: SearchedModel, mismatch: Difference, output: str
 ) -> bool:
-    """Return whether the fresh export is much closer to the source on this runtime than the committed model."""
+    """Return whether the fresh export is much closer to the source on this runtime than the committed model is."""
     names = [value.name for value in committed.proto.graph.output]
     eager = (model.eager or {}).get(mismatch.case)
     if eager is None or len(eager.outputs) != len(names) or len(fresh.proto.graph.output) != len(names):
@@ -201,12 +201,12 @@ def _is_fresh_export_nearer(
 
 
 def _select_mismatch(comparison: Comparison) -> Difference:
-    """Select the mismatch to search: the worst one, preferably without optimization."""
+    """Select the mismatch to search: the worst mismatch, preferably without optimization."""
     mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("rounding makes every node of a quantized model differ")
     if not mismatches:
-        raise SearchError("the difference is in type, shape or number of outputs")
+        raise SearchError("the outputs differ in type, shape or number")
     return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
 
 
@@ -221,7 +221,7 @@ def _is_only_optimized(comparison: Comparison, mismatch: Difference) -> bool:
 
 
 def _group_similar(comparisons: Sequence[Comparison]) -> list[list[int]]:
-    """Group the positions of mismatches that count as one fault; the worst of each group is first."""
+    """Group the indexes of comparisons whose mismatches count as one fault; each group starts with the worst."""
     groups: dict[tuple[object, ...], list[list[int]]] = {}
     mismatched = [
         index

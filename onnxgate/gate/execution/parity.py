@@ -112,7 +112,7 @@ class OutputComparer:
 
 
 def report_measurements(comparison: Comparison) -> list[Measured]:
-    """Return the measurements of one comparison as rows of the report, the deciding metric first."""
+    """Return the measurements of one comparison as report rows, starting with the deciding metric."""
     return [
         Measured(
             model=comparison.model,
@@ -136,7 +136,7 @@ def report_measurements(comparison: Comparison) -> list[Measured]:
 
 ENGINE = "onnxruntime"
 MAX_EXPOSED_BYTES = 256 * 1024 * 1024
-"""Maximum total size in bytes of the intermediate values exposed in one run; unknown sizes are assumed."""
+"""Maximum total size in bytes of the intermediate values that one run exposes; unknown sizes are estimated."""
 
 
 class IncomparableError(Exception):
@@ -165,7 +165,7 @@ class FloatRun:
 
 @dataclass(frozen=True, slots=True)
 class FloatComparison:
-    """Comparison of quantized models with float models, in total and by layer; `place` returns an unused path."""
+    """Compares quantized models with float models, as a whole and by layer; `place` returns an unused path."""
 
     project: Project
     submit: Callable[[PlannedRuntime, Run], Future[Observation]]
@@ -187,7 +187,7 @@ class FloatComparison:
         return tuple(self._with_layers(quantized, real, comparisons)), undone
 
     def run_float(self, quantized: QuantizedModel) -> FloatRun:
-        """Run the float model on the cases of the quantized one.
+        """Run the float model on the cases of the quantized model.
 
         Raises:
             IncomparableError: the float model is missing, has a different interface or could not be run.
@@ -261,7 +261,7 @@ class FloatComparison:
         case: InputCase,
         level: Optimization,
     ) -> Values:
-        """Return values of the model: computed values, inputs and weights."""
+        """Return the values with these names: computed values, inputs and weights."""
         computed, needed = {name for node in proto.graph.node for name in node.output}, set(names)
         files = {name: Path(file) for name, file in case.inputs.items()}
         exposable = [name for name in names if name in computed]

@@ -36,7 +36,7 @@ _PACKAGE_SUFFIXES = (".dist-info", ".egg-info", ".egg-link", ".pth")
 
 
 class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An export that was equal to a second export with another seed in another folder."""
+    """An export that was equal to a second export with a different seed in a different folder."""
 
     key: str
     seed: int  # 0 or 1
@@ -46,7 +46,7 @@ class StableExport(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class StableExports:
     """Cache of stable exports for the repository at `root`.
 
-    If there is no folder, nothing is stored. `fresh` disables reuse.
+    Without a folder, no exports are stored. `fresh` disables reuse.
     """
 
     def __init__(self, folder: Path | None, root: Path | None = None, *, fresh: bool = False) -> None:
@@ -56,7 +56,7 @@ class StableExports:
         self._states: dict[Path, str] = {}  # by interpreter, before the first export of this check
 
     def find(self, model: SelectedModel, python: Path) -> StableExport | None:
-        """Return the cached export of a model with an interpreter for the current repository state, or None."""
+        """Return the cached export of a model by this interpreter in the current repository state, or None."""
         if self._folder is None or not (key := self._digest_key(model, python)) or self._fresh:
             return None
         entry = read_entry(self._folder / key, StableExport)
@@ -89,7 +89,7 @@ class StableExports:
 def digest_state(root: Path, python: Path) -> str:
     """Digest the files of a repository, the packages of an interpreter, and onnxgate.
 
-    Return "" if there are too many files, if one is unreadable, or if the interpreter is not in a virtual environment.
+    Return "" if there are too many files, a file is unreadable, or the interpreter is not in a virtual environment.
     """
     remaining = MAX_HASHED_BYTES
     if not _has_own_packages(python):
@@ -112,7 +112,7 @@ def digest_state(root: Path, python: Path) -> str:
 
 
 def _iter_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path and status of each file and linked folder below the root, without caches and environments.
+    """Yield the path and status of each file and linked folder below the root, except in caches and environments.
 
     Raises:
         OSError: a folder cannot be read.
@@ -154,10 +154,10 @@ def _iter_packages(python: Path) -> Iterator[tuple[str, int]]:
 
 
 def digest_written(model: Path, others: frozenset[str] = frozenset()) -> dict[str, str]:
-    """Return the SHA-256 of all files in a model's folder and below, by path.
+    """Return the SHA-256 of all files in a model's folder and its subfolders, by path.
 
-    The result is empty if an entry cannot be digested: an unreadable file, a link to a folder or a pipe. Folders in
-    `others` are left out.
+    The result is empty if there is an entry that cannot be digested, such as an unreadable file, a link to a folder or
+    a pipe. Folders in `others` are skipped.
     """
     top = os.fspath(model.parent)
     written: dict[str, str] = {}

@@ -85,7 +85,7 @@ class Exporter:
         ] = []  # first export, function that starts the second
 
     def find_toolchain(self, models: Sequence[RunnableModel]) -> tuple[ProjectToolchain | None, StepResult]:
-        """Find the toolchain; None if no model needs it, or if it is not available (then with a reason)."""
+        """Find the toolchain; None if no model needs it, or if it is not available (with the reason in the result)."""
         settings = self._settings
         exported = [model.planned for model in models if model.planned.model.settings.is_exported]
         if not exported:
@@ -109,7 +109,7 @@ class Exporter:
         return self._toolchain, StepResult((state,) if is_judged else ())
 
     def _choose_seed(self, toolchain: ProjectToolchain, exported: Sequence[PlannedModel]) -> ProjectToolchain:
-        """Choose the seed of the first exports: the one that fewer cached stable exports used."""
+        """Choose the seed of the first exports: the seed that fewer cached stable exports used."""
         if Stage.EXPORT not in self._settings.stages:
             return toolchain
         found = ((planned.path, self._stable.find(planned.model, toolchain.python)) for planned in exported)
@@ -156,7 +156,7 @@ class Exporter:
     ) -> Future[Observation | None]:
         """Return the observation of the second export.
 
-        If the first export did not complete, return its observation. If it equals `known`, return None.
+        If the first export equals `known`, return None. If it did not complete, return its own observation.
         """
         again: Future[Observation | None] = Future()
 
@@ -177,7 +177,7 @@ class Exporter:
         return again
 
     def export_again(self) -> None:
-        """Start the second exports after all first exports, because runtimes wait only for the first ones."""
+        """Start the second exports after all first exports, because runtimes wait only for the first exports."""
 
         def begin_all(_: Future[Observation]) -> None:
             for _first, begin in self._second_exports:
@@ -246,7 +246,7 @@ class Exporter:
     def _compare_exports(
         self, exporting: ModelExport, first: Observation
     ) -> tuple[ExportOutcome, tuple[IncompleteCheck, ...]]:
-        """Compare both exports. If the second one fails in another folder, repeat it in the project folder."""
+        """Compare both exports. If the second export fails in a different folder, repeat it in the project folder."""
         project, planned = self._settings.project, exporting.planned
         again = exporting.again.result() if exporting.again else None
         outcome = export_stage.collect_evidence(project, planned, first, again)
@@ -263,7 +263,9 @@ class Exporter:
         again = self._host.submit(toolchain.second_spec, planned.again).result()
         outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
-            reason = f"export in a copy of the project folder could not be checked: it fails with {failed.type}"
+            reason = (
+                f"the export could not be checked in a copy of the project folder: it fails there with {failed.type}"
+            )
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
         return outcome, ()
 
@@ -275,7 +277,7 @@ class Exporter:
         return model is not None and model.is_symlink()
 
     def _keep_stable(self, exporting: ModelExport, outcome: ExportOutcome, again: Observation | None) -> None:
-        """Store an export that equals its second export."""
+        """Cache an export that equals the second export of the same model."""
         is_compared = outcome.fresh is not None and isinstance(again, Completed)
         if is_compared and outcome.subject is not None and outcome.subject.second == SecondExport():
             assert self._toolchain is not None
@@ -352,7 +354,7 @@ class StartedModel:
 
 
 def explain_missing_reference(model: str, observation: Observation, stages: Collection[Stage]) -> IncompleteCheck:
-    """Return why outputs of the source are missing. If the export stage is selected, it reports failed exports."""
+    """Return why outputs of the source are missing. The export stage, if selected, reports failed exports itself."""
     failed = ""
     match observation:
         case Unavailable(reason=reason, hint=hint):
@@ -376,10 +378,10 @@ def explain_missing_reference(model: str, observation: Observation, stages: Coll
 def call_inputs(
     project: Project, host: WorkerPool, source: str, folder: Path
 ) -> Sequence[Mapping[str, str]] | InputCases:
-    """Call a callable of the project and return its inputs by case, or the reason why it cannot be called.
+    """Call a project function that returns inputs by case; if it cannot be called, return the reason.
 
     Raises:
-        ConfigError: the callable fails or returns something else.
+        ConfigError: the function fails, or does not return inputs.
     """
     try:
         toolchain = ProjectToolchain.of_project(project)

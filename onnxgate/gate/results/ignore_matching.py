@@ -17,7 +17,7 @@ from onnxgate.project.config.schema import Ignore
 
 
 class Ignores(msgspec.Struct):
-    """`[[ignore]]` entries by rule and fingerprint. `contents` has the known SHA-256 of each model's content."""
+    """`[[ignore]]` entries by rule and fingerprint. `contents` maps models to known SHA-256 hashes."""
 
     entries: Sequence[Ignore]
     today: datetime.date
@@ -54,7 +54,7 @@ class Ignores(msgspec.Struct):
         return applied, [frozenset(fingerprints) for fingerprints in met]
 
     def expired(self, index: int) -> bool:
-        """Return whether an entry has expired; its end date is the last valid day."""
+        """Return whether an entry has expired. It is still valid on its end date."""
         until = self.entries[index].until
         return until is not None and until < self.today
 
@@ -86,7 +86,7 @@ class CheckScope(msgspec.Struct):
     unknown: dict[Stage, set[str]] = msgspec.field(default_factory=dict)
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
-        """Record that these stages are incomplete for these models, so that missing findings prove nothing."""
+        """Record incomplete stages of models, for which a missing finding does not mean that an ignore is unused."""
         for stage in stages:
             self.unknown.setdefault(stage, set()).update(models)
 
@@ -109,7 +109,7 @@ def is_about_change(rule_id: str) -> bool:
 def find_ignore_uses(
     ignores: Ignores, scope: CheckScope, met: Iterable[Collection[str]], present: Collection[str]
 ) -> list[IgnoreUse]:
-    """Return how each entry is used. `present` has the fingerprints of all hits, including redundant ones."""
+    """Return how each entry is used. `present` are the fingerprints of all hits, including redundant hits."""
     uses = []
     for index, (entry, met_by_entry) in enumerate(zip(ignores.entries, met, strict=True)):
         models = {model.path for model in scope.project.models() if globs.matches(entry.model, model.path)}
@@ -146,7 +146,7 @@ def find_stale_fingerprints(ignores: Ignores, scope: CheckScope, present: Collec
 
 
 def may_have_content(entry: Ignore, models: Iterable[str], scope: CheckScope) -> bool:
-    """Return whether a model has, or may have, the content of an entry."""
+    """Return whether a model has, or may have, the content to which an entry is limited."""
     return entry.sha256 is None or any(
         scope.contents.get(model, entry.sha256.lower()) == entry.sha256.lower() for model in models
     )

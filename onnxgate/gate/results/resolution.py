@@ -79,11 +79,11 @@ class ResolvedHit(msgspec.Struct, frozen=True):
 
 
 class RelationEffect(msgspec.Struct, frozen=True):
-    """Effect of a relation of one kind if its target exists.
+    """Effect of one kind of relation if its target exists.
 
     Observations refer to hits on the same runtime, and apply even if their rule is off. All other relations can also
-    refer to hits on the whole model or, if the source is about the whole model, to hits on any runtime. Their target
-    must be at least as severe as the source.
+    refer to hits on the whole model or, if their source is a hit on the whole model, to hits on any runtime. Their
+    target must be at least as severe as their source.
     """
 
     is_observation: bool = False
@@ -108,7 +108,7 @@ ANY_RUNTIME = "*"
 def resolve_hits(judged: Sequence[RuleHit], accepts: Callable[[RuleHit], bool] = lambda _: False) -> list[ResolvedHit]:
     """Drop and confirm hits according to their relations. `accepts` returns whether an ignore accepts a hit.
 
-    All hits except contradicted ones can be causes, including dropped ones.
+    Dropped hits can still be causes of other hits; contradicted hits cannot.
     """
     judged = assign_fingerprints(judged)
     contradicted: set[HitKey] = set()
@@ -161,7 +161,7 @@ def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
 
 
 def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
-    """Return the keys by which relations may refer to a hit: with or without topic, on its runtime or on any."""
+    """Return the keys by which relations may refer to a hit: with or without topic, for its runtime or for any."""
     hit = judged.hit
     names = dict.fromkeys((HitReference(judged.rule), HitReference(judged.rule, hit.topic)))
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
@@ -291,7 +291,7 @@ def find_broken_models(request: GateRequest, gathered: StageResults) -> set[str]
 
 
 def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) -> list[IncompleteCheck]:
-    """Return an incomplete check for each axis or output name in the config that no model has."""
+    """Return an incomplete check for each axis or output name in the config that occurs in no model."""
     requested = {Stage.RUNTIME, Stage.PARITY} & request.stages
     problems = find_unknown_names(request.project, list_model_names(facts)) if requested else ()
     return [
@@ -320,7 +320,7 @@ def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
 
 
 def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
-    """Return (model, runtime) of observed errors that no ignore accepts, directly or through their cause."""
+    """Return (model, runtime) pairs with observed errors that no ignore accepts, directly or through their cause."""
     counted = {
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
     }

@@ -35,7 +35,7 @@ from onnxgate.project.plan import locked_runtimes, report_runtime
 def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn) -> tuple[Verdict, int]:
     """Return the verdict and the exit status.
 
-    A finding at or above the level `fail_on` fails the check (1), even if another part is undecided (3).
+    A finding at or above the level `fail_on` fails the check (status 1), even if other checks are undecided (3).
     """
     closing = {"error": LEVELS[:1], "warning": LEVELS[:2], "never": ()}[fail_on]
     if any(finding.level in closing and not finding.ignored for finding in findings):
@@ -44,7 +44,7 @@ def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn
 
 
 def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
-    """Build the report of one check. `drawn` adds graph drawings; the models are read again for them."""
+    """Build the report of one check. With `drawn`, read the models again and add graph drawings."""
     gathered, revision, project = outcome.gathered, request.baseline.revision, request.project
     verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
     folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
@@ -75,7 +75,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
 
 
 def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
-    """Convert incomplete checks for the report, sorted and without duplicates."""
+    """Convert incomplete checks to sorted report entries without duplicates."""
     parts = (
         NotDone(stage=it.stage.value, model=it.model, runtime=it.runtime, reason=it.reason, hint=it.hint)
         for it in dict.fromkeys(undone)
@@ -94,7 +94,7 @@ def _describe_scope(request: GateRequest) -> str:
 
 
 def describe_left_out(request: GateRequest, models: int) -> list[str]:
-    """List skipped stages, models and cases of a check of `models` models."""
+    """List the stages, models and cases that a check of `models` models skips."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
     parts = [f"skipped stages: {', '.join(left_out)}"] if left_out else []
     others = len(request.project.models()) - models
@@ -126,7 +126,7 @@ def _cell_state(
 ) -> CellState:
     """Return the state of a model on a runtime.
 
-    `findings` are those of the model; a finding without runtimes applies to all of them.
+    `findings` are the findings about the model; a finding without runtimes applies to all runtimes.
     """
     gathered, pair = outcome.gathered, (model, runtime)
     levels = {finding.level for finding in findings if not finding.runtimes or runtime in finding.runtimes}
@@ -225,7 +225,7 @@ def select_shown_replays(replays: Iterable[Replay], findings: Iterable[Finding])
 def _minimize_cases(
     subjects: Sequence[ModelRuns | Comparison], names: Sequence[str], apply_rules: ApplyRules
 ) -> tuple[str, ...]:
-    """Reduce the cases to a minimum that has the same hits."""
+    """Reduce the cases to a minimum that produces the same hits."""
 
     def find_hits(cases: Sequence[str]) -> frozenset[RuleHit]:
         return frozenset(apply_rules([_restrict_to_cases(subject, cases) for subject in subjects]))

@@ -102,7 +102,8 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
         counts={name: counts[name] for name in first.counts},
         replays=_by_model(part for report in reports for part in report.replays),
         against=first.against,
-        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),  # removals are in each
+        # Every shard reports all removed models.
+        changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),
         drawings=node_context.select_most_severe(findings, [it for report in reports for it in report.drawings]),
         remarks=tuple(sorted({remark for report in reports for remark in report.remarks})),
     )
@@ -129,7 +130,7 @@ def _count(
     undecided: Sequence[NotDone],
     skipped: Sequence[NotDone],
 ) -> dict[str, int]:
-    """Add up the counts of models, and recount findings and runtimes that several shards report."""
+    """Add up the counts of models, and recount findings and runtimes, which several shards may report."""
     return {
         **{name: sum(report.counts.get(name, 0) for report in reports) for name in SUMMED_COUNTS},
         **{f"{level}s": sum(it.level == level and not it.ignored for it in findings) for level in LEVELS},
@@ -141,7 +142,7 @@ def _count(
 
 
 def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
-    """Find names in the config that no model in any shard has. A single shard cannot determine this."""
+    """Find names in the config that occur in no model of any shard. A single shard cannot determine this."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = replace(
             entries[0],
@@ -214,7 +215,7 @@ def _restore_hit(shared: SharedHit) -> RuleHit:
 def _merge_ignore_use(
     of_shards: Sequence[SharedIgnore], matches: Collection[str], left_open: Collection[Stage]
 ) -> IgnoreUse:
-    """Merge the use of an ignore entry in all shards; `matches` are its fingerprints in the project."""
+    """Merge the use of an ignore entry in all shards; `matches` are fingerprints of findings without a model."""
     first, rule = of_shards[0], rules.by_id.get(of_shards[0].rule)
     listed = first.fingerprints or ()
     matched = set(matches).union(*(of_shard.found for of_shard in of_shards))

@@ -1,4 +1,4 @@
-"""Shard plan: the division of a check among jobs by estimated or measured costs, and its file."""
+"""Shard plan: how a check is split into jobs based on estimated or measured costs, and the plan file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLAN_KEY_CHARACTERS = 12
 
 @dataclass(frozen=True, slots=True)
 class CheckState:
-    """The check to divide: its models, and the digests of config and lock."""
+    """The check to divide: the onnxgate version, the digests of the config and the lock, and the models."""
 
     onnxgate: str
     config: str
@@ -64,7 +64,7 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One part of a check."""
+    """One shard of a check."""
 
     index: int
     division: Division
@@ -136,7 +136,7 @@ class PlanEntry(msgspec.Struct, frozen=True):
 
 
 class PlanFile(msgspec.Struct, frozen=True):
-    """A plan as JSON, which is also a job matrix."""
+    """A plan as JSON that can be used as a job matrix."""
 
     include: tuple[PlanEntry, ...]
 
@@ -160,7 +160,7 @@ class ShardPlan:
 def plan_shards(
     project: Project, lock: Lock, models: Sequence[SelectedModel], of: int, *, measured: bool = False
 ) -> ShardPlan:
-    """Divide a check by estimated costs, which are equal on every machine, or by costs measured on this machine."""
+    """Split a check based on estimated costs, which are equal on every machine, or costs measured on this machine."""
     planned = plan_models(project, lock, models)
     if measured:
         weights, measured_count = combine_costs_ms(planned, lock, costs_dir())
@@ -173,7 +173,7 @@ def select_share(
     shard: str, plan: Path | None, project: Project, lock: Lock, models: Sequence[SelectedModel], inputs: CaseSelection
 ) -> Share:
     """
-    Select the models of a shard from the plan file, or as `onnxgate plan` without `--measured` assigns them.
+    Select the models of a shard as the plan file assigns them or, without a file, as `onnxgate plan` does by default.
 
     Raises:
         UsageError: `shard` is invalid, the plan belongs to another check, or input cases are selected.
@@ -248,7 +248,7 @@ def load_costs(folder: Path, sha256: str) -> dict[str, float]:
 
 
 def save_costs(folder: Path, sha256: str, seconds: Mapping[str, float]) -> None:
-    """Store the costs of a model's content in a separate file, so that folders of several machines can be merged."""
+    """Store the costs of a model's content in a separate file, so that folders from several machines can be merged."""
     if not _is_digest(sha256):
         return
     with contextlib.suppress(OSError):  # costs are optional
@@ -259,7 +259,7 @@ def save_costs(folder: Path, sha256: str, seconds: Mapping[str, float]) -> None:
 
 
 def copy_costs(source: Path, folder: Path, contents: Iterable[str]) -> None:
-    """Copy the costs of these contents from another machine."""
+    """Copy the costs of models with these digests, which another machine measured."""
     for sha256 in contents:
         if seconds := load_costs(source, sha256):
             save_costs(folder, sha256, seconds)
@@ -309,7 +309,7 @@ def _static_ms(planned: PlannedModel, lock: Lock) -> int:
 
 
 def _dynamic_ms(planned: PlannedModel, lock: Lock) -> dict[str, int]:
-    """Estimate the cost on each runtime, and in the toolchain if it exports the model."""
+    """Estimate the cost on each runtime and, if the model is exported, in the toolchain."""
     size_ms = _size_bytes(planned, lock) // BYTES_PER_MS
     cases = max((len(values) for values in planned.model.settings.sizes.values()), default=DEFAULT_CASE_COUNT)
     level_ms = LEVEL_MS + size_ms + cases * (CASE_MS + size_ms)
@@ -320,7 +320,7 @@ def _dynamic_ms(planned: PlannedModel, lock: Lock) -> dict[str, int]:
 
 
 def _size_bytes(planned: PlannedModel, lock: Lock) -> int:
-    """Return the locked size, since Git LFS pointers in a checkout are smaller."""
+    """Return the size of the model according to the lock, since the checkout may contain Git LFS pointers."""
     locked = lock.models.get(planned.path)
     return locked.size_bytes + sum(data.size_bytes for data in locked.external) if locked else 0
 
@@ -331,7 +331,7 @@ def save_measured_costs(
     seconds: Mapping[str, Mapping[str, float]],
     reused: Collection[tuple[str, str]] = (),
 ) -> None:
-    """Store the cost of each model; `seconds` has the durations by absolute model path and worker.
+    """Store the cost of each model; `seconds` contains the durations by absolute model path and worker.
 
     For cached results (`reused`, by path and runtime), earlier measurements are kept, since they show the cost without
     the cache. Runtimes without a complete measurement are left out.

@@ -102,7 +102,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
 
 
 def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
-    """Yield the matches of each ignore in this shard, and whether the shard checked all that the ignore covers."""
+    """Yield the matches of each ignore in this shard, and whether the shard checked everything that it covers."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.all_models)
@@ -168,7 +168,7 @@ class ExpectedCheck:
 
 
 def list_report_files(paths: Iterable[Path], leave_out: Iterable[Path]) -> Iterator[Path]:
-    """List files and the `.json` files in folders, except output files (`leave_out`)."""
+    """List the given files and the `.json` files in the given folders, except output files (`leave_out`)."""
     written = {path.resolve() for path in leave_out}
     for path in paths:
         files = sorted(file for file in path.rglob("*.json") if file.is_file()) if path.is_dir() else [path]
@@ -234,7 +234,7 @@ def _describe_damage(report: Report, shard: Shard) -> str:
     if not (stages <= KNOWN_STAGES and set(shard.levels.values()) <= RULE_SETTINGS):
         return "it contains an unknown stage or level"
     if not set(report.counts) <= COUNT_NAMES:
-        return "it contains an unknown count"
+        return "it contains a count with an unknown name"
     ruled: tuple[Finding | SharedHit | SharedIgnore, ...] = (*report.findings, *shard.hits, *shard.ignores)
     if not all(re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", part.rule) for part in ruled):
         return "it contains an invalid rule name"
@@ -285,7 +285,7 @@ def _check_identity(report: Report) -> object:
 
 
 def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDone]) -> list[Report]:
-    """Select one report for each shard; if two reports differ, select the failing one."""
+    """Select one report for each shard; if several reports differ, prefer a failing report."""
     by_shard: dict[int, list[tuple[str, Report]]] = {}
     for name, report in valid:
         by_shard.setdefault(require_shard(report).index, []).append((name, report))

@@ -1,1 +1,1 @@
-"""Changes of models since their baseline, as part of the lock stage."""
+"""Changes to models since their baseline, as part of the lock stage."""

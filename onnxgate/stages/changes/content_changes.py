@@ -167,7 +167,7 @@ def _load_conditions(targets: Sequence[Target]) -> LoadConditions:
 
 
 def predict_from_facts(facts: ModelFacts) -> LoadVerdicts:
-    """Predict from facts alone, without the file. The verdict for each release is "refused" or "unknown"."""
+    """Predict from the facts alone, without the file. The verdict for each release is "refused" or "unknown"."""
     releases = {release: limits.get_limits(release) for release in operators.list_known_releases()}
     return {
         release: "unknown"
@@ -186,7 +186,7 @@ class GroupVerdicts:
     now: LoadVerdicts
 
     def select_required(self, before: LoadVerdict, now: LoadVerdict) -> set[str]:
-        """Return the releases with these verdicts in the supported range of a target that has no custom build."""
+        """Return the releases with these verdicts in the supported range of a target without a custom build."""
         admitted = [Requirement(target.runtime).specifier for target in self.targets if target.python is None]
         return {
             release
@@ -197,9 +197,9 @@ class GroupVerdicts:
 
 
 def find_minimum_release(views: Sequence[GroupVerdicts]) -> MinimumRelease | None:
-    """Return the minimum releases before and now; None if they are equal, or unknown and no release is lost.
+    """Return the minimum release of the old and of the current model, and the releases that no longer load it.
 
-    `before` and `after` are empty if some releases are lost and others are unknown.
+    Both minimum releases are "" if some verdicts are unknown. The result is None if there is no change.
     """
     complete = next((view for view in views if "unknown" not in (*view.before.values(), *view.now.values())), None)
     minimum = MinimumRelease(
@@ -216,7 +216,7 @@ def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: L
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:
-    """Return the release since which the model loads or, if the newest does not load it, the first that loads it."""
+    """Return the release since which the model loads or, if the newest release refuses it, the first that loads it."""
     releases = list(verdicts)
     loads = [verdict == "loads" for verdict in verdicts.values()]
     if all(loads):

@@ -36,7 +36,7 @@ LoadVerdicts = Mapping[str, LoadVerdict]
 
 
 class FileCalls(Protocol):
-    """Calls of file-reading functions in child processes, with a cache of results that depend only on file contents."""
+    """Calls functions that read files in child processes, and caches results that depend only on file contents."""
 
     def call(
         self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
@@ -97,7 +97,7 @@ def read_present(named: NamedFile) -> FactsReading:
 
 
 class LoadConditions(msgspec.Struct, frozen=True):
-    """Providers and extensions, with which a release may load more models."""
+    """Providers and extensions of a target; they may allow a release to load more models."""
 
     providers: tuple[str, ...]
     extensions: tuple[str, ...]
@@ -112,7 +112,7 @@ class BaseFiles(msgspec.Struct, frozen=True):
 
 
 class ContentQuery(msgspec.Struct, frozen=True):
-    """Two files to compare; without a base, only the current file is predicted."""
+    """Two files to compare; without a base, predictions are made only for the current file."""
 
     present: Path
     base: BaseFiles | None
@@ -120,7 +120,7 @@ class ContentQuery(msgspec.Struct, frozen=True):
 
 
 class ContentComparison(msgspec.Struct, frozen=True):
-    """Verdicts for both files, in the order of the conditions, and changes of weights."""
+    """Verdicts for both files, in the order of the conditions, and changes to weights."""
 
     before: tuple[dict[str, LoadVerdict], ...] = ()
     now: tuple[dict[str, LoadVerdict], ...] = ()
@@ -160,7 +160,7 @@ def _has_digests(base: BaseFiles) -> bool:
 
 
 def predict_from_operators(view: ModelView, conditions: Sequence[LoadConditions]) -> tuple[dict[str, LoadVerdict], ...]:
-    """Predict for each condition whether each release loads a model; "unknown" if extensions or providers matter."""
+    """Predict for each condition which releases load a model; "unknown" if that depends on extensions or providers."""
     if not conditions:
         return ()
     model = infer_model_types(view)

@@ -50,7 +50,7 @@ class InvalidAtRevisionError(Exception):
 
 @dataclass(slots=True)
 class RevisionModels:
-    """Models at one revision. Paths are relative to the repository root, but paths in facts to the config folder."""
+    """Models at one revision. Paths in facts are relative to the config folder, all others to the repository root."""
 
     tree: Tree
     folder: str  # config folder, relative to the repository root; "" for the root
@@ -109,7 +109,7 @@ class RevisionModels:
         return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}", self.calls)
 
     def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
-        """Return whether digests prove that the model at `file` and its data files are equal to those at `at`."""
+        """Compare digests: return whether the model `file` and its data files equal the model `at` at the revision."""
         return self._is_same_file(at, file, facts.sha256) and all(
             self._is_same_data(at, file, facts, data) for data in facts.external
         )
@@ -159,7 +159,9 @@ class RevisionModels:
         return file
 
     def complete_file(self, at: str, folder: Path) -> Path:
-        """Return the model file in the same folder as its data; that is `folder` if there is data. Nothing is fetched.
+        """Return the model file. If it has external data, first copy the model and its data to `folder`.
+
+        No content is fetched.
 
         Raises:
             MissingAtRevisionError: a file is missing.
@@ -173,7 +175,7 @@ class RevisionModels:
         return complete
 
     def forget(self, at: str) -> None:
-        """Free the memory of content that is no longer needed."""
+        """Delete the file of a model that is no longer needed."""
         self._file(at).unlink(missing_ok=True)
 
     def _is_same_file(self, at: str, file: Path, sha256: str) -> bool:
@@ -181,7 +183,10 @@ class RevisionModels:
         return pointer.sha256 == sha256 if pointer is not None else self.tree.is_same(at, file)
 
     def _is_same_data(self, at: str, file: Path, facts: ModelFacts, data: ExternalFile) -> bool:
-        """Compare untracked data with the lock at the revision. Data that is not in the lock is treated as equal."""
+        """Return whether a data file is unchanged.
+
+        Untracked data is compared with the lock at the revision, and counts as unchanged if it is not in the lock.
+        """
         where = self._data_path(at, data.location)
         if where:
             return self._is_same_file(where, file.parent / data.location, data.sha256)
@@ -250,7 +255,7 @@ class RevisionModels:
         return self.scratch / f"{self.tree.entries[at].blob}.onnx"
 
     def _find_locked(self, at: str, content: LfsPointer) -> LockedModel | None:
-        """Find the entry with exactly this content, under any name, in a lock that may list the path.
+        """Find an entry with exactly this content, under any name, in the locks that may list the path.
 
         The lock at its current path is searched first, then locks in the parent folders, because the config may have
         moved.
@@ -286,9 +291,9 @@ def find_renamed_models(
     facts: Mapping[str, ModelFacts],
     remarks: list[str],
 ) -> dict[str, str]:
-    """Map current paths to earlier paths: by content, then by equal name or similar content with the same interface.
+    """Map current paths to earlier paths: by content, then by equal name or similar content if the interface matches.
 
-    `newcomers` are all new models in the project, selected or not; `facts` has the facts of the readable ones.
+    `newcomers` are all new models in the project, selected or not; `facts` contains the facts of readable new models.
     """
 
     def has_same_data(file: NewFile, path: str) -> bool:
@@ -364,7 +369,7 @@ def _is_renamed_from(baseline: RevisionModels, path: str, after: ModelFacts, per
 
 
 def _interface(facts: ModelFacts) -> set[tuple[str, str, str, int | None]]:
-    """Return role, name, type and rank of each input and output."""
+    """Return the role, name, type and rank of each input and output."""
     return {
         (role, value.name, value.type, None if value.shape is None else len(value.shape))
         for role, values in (("input", facts.inputs), ("output", facts.outputs))

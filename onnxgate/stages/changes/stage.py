@@ -57,7 +57,7 @@ class PresentModels:
 
 @dataclass(slots=True)
 class DetectedChanges:
-    """Evidence for the rules, descriptions for reviewers, and incomplete checks."""
+    """Result of the change detection: evidence for the rules, changes for reviewers, and incomplete checks."""
 
     subjects: list[ModelChange] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
@@ -79,7 +79,7 @@ def find_changes_since_lock(models: Sequence[ModelLockComparison]) -> Iterator[M
 
 
 def find_changes_since_revision(present: PresentModels, revision: Revision, calls: FileCalls) -> DetectedChanges:
-    """Compare all models with the revision, in which they may have other names. `calls` reads the files."""
+    """Compare all models with the revision, where they may have different names. `calls` reads the files."""
     folder = present.project.folder.relative_to(revision.root).as_posix()
     with temporary_folder() as scratch:
         baseline = RevisionModels.at(revision, "" if folder == "." else folder, Path(scratch) / "past", calls)
@@ -168,7 +168,7 @@ class _RevisionComparison:
         return None if isinstance(answer, CallFailure) else answer.facts
 
     def _compare_model(self, planned: PlannedModel, at: str) -> None:
-        """Compare one model with an earlier path; a model that git does not track is compared with its lock entry."""
+        """Compare a model with the file at its earlier path or, if git does not track it, with its lock entry."""
         try:
             if self._existed(at):
                 self._compare_with_file(planned, at)
@@ -220,7 +220,7 @@ class _RevisionComparison:
         self._report_incomplete(planned.path, content)
 
     def _report_incomplete(self, path: str, content: ContentChange) -> None:
-        """Report an incomplete comparison; it is undecided if a required release may no longer load the model."""
+        """Report an incomplete comparison. The check is undecided if a required release may now refuse the model."""
         incomplete, at, remarks = content.incomplete, self._at, self.detected.remarks
         if content.failure is not None:
             reason, hint = content.failure
@@ -279,17 +279,19 @@ def describe_change(change: ModelChange) -> tuple[str, ...]:
     releases, minimum, engine = [], change.minimum, limits.load_limit_table().engine
     if minimum is not None and minimum.before != minimum.after:
         now_on = (
-            f"now loads since {engine} {minimum.after}" if minimum.after else f"no longer loads on any known {engine}"
+            f"now loads on {engine} {minimum.after} and newer"
+            if minimum.after
+            else f"no longer loads on any known {engine} release"
         )
-        earlier = f"since {minimum.before}" if minimum.before else "on no known release"
-        releases.append(f"{now_on} (before: {earlier})")
+        earlier = f"{minimum.before} and newer" if minimum.before else "on no known release"
+        releases.append(f"{now_on} (previously {earlier})")
     if minimum is not None and minimum.lost:
-        releases.append(f"no longer loads on {name_releases(minimum.lost)}, required by a target")
+        releases.append(f"no longer loads on {name_releases(minimum.lost)}, which a target requires")
     return (*releases, *differences, *weights, *size)
 
 
 def name_releases(releases: Sequence[str]) -> str:
-    """Name ONNX Runtime releases, such as `onnxruntime 1.17.0 to 1.17.3`."""
+    """Name ONNX Runtime releases, such as `onnxruntime 1.17.0–1.17.3`."""
     engine = limits.load_limit_table().engine
     return name_runtimes(
         (f"{engine} {release}" for release in releases),

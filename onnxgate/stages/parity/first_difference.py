@@ -155,7 +155,7 @@ def search_origin(
 ) -> DifferenceOrigin | None:
     """Find the first node whose output differs from the reference; None if no node differs in isolation.
 
-    `available` has the names of the reference values, or None if all are available. With `exact`, both sides compute
+    `available` contains the names of the reference values; None if all are available. With `exact`, both sides compute
     identically.
 
     Raises:
@@ -184,7 +184,7 @@ def search_origin(
 def _measure_own_distances(
     side: SearchSide, suspects: Sequence[Suspect], reference: Mapping[str, Path]
 ) -> dict[str, Distance]:
-    """Measure the distance of each suspect in isolation, with the reference values as inputs."""
+    """Run each suspect in isolation with the reference values as inputs, and measure the distances of its outputs."""
     feeds = {**{name: Path(path) for name, path in side.case.inputs.items()}, **reference}
     types = {name: value for name, path in feeds.items() if (value := _read_value_type(path)) is not None}
     isolated = isolate_nodes(side.proto, [suspect.step.index for suspect in suspects], types)
@@ -329,7 +329,7 @@ class FreshExport:
     weights: tuple[WeightPair, ...]
 
     def reference(self, side: SearchSide) -> ReferenceValues:
-        """Return the values of the fresh export, which `side` runs, by name in the committed model."""
+        """Return a function that runs the fresh export on `side` and returns values by name in the committed model."""
 
         def values(names: Sequence[str]) -> Mapping[str, Path]:
             fresh = side.values([self.names[name] for name in names])
@@ -339,7 +339,7 @@ class FreshExport:
 
 
 def match_fresh_export(committed: ModelProto, model: Path, path: Path) -> FreshExport | None:
-    """Match the export at `path` with the committed model; None if it is not a model."""
+    """Match the export at `path` with the committed model; None if the export is not a model."""
     try:
         view = read_view(path)
     except (OSError, UnreadableModel):
@@ -403,7 +403,7 @@ def search_program_values(
     output: str,
     folder: Path,
 ) -> DifferenceOrigin | None:
-    """Find where an output begins to differ from the exported program of the source, by comparing values of equal name.
+    """Find where an output begins to differ from the exported program of the source, by comparing values by name.
 
     Raises:
         SearchError: the search failed.

@@ -49,7 +49,7 @@ CaseOutput = tuple[str, str]  # case, output
 TOO_FEW_LABELS = "too few labels"
 """Note for an output with too few labels for a verdict."""
 SAME_FILE_PAIRS = ("runtime", "optimization")
-"""Kinds of pairs that run the same quantized file. Their bounds are stricter than those for a float model."""
+"""Kinds of pairs in which both sides run the same quantized file. Comparisons with a float model have wider bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ def _count_masked_differences(positions: Array, candidate: Array, reference: Arr
 
 @contextmanager
 def _replace_masked(positions: Array, candidate: Array, reference: Array) -> Iterator[Array]:
-    """Replace the candidate elements outside the positions with those of the reference.
+    """Return the candidate, with elements where `positions` is False replaced by reference elements.
 
     A large result is stored in a temporary file until the context exits.
     """
@@ -224,7 +224,7 @@ class OutputMask:
     ones_keep: bool
 
     def positions(self, shape: tuple[int, ...]) -> Array | None:
-        """Return which elements of an output of this shape to compare; None for all, or if the mask does not fit."""
+        """Return which elements of an output to compare; None if all are compared or the mask does not fit `shape`."""
         mask = np.load(self.path, allow_pickle=False)
         if mask.ndim != 2 or shape[:2] != mask.shape:
             return None
@@ -235,7 +235,7 @@ class OutputMask:
 
 
 def find_output_masks(reading: ParsedModel, cases: Iterable[InputCase]) -> dict[CaseOutput, OutputMask]:
-    """Find, by case and output, the masks of outputs whose first two axes (batch, time) are those of the mask.
+    """Find, by case and output, the masks of outputs whose first two axes match the axes of the mask (batch, time).
 
     A mask is used only if the graph shows whether ones or zeros are ignored, or if the mask is named `attention_mask`.
     All other outputs are compared completely.

@@ -141,7 +141,7 @@ def list_outputs(cases: Sequence[InputCase], result: RunResult) -> RunOutputs:
 
 @dataclass(slots=True)
 class _OutputComparer:
-    """Comparer of the outputs of one model, which also collects reasons for missing comparisons."""
+    """Compares the outputs of one model, and collects the reasons for missing comparisons."""
 
     model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
@@ -212,7 +212,7 @@ class _OutputComparer:
                 yield difference
 
     def compare_levels(self, runs: OutputsByRuntime) -> set[tuple[str, str, str]]:
-        """Compare `all` with `disabled` on each runtime; return (runtime, case, output) of differences."""
+        """Compare `all` with `disabled` on each runtime; return the (runtime, case, output) triples that differ."""
         unequal = set()
         for runtime, levels in runs.items():
             if "all" in levels and "disabled" in levels:
@@ -321,7 +321,9 @@ class _OutputComparer:
 
     def report_negligible(self) -> None:
         """Report outputs whose nonzero results are negligible in every case."""
-        hint = "set a `tolerance` with a smaller `atol` for this output by name; keep the same `atol` if 0 is expected"
+        hint = (
+            "set `tolerance` for this output by name, with a smaller `atol`, or with the same `atol` if 0 is expected"
+        )
         self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
 
 

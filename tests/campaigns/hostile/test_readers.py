@@ -182,7 +182,7 @@ def test_quoted_value_cannot_imitate_a_hint(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"counts": {"made-up": 1}}, "unknown count"),
+        ({"counts": {"made-up": 1}}, "count with an unknown name"),
         ({"stages": ("made-up",)}, "stage"),
         ({"verdict": "fail"}, "verdict"),
         ({"models": ()}, "models of its shard"),

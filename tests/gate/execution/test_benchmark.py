@@ -208,7 +208,7 @@ def test_no_release_of_onnxruntime(track: Track) -> None:
 
     assert (
         undone.reason == "the relative budget could not be checked: "
-        "budgets are measured on `onnxruntime`, which no target of the model includes"
+        "budgets are measured on `onnxruntime`, which no target of the model uses"
     )
 
 
