@@ -73,8 +73,7 @@ class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     differences: tuple[str, ...] = ()  # descriptions of the first differences
     rounded: tuple[str, ...] = ()  # weights that differ only by rounding
-    # "IR version 8, was 10": not part of `differences`, because other rules check the committed file's IR version.
-    ir_change: str = ""
+    ir_change: str = ""  # not part of `differences`, because other rules check the committed file's IR version
 
 
 class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):

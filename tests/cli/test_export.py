@@ -89,7 +89,7 @@ def test_check_of_a_change(run: Run, project: Path) -> None:
 
     assert result.returncode == 1
     assert result.stdout.splitlines()[0] == "models/made.onnx: differs from its export"
-    assert "`Tanh`, was `Relu`" in result.stdout
+    assert "changed from `Relu` to `Tanh`" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 changed, 1 without `source`"
     assert (project / "models" / "made.onnx").read_bytes() == before
 
@@ -102,7 +102,7 @@ def test_restamped(run: Run, project: Path) -> None:
     onnx.save(model, path)
 
     assert run("--check").stdout.splitlines()[0] == "models/made.onnx: matches its export"
-    assert run().stdout.splitlines()[:2] == ["models/made.onnx: written", "  IR version 8, was 10"]
+    assert run().stdout.splitlines()[:2] == ["models/made.onnx: written", "  IR version changed from 10 to 8"]
     assert onnx.load(path).ir_version == 8
 
 

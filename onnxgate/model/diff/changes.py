@@ -7,12 +7,11 @@ from itertools import combinations, zip_longest
 
 import msgspec
 
-from onnxgate.core.text import pluralize
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
 from onnxgate.model.equality.similarity import decode_weight, measure_distance
 from onnxgate.model.facts import DEFAULT_DOMAIN, STRING, count_elements, element_name
-from onnxgate.model.reading.fact_extraction import format_change
+from onnxgate.model.reading.fact_extraction import NOT_PROVIDED, format_change, format_source_change
 from onnxgate.model.reading.graph import (
     NO_VALUE,
     Graph,
@@ -69,7 +68,7 @@ def _format_source(wiring: Graph, source: ValueSource) -> str:
             which = f"output {source.index} of " if source.index else ""
             return f"{which}{_format_node(wiring.nodes[source.node])}"
         case "nothing":
-            return "not provided"
+            return NOT_PROVIDED
         case "outer" if wiring.parent is not None:
             return _format_source(wiring.parent, wiring.parent.resolve(source.name))
         case "unknown":
@@ -206,7 +205,7 @@ class NodeChangeCollector:
         new = self._new.nodes[reader].sources[slot]
         if self._it.through(old, new):
             return ""
-        return "was not provided" if old is NO_VALUE else f"was {_format_source(self._old, old)}"
+        return f"previously {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
         """Return whether the readers of the node use its first input directly in the other graph."""
@@ -256,23 +255,24 @@ class NodeChangeCollector:
                 break
         for slot in slots:
             was, origin = _format_source(self._old, pairs[slot][0]), _format_source(self._new, pairs[slot][1])
-            yield Detail(kind="input", text=f"input {slot} is {origin}, was {was}")
+            yield Detail(kind="input", text=f"input {slot} {format_source_change(was, origin)}")
         if len(before.captured) == len(after.captured):
             for a, b in zip(before.captured, after.captured, strict=True):
                 if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
-                    was = _format_source(self._old, a)
-                    yield Detail(kind="input", text=f"captures {_format_source(self._new, b)}, was {was}")
+                    change = format_source_change(_format_source(self._old, a), _format_source(self._new, b))
+                    yield Detail(kind="input", text=f"captured value {change}")
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
         if counts[0] != counts[1]:
-            yield Detail(kind="outputs", text=f"has {pluralize(counts[1], 'output')}, had {counts[0]}")
+            yield Detail(kind="outputs", text=f"number of outputs changed from {counts[0]} to {counts[1]}")
         for name, bodies in after.bodies.items():
             for old, new in zip(before.bodies.get(name, ()), bodies, strict=False):
                 for what in ("input", "output"):
                     counts = [len(getattr(it.holder, what)) for it in (old, new)]
                     if counts[0] != counts[1]:
-                        yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
+                        change = f"changed from {counts[0]} to {counts[1]}"
+                        yield Detail(kind="graph", text=f"number of {what}s of `{name}` {change}")
 
 
 _BOOL_TYPE = 9

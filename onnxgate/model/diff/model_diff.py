@@ -22,7 +22,11 @@ from onnxgate.model.diff.result import (
     Verdict,
     WeightChanges,
 )
-from onnxgate.model.equality.model_comparison import describe_value_change, read_interface
+from onnxgate.model.equality.model_comparison import (
+    describe_opset_changes,
+    describe_value_change,
+    read_interface,
+)
 from onnxgate.model.equality.model_matching import ModelMatching, match_models
 from onnxgate.model.equality.similarity import measure_distance
 from onnxgate.model.facts import ExternalFile, ValueInfo
@@ -210,15 +214,12 @@ def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
 
 
 def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
-    for domain in sorted({*old.imports, *new.imports}):
-        before, after = old.imports.get(domain), new.imports.get(domain)
-        if before != after:
-            yield f"opset of `{domain}` is {after or 'not imported'}, was {before or 'not imported'}"
+    yield from describe_opset_changes(old.imports, new.imports)
     functions = (old.holder, new.holder)
     for what in ("input", "output", "attribute"):
         counts = [len(getattr(it, what)) + (len(it.attribute_proto) if what == "attribute" else 0) for it in functions]
         if counts[0] != counts[1]:
-            yield f"has {counts[1]} {what}s, had {counts[0]}"
+            yield f"number of {what}s changed from {counts[0]} to {counts[1]}"
     first, second = (
         {it.name: it.SerializeToString(deterministic=True) for it in function.attribute_proto} for function in functions
     )

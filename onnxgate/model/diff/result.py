@@ -60,7 +60,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """One change of a node."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
-    text: str  # such as "attribute `strides` is [2, 2], was [1, 1]"
+    text: str  # such as "attribute `strides` changed from [1, 1] to [2, 2]"
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from operator import itemgetter
@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import sha256_of
-from onnxgate.core.text import join_quoted, pluralize
+from onnxgate.core.text import join_quoted
 from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_graphs
 from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.facts import Dim, ValueInfo, element_name
 from onnxgate.model.reading.fact_extraction import (
+    NOT_PROVIDED,
     count_operators,
     format_change,
+    format_source_change,
     list_inputs,
     read_opsets,
     read_value_infos,
@@ -79,7 +81,7 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
 
 def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path, rounded: list[str]) -> Iterator[str]:
     """Yield a description of each difference; append weights that differ only by rounding to `rounded`."""
-    yield from _compare_opsets(before.proto, after.proto)
+    yield from describe_opset_changes(read_opsets(before.proto), read_opsets(after.proto))
     yield from _compare_interfaces(before.proto, after.proto)
     graphs = GraphComparison(before, old, after, new)
     yield from (text for _, text in sorted(graphs.differences, key=itemgetter(0)))
@@ -88,15 +90,15 @@ def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path,
             yield text
 
 
-def _compare_opsets(first: ModelProto, second: ModelProto) -> Iterator[str]:
-    before, after = read_opsets(first), read_opsets(second)
+def describe_opset_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+    """Describe the differences between two sets of opset imports, which map domains to versions."""
     for domain in sorted({*before, *after}):
         if domain not in before:
-            yield f"opset {domain} {after[domain]}, was not imported"
+            yield f"opset {after[domain]} of `{domain}` was added"
         elif domain not in after:
-            yield f"opset {domain} is not imported, was {before[domain]}"
+            yield f"opset {before[domain]} of `{domain}` was removed"
         elif before[domain] != after[domain]:
-            yield f"opset {domain} {after[domain]}, was {before[domain]}"
+            yield f"opset of `{domain}` changed from {before[domain]} to {after[domain]}"
 
 
 def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
@@ -125,9 +127,9 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
     old, new = {it.name: it for it in before}, {it.name: it for it in after}
     if sorted(old) == sorted(new):
         if [*old] != [*new]:
-            yield f"{role}s are in the order {join_quoted(new)}, were {join_quoted(old)}"
+            yield f"order of {role}s changed from {join_quoted(old)} to {join_quoted(new)}"
     elif len(old) == len(new):
-        yield from (f"{role} `{b}`, was `{a}`" for a, b in zip(old, new, strict=True) if a != b)
+        yield from (f"{role} `{a}` was renamed to `{b}`" for a, b in zip(old, new, strict=True) if a != b)
     else:
         yield from (f"{role} `{name}` was added" for name in new if name not in old)
         yield from (f"{role} `{name}` was removed" for name in old if name not in new)
@@ -139,18 +141,18 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
 def describe_value_change(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
     """Describe the differences between two inputs or outputs, each beginning with the label."""
     if old.type != new.type:
-        yield f"{label} is {new.type or 'untyped'}, was {old.type or 'untyped'}"
+        yield f"{label}: type changed from {old.type or 'unknown'} to {new.type or 'unknown'}"
     if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):
         if old.shape != new.shape:
-            yield f"{label} has {_format_rank(new.shape)}, had {_format_rank(old.shape)}"
+            yield f"{label}: number of axes changed from {_format_rank(old.shape)} to {_format_rank(new.shape)}"
         return
     for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)):
         if a != b:
-            yield f"{label}: axis {axis} is {_format_dim(b)}, was {_format_dim(a)}"
+            yield f"{label}: axis {axis} changed from {_format_dim(a)} to {_format_dim(b)}"
 
 
 def _format_rank(shape: tuple[Dim, ...] | None) -> str:
-    return "no shape" if shape is None else f"{len(shape)} {'axis' if len(shape) == 1 else 'axes'}"
+    return "unknown" if shape is None else str(len(shape))
 
 
 def _format_dim(dim: Dim) -> str:
@@ -159,9 +161,10 @@ def _format_dim(dim: Dim) -> str:
 
 def _compare_weight(pair: WeightPair, old: Path, new: Path, rounded: list[str]) -> str:
     if pair.old.data_type != pair.new.data_type:
-        return f"{pair.label} is {element_name(pair.new.data_type)}, was {element_name(pair.old.data_type)}"
+        types = [element_name(tensor.data_type) for tensor in (pair.old, pair.new)]
+        return f"{pair.label}: type changed from {types[0]} to {types[1]}"
     if list(pair.old.dims) != list(pair.new.dims):
-        return f"{pair.label} has shape {list(pair.new.dims)}, had {list(pair.old.dims)}"
+        return f"{pair.label}: shape changed from {list(pair.old.dims)} to {list(pair.new.dims)}"
     try:
         delta = compare_tensors(pair.old, old, pair.new, new)
     except UnreadableWeightError as reason:
@@ -179,11 +182,10 @@ def _compare_unused_parts(first: ModelProto, second: ModelProto) -> Iterator[str
     before, after = count_operators(ModelView(first)), count_operators(ModelView(second))
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
-            nodes = pluralize(after.get(name, 0), f"`{name}` node")
-            yield f"{nodes}, was {before.get(name, 0)}"
+            yield f"number of `{name}` nodes changed from {before.get(name, 0):,} to {after.get(name, 0):,}"
     counts = len(first.graph.initializer), len(second.graph.initializer)
     if counts[0] != counts[1]:
-        yield f"{pluralize(counts[1], 'weight')}, was {counts[0]}"
+        yield f"number of weights changed from {counts[0]:,} to {counts[1]:,}"
 
 
 _Position = tuple[int, ...]
@@ -245,12 +247,12 @@ class GraphComparison:
         for what in ("input", "output"):
             counts = len(getattr(old.holder, what)), len(getattr(new.holder, what))
             if counts[0] != counts[1]:
-                self._report(where, f"{label}{pluralize(counts[1], what)}, was {counts[0]}")
+                self._report(where, f"{label}number of {what}s changed from {counts[0]} to {counts[1]}")
 
     def _compare_nodes(self, matching: NodeMatching, before: Node, after: Node, where: _Position, label: str) -> None:
         counts = [len(trim_trailing_empty(node.proto.output)) for node in (before, after)]
         if counts[0] != counts[1]:
-            self._report(where, f"{label} has {pluralize(counts[1], 'output')}, had {counts[0]}")
+            self._report(where, f"{label}: number of outputs changed from {counts[0]} to {counts[1]}")
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             if first != second:
@@ -305,13 +307,13 @@ class GraphComparison:
         if before is not None and after is not None and before.kind == after.kind:
             self._compare_weights(before, after, where)
         elif before is not None or after is not None or not _is_same_value(matching, old, new):
-            origin, was = _format_origin(matching.new, new), _format_origin(matching.old, old)
-            self._report(where, f"{user} is {f'{origin}, was {was}' if origin != was else f'a different {origin}'}")
+            change = format_source_change(_format_origin(matching.old, old), _format_origin(matching.new, new))
+            self._report(where, f"{user} {change}")
 
     def _compare_weights(self, before: Weight, after: Weight, where: _Position) -> None:
         label = f"{'sparse ' if after.kind == 'sparse' else ''}weight `{after.name}`"
         if after.kind == "sparse" and before.dims != after.dims:
-            self._report(where, f"{label} has shape {list(after.dims)}, had {list(before.dims)}")
+            self._report(where, f"{label}: shape changed from {list(before.dims)} to {list(after.dims)}")
         for a, b, part in zip(before.tensors, after.tensors, ("", " (indices)"), strict=False):
             self.weights.append(WeightPair(where, f"{label}{part}", a, b))
         if before.overridable != after.overridable and after.kind == "initializer":
@@ -358,6 +360,6 @@ def _format_origin(graph: Graph, source: ValueSource) -> str:
         case "outer" if graph.parent is not None:
             return _format_origin(graph.parent, graph.parent.resolve(source.name))
         case "nothing":
-            return "not provided"
+            return NOT_PROVIDED
         case _:
             return f"`{source.name}`, which no node produces"

@@ -360,6 +360,23 @@ def format_change(before: AttributeValue | None, after: AttributeValue | None) -
     lists = (tuple, LongList)
     if isinstance(before, lists) and isinstance(after, lists) and max(len(before), len(after)) > MAX_LISTED:
         if len(before) != len(after):
-            return f"has {len(after):,} elements, had {len(before):,}"
+            return f"changed from {len(before):,} to {len(after):,} elements"
         return f"differs in {sum(map(operator.ne, before, after)):,} of {len(after):,} elements"
-    return f"is {format_value(after)}, was {format_value(before)}"
+    if before is None or after is None:
+        return f"was added: {format_value(after)}" if before is None else f"was removed: {format_value(before)}"
+    return f"changed from {format_value(before)} to {format_value(after)}"
+
+
+NOT_PROVIDED = "not provided"
+"""Description of the source of an omitted input."""
+
+
+def format_source_change(before: str, after: str) -> str:
+    """Describe the change of an input or output whose sources are described by `before` and `after`."""
+    if before == after:
+        return f"is a different {after}"
+    if before == NOT_PROVIDED:
+        return f"is now provided by {after}"
+    if after == NOT_PROVIDED:
+        return f"is no longer provided (previously {before})"
+    return f"changed from {before} to {after}"

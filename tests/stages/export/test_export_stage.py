@@ -247,7 +247,7 @@ def test_restamped(new_project: NewProject) -> None:
     assert evidence.subject is not None
     assert (evidence.subject.committed.differences, evidence.subject.committed.ir_change) == (
         (),
-        "IR version 8, was 10",
+        "IR version changed from 10 to 8",
     )
 
 
