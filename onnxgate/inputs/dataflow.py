@@ -1,4 +1,4 @@
-"""Dataflow of a graph: constants, and uses of values through simple operators. It is used to detect roles of inputs."""
+"""Dataflow in a graph: constants, and uses of values after simple operators. It is used to detect roles of inputs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 )
 """Operators whose output contains the values of their first input, possibly with a different shape or type."""
 MAX_VARIANTS = 4
-"""Maximum number of paths to the same value that are followed."""
+"""Maximum number of paths that are followed to the same value."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""Maximum denominator size in bits of a product of constant factors; longer chains of factors are not followed."""
+"""Maximum size in bits of the denominator of the scale or offset of a value; values beyond it are not followed."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -83,7 +83,7 @@ class DerivedValue:
 
 @dataclass(frozen=True, slots=True)
 class ValueUse:
-    """An input of a node that a value reaches directly or as a derived value."""
+    """An input of a node that receives a value directly or after simple operators."""
 
     node: onnx.NodeProto
     position: int
@@ -99,7 +99,7 @@ class ValueUse:
         return next((int(attribute.i) for attribute in self.node.attribute if attribute.name == name), default)
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
-        """Return an attribute that is a list of numbers or strings."""
+        """Return the elements of an attribute that is a list of numbers or strings."""
         for attribute in self.node.attribute:
             if attribute.name == name:
                 return (*(text.decode() for text in attribute.strings), *attribute.ints, *attribute.floats)
@@ -111,7 +111,7 @@ class ValueUse:
 
 
 class DataflowGraph:
-    """Nodes of a model by their inputs and outputs, including nodes in subgraphs and local functions.
+    """The nodes of a model, indexed by their inputs and outputs, including nodes in subgraphs and local functions.
 
     Equal names in sibling subgraphs are treated as one value, so some of the reported uses may not exist.
     """
@@ -144,7 +144,7 @@ class DataflowGraph:
                     self._leaving.setdefault(inner.name, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:
-        """Yield each use of the value, including uses of its reshaped, cast, negated, scaled or shifted forms."""
+        """Yield each use of the value, including uses after it was reshaped, cast, negated, scaled or shifted."""
         pending = [DerivedValue(name)]
         variants_by_name: dict[str, set[DerivedValue]] = {name: set(pending)}
         while pending:
@@ -206,7 +206,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """Return the result for 1 of a comparison with a constant; None if the result for 0 is the same."""
+        """Return the result of comparing 1 with a constant; None if comparing 0 has the same result."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -239,7 +239,7 @@ class DataflowGraph:
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
-        """Yield the value and its sources, which are followed through these operators; a cycle ends the search."""
+        """Yield the value and its sources, following only these operators; stop at a cycle."""
         visited: set[str] = set()
         while name not in visited:
             visited.add(name)

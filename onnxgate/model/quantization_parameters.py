@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_SCALE_BYTES = 64 * 1024 * 1024
-"""Maximum size of a scale or zero point in bytes. Larger tensors are not read."""
+"""Maximum size in bytes of a tensor of scales or zero points. Larger tensors are not read."""
 
 
 class QuantizationFault(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class QuantizationFault(msgspec.Struct, frozen=True):
 
 
 class QuantizedInput(msgspec.Struct, frozen=True):
-    """Positions of a quantized value, its scale and its zero point among the inputs of a node; -1 if absent.
+    """Input indices of a quantized value, its scale and its zero point in a node; -1 if the node has no such input.
 
     `axis` is the axis that may have one scale per index, or None if there must be a single scale. `divides` means that
     the operator divides by the scale, which therefore must not be 0.
@@ -114,7 +114,7 @@ def find_quantization_faults(model: ModelView, path: Path) -> Iterator[Quantizat
 
 
 def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
-    """Map graph outputs that are dequantized with a stored scale to their largest quantization step."""
+    """Map each graph output that is dequantized with a stored scale to its largest quantization step."""
     proto, checker = model.proto, _QuantizationChecker(model, path)
     makers = {name: node for node in proto.graph.node for name in node.output}
     steps = {}
@@ -145,7 +145,7 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 
 
 class _QuantizationChecker:
-    """Checker for the tensors in one model. A name that refers to different tensors in two graphs is skipped."""
+    """Checks the tensors in one model. A name that refers to different tensors in different graphs is skipped."""
 
     def __init__(self, model: ModelView, path: Path) -> None:
         proto = model.proto
@@ -213,7 +213,7 @@ class _QuantizationChecker:
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Check blocks of values with few bits. The scale of a block of zeros may be 0, and scales may be negative."""
+        """Check a node with block-quantized weights. Scales may be negative, and 0 for a block of zeros."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
@@ -349,6 +349,6 @@ def _int_attribute(node: NodeProto, name: str, default: int) -> int:
 
 
 def _input_name(node: NodeProto, position: int) -> str:
-    """Return the name of an input in the operator specification, or the name of its value if that is unknown."""
+    """Return the name of an input in the operator specification; if it is unknown, return the name of the value."""
     names = INPUT_NAMES.get(node.op_type, ())
     return names[position] if 0 <= position < len(names) else str(node.input[position])

@@ -57,7 +57,7 @@ GENERATED_AXIS_NAME = re.compile(r"unk__\d+")
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """First differences between two models; empty if they are equal."""
+    """First differences between two models; both lists are empty if the models are equal."""
 
     differences: tuple[str, ...] = ()
     rounded: tuple[str, ...] = ()  # weights that differ only by at most 4 ULP in floats
@@ -108,7 +108,7 @@ def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
 
 
 def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
-    """Return the inputs and outputs, with generated axis names renumbered in order."""
+    """Return inputs and outputs; generated axis names are renumbered in the order of their first use."""
     numbers: dict[Dim, str] = {}
     inputs, outputs = read_value_infos(list_inputs(model.graph)), read_value_infos(model.graph.output)
     for value in (*inputs, *outputs):
@@ -139,7 +139,7 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
 
 
 def describe_value_change(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
-    """Describe the differences between two inputs or outputs, each beginning with the label."""
+    """Describe the differences between two inputs or outputs. Each description begins with `label`."""
     if old.type != new.type:
         yield f"{label}: type changed from {old.type or 'unknown'} to {new.type or 'unknown'}"
     if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):
@@ -193,7 +193,7 @@ _Position = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """Two matched tensors to compare; sorting by `where` gives the node order of the new model."""
+    """Two matched tensors to compare. Pairs sorted by `where` are in the node order of the new model."""
 
     where: _Position
     label: str
@@ -202,7 +202,7 @@ class WeightPair:
 
 
 class GraphComparison:
-    """Differences between the graphs of two models, and pairs of weights with data to compare."""
+    """Differences between the graphs of two models, and the pairs of weights whose data must be compared."""
 
     def __init__(self, before: ModelView, old_path: Path, after: ModelView, new_path: Path) -> None:
         old = build_graphs(before, old_path, constants_as_nodes=True)
@@ -223,7 +223,7 @@ class GraphComparison:
                     self._compare_scope(scope, where)
 
     def _compare_scope(self, scope: MatchedScope, where: _Position) -> None:
-        """Compare the outputs of two graphs or function bodies, and the nodes that these outputs need."""
+        """Compare the outputs of two graphs or function bodies, and the nodes that compute these outputs."""
         matching, label = scope.alignment, "".join(map(_format_step, scope.steps))
         where = (*where, *(step.node.position for step in scope.steps if step.node is not None))
         if scope.steps:
@@ -273,7 +273,7 @@ class GraphComparison:
                 self._report(where, f"{label} was {'added' if is_new else 'removed'}")
 
     def _compare_nested_attributes(self, before: Node, after: Node, where: _Position, label: str) -> None:
-        """Compare attributes that contain tensors or graphs, but not the contents of the graphs."""
+        """Compare attributes that contain tensors or graphs. The contents of the graphs are compared separately."""
         old, new = (
             {it.name: it.type for it in node.proto.attribute if it.name not in node.attributes}
             for node in (before, after)
@@ -295,7 +295,7 @@ class GraphComparison:
     def _compare_sources(
         self, matching: NodeMatching, old: ValueSource, new: ValueSource, where: _Position, user: str
     ) -> None:
-        """Compare two values at the same position; weight data is compared later."""
+        """Compare the sources of an input or output of both models; weight data is compared later."""
         before, after = matching.old.weight(old), matching.new.weight(new)
         while old.kind == new.kind == "outer" and matching.around is not None:
             old, new = matching.around.old.resolve(old.name), matching.around.new.resolve(new.name)
@@ -325,7 +325,7 @@ class GraphComparison:
 
 
 def _is_live(scope: MatchedScope) -> bool:
-    """Return whether any output needs the nodes that contain the graph."""
+    """Return whether the outputs of the model depend on the nodes that contain the graph."""
     matching: NodeMatching | None = scope.alignment
     for step in reversed(scope.steps):
         matching = matching.around if matching is not None else None
@@ -335,7 +335,7 @@ def _is_live(scope: MatchedScope) -> bool:
 
 
 def _is_same_value(matching: NodeMatching, old: ValueSource, new: ValueSource) -> bool:
-    """Return whether both are the same value of the same operator. Calls of renamed functions are not the same."""
+    """Return whether both values are the same output of the same operator. A renamed function is another operator."""
     if not matching.same(old, new):
         return False
     return old.kind != "node" or matching.old.nodes[old.node].operator == matching.new.nodes[new.node].operator

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MAX_OFFSET = 2**63 - 1
-"""Maximum size of a file in bytes, since file offsets are signed 64-bit numbers. Larger declared values are clamped."""
+"""Maximum file size in bytes, because file offsets are signed 64-bit numbers. Larger declared values are clamped."""
 _MAX_DIGITS = 20
 _MAX_SHOWN_CHARACTERS = 80
 
@@ -49,11 +49,11 @@ _ESCAPES: dict[DataLayout, str] = {
     "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Layouts that ONNX Runtime refuses since 1.24.2. It still follows links if the model itself is a link."""
+"""Layouts that ONNX Runtime refuses since 1.24.2; it still follows links if the model itself is a link."""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
-    """One use of external data by one tensor; `problem` is None if it is valid."""
+    """The external data of one tensor; `problem` is None if the data is valid."""
 
     location: str  # location as written in the model
     tensor: str
@@ -84,18 +84,18 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
 
 
 def iter_data_locations(model: ModelView) -> Iterator[str]:
-    """Yield the data location of each external tensor; "" if missing."""
+    """Yield the data location of each external tensor; "" if the tensor has no location."""
     return (read_external_entries(tensor).get("location", "") for _, tensor in model.external)
 
 
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
-    """Check each use of external data by the model at `path`. Files outside the model folder are never opened."""
+    """Check the external data of each tensor in the model at `path`. Files outside its folder are never opened."""
     files = find_data_files(model, path)
     return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 
 
 def hash_external_files(model: ModelView, path: Path) -> tuple[ExternalFile, ...]:
-    """Hash the existing external data files; for a Git LFS pointer, return the hash of its content."""
+    """Hash the existing external data files; for a Git LFS pointer, return the hash of the file that it refers to."""
     return find_external_files(model, path)[0]
 
 
@@ -123,7 +123,7 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
 
 
 def _parse_byte_count(key: str, text: str) -> int | None:
-    """Parse a number of bytes; None if empty."""
+    """Parse a number of bytes; None if the text is empty."""
     if not text:
         return None
     digits = text.removeprefix("+").lstrip("0") or text[-1]
@@ -214,7 +214,7 @@ def hash_content(facts: ModelFacts) -> str:
 
 
 def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
-    """Return the files with the content of a model, each with its SHA-256."""
+    """Return the model file and its data files, each with its SHA-256."""
     return {model: facts.sha256, **{model.parent / tensor.location: tensor.sha256 for tensor in facts.external}}
 
 

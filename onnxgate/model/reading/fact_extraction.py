@@ -1,4 +1,4 @@
-"""Extraction of facts from a model file, in one pass with little memory."""
+"""Extraction of facts from a model file in one pass, without keeping large weights in memory."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_facts(path: Path, relative: str) -> ModelFacts:
 
 
 def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
-    """Return the facts of a model that was read from `path`."""
+    """Return the facts of `view`, a model that was read from `path`."""
     proto, (external, unread) = view.proto, find_external_files(view, path)
     return ModelFacts(
         path=relative,
@@ -89,7 +89,7 @@ def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
 
 
 def read_opsets(proto: ModelProto) -> dict[str, int]:
-    """Map domains to versions, sorted. If a domain is imported twice, use the newer version."""
+    """Map each domain to its version, sorted by domain. If a domain is imported twice, the newer version is used."""
     return _newest_versions(proto.opset_import)
 
 
@@ -102,7 +102,7 @@ def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
-    """List the graph inputs without an initializer."""
+    """List the graph inputs that have no initializer."""
     initializers = _initializer_names(graph)
     return [value for value in graph.input if value.name not in initializers]
 
@@ -110,7 +110,8 @@ def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
     """List the graph inputs with a default value.
 
-    Source: in ONNX Runtime 1.23, inputs with an initializer can be set since IR version 4; before, they are constants.
+    Source: in ONNX Runtime 1.23, inputs with an initializer can be set if the IR version is at least 4;
+    otherwise, they are constants.
     """
     initializers = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
     return [value for value in proto.graph.input if value.name in initializers]
@@ -123,7 +124,7 @@ def _initializer_names(graph: GraphProto) -> set[str]:
 
 
 def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
-    """Read name, type and shape of graph inputs or outputs."""
+    """Read the names, types and shapes of graph inputs or outputs."""
     return tuple(ValueInfo(proto.name, format_type(proto.type), _read_shape(proto)) for proto in protos)
 
 
@@ -139,7 +140,7 @@ def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
 
 
 def count_operators(view: ModelView) -> dict[str, int]:
-    """Map operators to the number of their nodes, sorted, including nodes in subgraphs and local functions."""
+    """Map each operator to its number of nodes, including subgraphs and local functions; sorted by operator."""
     counts = Counter(node.operator[:2] for node in view.nodes())
     return dict(sorted((_qualify_name(domain, name), count) for (domain, name), count in counts.items()))
 
@@ -158,7 +159,7 @@ _MAX_TUPLE_ELEMENTS = 4096
 
 
 class LongList:
-    """A long list in an attribute, read on demand. Lists are equal if their elements are equal."""
+    """A long list in an attribute, read on demand. Two lists are equal if their elements are equal."""
 
     __slots__ = ("_count", "_digest", "_kind", "_read")
 
@@ -198,7 +199,7 @@ class LongList:
 
 
 def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
-    """Encode the elements of one list independently of how it is divided into pieces."""
+    """Encode the elements of a list; the result does not depend on how the list is divided into pieces."""
     import numpy as np
 
     own = type(piece)()
@@ -218,7 +219,7 @@ def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
 AttributeValue = int | float | bytes | str | LongList | tuple["AttributeValue", ...]
 """Value of an attribute that is neither a tensor nor a graph."""
 DimsLookup = Callable[[str], Sequence[int] | None]
-"""Function that returns the dims of a weight by name, or None."""
+"""Function that returns the dims of the weight with a name; None if there is no such weight."""
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
@@ -233,12 +234,12 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 }
 _LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Operator -> position of the input whose dims determine a missing `kernel_shape`."""
+"""Operator -> index of the input whose dims determine a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _MAX_OPSET = 2**31 - 1
 """Maximum opset version. Source: onnx stores operator versions in an `int`."""
 MAX_LISTED = 8
-"""Maximum number of elements in lists in messages."""
+"""Maximum number of list elements in a message."""
 
 
 def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) -> dict[str, AttributeValue]:
@@ -285,7 +286,7 @@ def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
 
 
 def _normalize_nan(value: float) -> AttributeValue:
-    """Replace NaN with a value that is equal to itself."""
+    """Replace NaN with a value that compares equal to itself."""
     return "nan" if math.isnan(value) else value
 
 
@@ -356,7 +357,7 @@ def _float32_bytes(value: float | str) -> bytes:
 
 
 def format_change(before: AttributeValue | None, after: AttributeValue | None) -> str:
-    """Describe the change of an attribute: both values, or the number of differing elements of a long list."""
+    """Describe how an attribute changed: both values, or the number of differing elements of a long list."""
     lists = (tuple, LongList)
     if isinstance(before, lists) and isinstance(after, lists) and max(len(before), len(after)) > MAX_LISTED:
         if len(before) != len(after):

@@ -36,7 +36,7 @@ class TruncatedModel(UnreadableModel):
 
 
 class FileWindow:
-    """Random access to a file through a small window in memory, without memory mapping."""
+    """Random access to a file through a small buffer, without memory mapping."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -87,7 +87,7 @@ class FileWindow:
 
 
 class Field(msgspec.Struct):
-    """One field of a message. `value` is the value of a varint; the bytes of other fields are at `start` to `end`."""
+    """One field of a message. `value` is the value of a varint; other fields have their bytes at `start` to `end`."""
 
     number: int
     wire: int

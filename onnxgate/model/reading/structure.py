@@ -1,4 +1,4 @@
-"""Read the messages of a model; large files are read without weights and long attribute lists.
+"""Reader for the messages of a model. Weights and long attribute lists in large files are not read.
 
 The result is a regular serialized `ModelProto`, which protobuf parses.
 """
@@ -51,7 +51,7 @@ _MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
 class MessageKind(enum.Enum):
-    """Messages that may contain large weights."""
+    """Types of messages that may contain large weights."""
 
     MODEL = enum.auto()
     TRAINING = enum.auto()
@@ -90,12 +90,12 @@ DATA_FIELDS = {
     10: "double_data",
     11: "uint64_data",
 }
-"""Fields of TensorProto that contain the data of a tensor contiguously."""
+"""Fields of TensorProto that can contain the data of a tensor as one block of bytes."""
 _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
-"""Fields of AttributeProto and NodeProto."""
+"""Field numbers in AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
-"""Maximum length of the names in `OMITTED_LISTS` in bytes."""
+"""Maximum length in bytes of the names in `OMITTED_LISTS`."""
 _NO_LISTS: frozenset[str] = frozenset()
 
 
@@ -146,7 +146,7 @@ class _WeightStripper:
         return parts
 
     def _find_omitted_lists(self, start: int, end: int) -> frozenset[str]:
-        """Return the attributes of the node between `start` and `end` whose lists can be omitted."""
+        """Return the names of the attributes whose lists can be omitted, for the node between `start` and `end`."""
         texts = {_OPERATOR: b"", _DOMAIN: b""}
         try:
             for field in iter_fields(self._source, start, end):

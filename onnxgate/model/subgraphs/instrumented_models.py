@@ -31,7 +31,7 @@ ISOLATED_SUFFIX = "#apart"
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """Type and shape of a value that can be an input."""
+    """Type and shape of a value; only values with a known type and shape can become inputs."""
 
     element: int  # `TensorProto.DataType`
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class KnownValue:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedNodes:
-    """A model of isolated nodes, with its inputs and outputs."""
+    """A model that consists of isolated nodes, and the names of its inputs and outputs."""
 
     model: ModelProto
     values: tuple[str, ...]  # values of the original model that are inputs
@@ -48,7 +48,7 @@ class IsolatedNodes:
 
 
 def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str, KnownValue]) -> IsolatedNodes:
-    """Build a model from the nodes at `targets`, with known values as inputs.
+    """Build a model from the nodes at `targets`. Values of known type and shape become inputs.
 
     Unknown inputs of a node are computed by copies of their producers.
     """
@@ -81,7 +81,7 @@ def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str
 def _find_needed(
     graph: GraphProto, targets: Sequence[int], known: Collection[str]
 ) -> tuple[dict[str, None], list[TensorProto], list[int]]:
-    """Return the known values, weights and nodes (in graph order) that the targets depend on."""
+    """Return the values, weights and nodes (in graph order) that the targets depend on."""
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     values: dict[str, None] = {}
@@ -105,7 +105,7 @@ def _find_needed(
 
 
 def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> None:
-    """Add a node whose outputs other nodes need. Known values among its outputs become inputs instead."""
+    """Add a node whose outputs other nodes need. Outputs of known type and shape become inputs instead."""
     added = graph.node.add()
     added.CopyFrom(node)
     added.name = f"{node.name}#inner" if node.name else ""
@@ -120,7 +120,7 @@ ASSUMED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node in the main graph for a search. Subgraphs and local functions belong to their node."""
+    """A node in the main graph during a search. Subgraphs and local functions are treated as part of their node."""
 
     index: int
     inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights
