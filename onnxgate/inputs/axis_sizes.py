@@ -16,10 +16,10 @@ TOKEN_SIZES = (8, 12)
 """Default sizes for other axes of integer inputs; they are within the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default sizes for the second axis of a float matrix, usually a waveform that convolutions require to be long enough."""
+"""Default sizes for the second axis of a float matrix, usually a waveform that must be long for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Default sizes for non-leading axes of float inputs with more than two axes; even and odd positions differ.
+"""Default sizes for non-leading axes of float inputs with more than two axes, for even and odd positions.
 
 The sizes are multiples of 32, because networks halve them up to five times. Height and width differ, so that swapped
 axes are detected.
@@ -66,8 +66,8 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
 
     `sizes` comes from the config: the n-th sizes of all axes form the n-th row, and shorter lists are repeated. Other
     axes have their first default size. Of two more cases, one changes only the leading axes of the first row, and one
-    only its other axes, so that a failure shows which axis causes it. If the name of an axis is a formula (`past + sequence`), its
-    size is computed from the other axes.
+    only its other axes, so that a failure shows which axis causes it. If the name of an axis is a formula
+    (`past + sequence`), its size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))

@@ -43,7 +43,7 @@ ALL_CASES = CaseSelection()
 
 def require_known_cases(selection: CaseSelection, existing: Iterable[str], sourced: bool) -> None:
     """
-    Require that each selected case exists in a model or is the example of a source.
+    Raise an error unless each selected case exists in a model or is the example of a source.
 
     Raises:
         UsageError: a case does not exist; the hint lists similar names.

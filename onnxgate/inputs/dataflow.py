@@ -216,7 +216,7 @@ class DataflowGraph:
         return at_one if at_zero != at_one else None
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
-        """Return the declared shape of a value, including casts and dequantized weights."""
+        """Return the declared shape of a value, or of the value that it is cast or dequantized from."""
         for value in self._back(name, _SHAPE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return tuple(self._tensors[value].dims)
@@ -228,7 +228,7 @@ class DataflowGraph:
         return None
 
     def scalar(self, name: str) -> float | None:
-        """Return the value of a constant with one element; otherwise None."""
+        """Return the value of a constant with one element; None for any other value."""
         for value in self._back(name, VALUE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return _read_single_element(self._tensors[value])

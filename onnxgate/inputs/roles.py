@@ -201,7 +201,7 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
-    """Return the categories that all encoders of the input have in common or, if there are none, all of the first encoder."""
+    """Return the categories that all encoders have in common or, if there are none, those of the first encoder."""
     kind = str if "string" in element else (int, float)
     encoders: list[list[str | int | float]] = []
     for use in uses:

@@ -261,9 +261,9 @@ network of two layers with outputs of about 1e5, an output of 120 differs by 0.0
 MAX_HALF_SHARE = 0.01
 """Maximum fraction of differing elements in an integer or boolean output if the model computes in 16 bits.
 
-Such outputs depend on numbers with a relative error of about 1 %, which can change the order of similar numbers. Source:
-`argmax` over 21 classes in an untrained float16 network differs in 2 of 6144 elements between onnxruntime 1.18.1 and
-1.31.1; measured 2026-11-20. Outputs with fewer than 100 elements must be equal.
+Such outputs depend on numbers with a relative error of about 1 %, which can change the order of similar numbers.
+Source: `argmax` over 21 classes in an untrained float16 network differs in 2 of 6144 elements between onnxruntime
+1.18.1 and 1.31.1; measured 2026-11-20. Outputs with fewer than 100 elements must be equal.
 """
 
 MIN_HALF_DB = 45.0

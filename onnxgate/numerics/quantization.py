@@ -308,7 +308,7 @@ ZERO_ATOL = 5e-3
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """Usual scale of an output over all cases, with which errors of values near zero are compared."""
+    """Usual scale of an output over all cases. Errors are compared with it if the values of a case are near zero."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean

@@ -203,7 +203,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes. Ambiguous nodes are matched by name, then by order if their numbers are equal."""
+        """Match nodes with equal hashes; match ambiguous nodes by name, then by order if their numbers match."""
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
             keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
