@@ -117,7 +117,7 @@ ELEMENT_TYPES = {
 
 
 def element_name(number: int) -> str:
-    """Return the name of an element type in ONNX Runtime, or its number if it is unknown."""
+    """Return the name that ONNX Runtime uses for an element type; if the type is unknown, return its number."""
     element = ELEMENT_TYPES.get(number)
     return element.name if element else f"type {number}"
 

@@ -36,7 +36,7 @@ class UnpairedValue(msgspec.Struct, frozen=True):
 
 
 class InterfaceMatch(msgspec.Struct, frozen=True):
-    """Pairs and removed values in their old order, added values in their new order."""
+    """Result of matching: pairs and removed values in their old order, added values in their new order."""
 
     pairs: tuple[ValuePair, ...]
     added: tuple[UnpairedValue, ...]
@@ -63,7 +63,7 @@ def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Int
 
 
 def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Return whether a value may be renamed from another: equal type and rank, and no different fixed sizes."""
+    """Return whether `after` may be `before` with a new name: equal types and ranks, and no different fixed sizes."""
     if before.type != after.type:
         return False
     if before.shape is None or after.shape is None:
@@ -107,7 +107,7 @@ def _pair_if_unique(
 
 
 def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Group indices by the old positions of their unchanged neighbors; -1 stands for an end of the list."""
+    """Group indices by the old positions of their unchanged neighbors; -1 stands for the start or end of the list."""
     order = sorted(stayed)
     groups: dict[tuple[int, int], list[int]] = {}
     for index in indices:

@@ -128,7 +128,7 @@ def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
 
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
-    """Find the node that computes a value, skipping nodes that only move data; None if there is none or in a cycle."""
+    """Find the node that computes a value, skipping nodes that only move data; None for a graph input or a cycle."""
     followed: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
         if name in followed or not maker.input:
@@ -184,7 +184,7 @@ class _QuantizationChecker:
             yield from _check_blocks(node, tuple(scale.dims), shape, axis, block)
         elif len(scale.dims) > 1 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             yield QuantizationFault(
-                node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
+                node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes, but `block_size` is not set", "shape"
             )
         elif self._opset < 13 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             problem = f"its `{_input_name(node, 1)}` has {count_tensor_elements(scale)} values"
@@ -330,7 +330,7 @@ def _check_blocks(
     subject = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
     axes = pluralize(len(shape), "axis", "axes")
     if len(scale) != len(shape):
-        yield QuantizationFault(node, f"{subject} for blocks of a value with {axes}", "shape")
+        yield QuantizationFault(node, f"{subject}, but the quantized value has {axes}", "shape")
         return
     if not -len(shape) <= axis < len(shape):
         yield QuantizationFault(node, f"its block axis is {axis}, but the value has {axes}", "shape")

@@ -56,9 +56,9 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topic -> pattern of onnx messages. Runtimes also report these faults. Source: onnx 1.16–1.23."""
+"""Topic of a fault that runtimes also report -> pattern of its message in onnx. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
-"""Message of onnx if shape inference needs data that is not in the copy. This is not a fault in the model."""
+"""Error message from onnx if shape inference needs data that the copy does not have; the model itself is not faulty."""
 
 
 class ModelFault(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ def find_fault(model: ModelView, path: Path) -> ModelFault | None:
 def check_model(model: ModelView, path: Path) -> CheckedModel:
     """Check the model at `path` and infer the types of its values.
 
-    If the installed onnx does not support the model, only the checks of onnxgate itself run.
+    If the installed onnx does not support the model, only the additional checks run.
 
     Raises:
         OSError, UnreadableModel: omitted data cannot be read from the file.
@@ -153,7 +153,10 @@ def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:
-    """Yield repeated names. Source: ONNX Runtime 1.15–1.31 refuses duplicate node names; onnx.checker accepts them."""
+    """Yield each name that occurs more than once.
+
+    Source: ONNX Runtime 1.15–1.31 refuses duplicate node names; onnx.checker accepts them.
+    """
     unique: set[str] = set()
     for name in names if len(set(names)) < len(names) else ():
         if name in unique:
@@ -324,7 +327,7 @@ class CallSize(msgspec.Struct, frozen=True):
 
 
 def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
-    """Measure each local function in linear time; recursive functions have no size."""
+    """Measure the size of each local function in linear time; recursive functions are omitted."""
     functions = {function_key(function.proto): function for function in model.functions}
     sizes: dict[OperatorKey, int] = {}
     callees: dict[OperatorKey, Counter[OperatorKey]] = {}
@@ -358,7 +361,7 @@ def _measure_bottom_up(
 
 
 def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, CallSize]) -> tuple[OperatorKey, ...]:
-    """List the local functions that have no size, sorted."""
+    """Return the keys of the recursive local functions and their callers, sorted."""
     return tuple(sorted({function_key(function.proto) for function in model.functions} - call_sizes.keys()))
 
 

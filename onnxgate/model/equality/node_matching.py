@@ -203,7 +203,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes; match ambiguous nodes by name, then by order if their numbers match."""
+        """Match nodes with equal hashes. Match several such nodes by name, or by order if both graphs have as many."""
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
             keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
@@ -255,7 +255,7 @@ _MAX_INDIRECT_NODES = 40
 """Maximum number of unmatched nodes that are searched for indirect neighbors when a pair is scored."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
 _INDIRECT_FACTOR = 0.9
-"""Weights in the score of a pair of nodes. `_INDIRECT_FACTOR` applies to indirect neighbors and similar weights."""
+"""Factors in the score of a pair of nodes. `_INDIRECT_FACTOR` applies to indirect neighbors and similar weights."""
 
 
 class NeighbourMatching:
@@ -392,7 +392,7 @@ class NeighbourMatching:
 
 
 def _share(first: Iterable[Hashable], second: Iterable[Hashable]) -> float:
-    """Return the number of common elements divided by the number of all elements."""
+    """Return the number of common elements divided by the number of elements in the union."""
     a, b = Counter(first), Counter(second)
     return (a & b).total() / max((a | b).total(), 1)
 

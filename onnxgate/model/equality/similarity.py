@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-_MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
-"""Minimum size of weights compared by similarity, and how many elements to read for each of two comparisons."""
+_MIN_ELEMENTS = 16
+"""Minimum number of elements of a weight that can be similar to another weight."""
+_COMPARED_ELEMENTS = 256
+"""Maximum number of elements to read from each of two weights to decide whether they are similar."""
+_SKETCH_ELEMENTS = 65536
+"""Maximum number of elements to read from a weight to find its smallest and largest elements."""
 _MAX_RELATIVE_DISTANCE = 0.5
 """Maximum relative distance between similar weights; between independent random weights, it is about 1.4."""
 

@@ -1,4 +1,4 @@
-"""External data of a model: its files, and the validation of the data range of each tensor."""
+"""External data of a model: its files, and validation of the location, offset and length that tensors declare."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ExternalUse(msgspec.Struct, frozen=True):
     location: str  # location as written in the model
     tensor: str
     problem: ExternalProblem | None = None
-    detail: str = ""  # such as "has 4,096 of at least 8,192 bytes"
+    detail: str = ""  # such as "has 4,096 bytes instead of at least 8,192"
     pointer_sha256: str = ""  # SHA-256 in a Git LFS pointer
 
 
@@ -133,12 +133,12 @@ def _parse_byte_count(key: str, text: str) -> int | None:
 
 
 def shorten_text(text: str) -> str:
-    """Shorten a declared value for messages."""
+    """Shorten a value from the model for messages."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
 def find_data_files(model: ModelView, path: Path) -> dict[str, DataFile]:
-    """Return the external data files by location, without reading their content."""
+    """Map each location of external data to its file, without reading the content of the file."""
     locations = dict.fromkeys(filter(None, iter_data_locations(model)))
     return {location: inspect_data_file(path, location) for location in locations}
 
@@ -195,14 +195,14 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
         )
     end = offset + (needed if length is None and needed is not None else length or 0)
     if end > file.size_bytes:
-        detail = f"has {file.size_bytes:,} of at least {end:,} bytes"
+        detail = f"has {file.size_bytes:,} bytes instead of at least {end:,}"
         return replace(use, problem="short", detail=detail)
     return use
 
 
 def hash_content(facts: ModelFacts) -> str:
     """
-    Return the SHA-256 of the content of a model: without external data, the SHA-256 of its file.
+    Return the SHA-256 of the content of a model. Without external data, this is the SHA-256 of its file.
 
     With external data, it is the SHA-256 of the digests of all files, one per line: the model, then its data files by
     location. `sha256sum m.onnx m.onnx.data | cut -c1-64 | sha256sum` prints it.

@@ -48,7 +48,7 @@ class ParsedModel(msgspec.Struct, frozen=True):
 
 
 def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
-    """Read a model. `relative` is its path in reports, with `/` and relative to the config folder.
+    """Read a model. `relative` is its path in reports: relative to the config folder, with `/` as the separator.
 
     `lightly` is for static checks; see `read_light_view`.
 
@@ -219,7 +219,7 @@ def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
 AttributeValue = int | float | bytes | str | LongList | tuple["AttributeValue", ...]
 """Value of an attribute that is neither a tensor nor a graph."""
 DimsLookup = Callable[[str], Sequence[int] | None]
-"""Function that returns the dims of the weight with a name; None if there is no such weight."""
+"""Function that takes the name of a weight and returns its dims; None if there is no such weight."""
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
@@ -264,7 +264,7 @@ def _is_plain(attribute: AttributeProto) -> bool:
 
 
 def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | None:
-    """Return a long or omitted list; None for any other attribute."""
+    """Return the value of an attribute with a long or omitted list; None for any other attribute."""
     if attribute.ref_attr_name or attribute.type not in _LIST_NAMES:
         return None
     omitted = find_omitted_list(attribute)
@@ -342,7 +342,7 @@ def format_value(value: AttributeValue | None) -> str:
 
 
 def format_float(value: float) -> str:
-    """Format a 32-bit float with the fewest digits that parse to the same value."""
+    """Format a 32-bit float with as few digits as possible without changing its value."""
     return next(
         (text for digits in range(6, 9) if _float32_bytes(text := f"{value:.{digits}g}") == _float32_bytes(value)),
         f"{value:.9g}",

@@ -221,7 +221,7 @@ class ModelGraphs(msgspec.Struct, frozen=True):
 
 
 def build_graphs(view: ModelView, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
-    """Build the graphs of the model that was read from `model`. A `Constant` is a weight by default."""
+    """Build the graphs of the model that was read from `model`. By default, each `Constant` becomes a weight."""
 
     def build(graph: GraphView, imports: dict[str, int]) -> Graph:
         return Graph(graph, imports, model, constants_as_nodes=constants_as_nodes)

@@ -158,7 +158,7 @@ def restore_needed_lists(model: ModelView, path: Path) -> None:
 
 
 def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
-    """Restore the omitted lists of the nodes of these graphs and their subgraphs from the model file.
+    """Restore the omitted lists of all nodes in these graphs and their subgraphs from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -183,7 +183,7 @@ def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Shorten the tensors of these `TreeEnsemble` nodes to one element, like the omitted lists."""
+    """Shorten the tensors from `list_ensemble_tensors` to one element, like the omitted lists."""
     for tensor in list_ensemble_tensors(model):
         tensor.dims[:] = [1]
 
@@ -207,7 +207,7 @@ def _has_equal_lengths(node: NodeView) -> bool:
 
 
 def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
-    """Read the complete attribute.
+    """Read the complete attribute from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.

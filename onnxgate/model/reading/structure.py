@@ -46,7 +46,7 @@ _MAX_PLAIN_VALUES = 256
 
 
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
-"""Attribute type -> field."""
+"""Attribute type -> name of the field that contains its list."""
 _MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
@@ -80,7 +80,7 @@ _NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
     MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
     MessageKind.TENSOR: {},
 }
-"""Field number -> message. Source: onnx.proto."""
+"""Message type -> fields that contain such messages: field number -> message type. Source: onnx.proto."""
 RAW_DATA = 9
 DATA_FIELDS = {
     4: "float_data",
@@ -116,7 +116,7 @@ class _WeightStripper:
         self._describes_lists = describes_lists
 
     def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
-        """Return the parts of one message. Spans without large fields are copied without parsing."""
+        """Return the parts of one message, without its large fields. Other byte ranges are copied unparsed."""
         if depth > _MAX_DEPTH:
             raise UnreadableModel(f"an unsupported model (its messages are nested more than {_MAX_DEPTH} levels deep)")
         parts: list[bytes] = []
@@ -236,7 +236,7 @@ def read_view(
 ) -> ModelView:
     """Read a view of the model without external data. Files of at least `large_bytes` are read without large tensors.
 
-    To describe omitted lists, all their elements are read. If lists are not described, their attributes are empty.
+    To describe an omitted list, all its elements are read. If lists are not described, their attributes are empty.
 
     Raises:
         UnreadableModel: the file is not a model.

@@ -114,7 +114,7 @@ def _read_fully(read: Callable[[int], bytes | None], count: int) -> bytes:
 
 
 def _encode_typed_data(tensor: TensorProto) -> bytes:
-    """Encode data from typed fields as raw bytes. Source: onnx.proto specifies the field of each type."""
+    """Encode data from typed fields as raw bytes. Source: onnx.proto, which specifies the field for each type."""
     import numpy as np
 
     if tensor.data_type == STRING:
@@ -199,8 +199,11 @@ def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Return the number of differing elements, their largest difference (-inf if unknown), and the number of elements
-    that differ only by rounding."""
+    """Compare two chunks of data.
+
+    Return the number of differing elements, the largest difference (-inf if unknown), and the number of elements that
+    differ only by rounding.
+    """
     import numpy as np
 
     element = ELEMENT_TYPES.get(data_type)

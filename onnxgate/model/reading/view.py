@@ -58,7 +58,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ModelView:
-    """Graphs, nodes, tensors and strings of one model. Its messages may lack the data of large tensors."""
+    """Graphs, nodes, tensors and strings of one model. The data of large tensors may be missing."""
 
     __slots__ = (
         "declared",
@@ -133,7 +133,7 @@ class _Walk:
         return chain(self._initializers, *self._of_graphs, *self._of_functions)
 
     def header(self, proto: ModelProto) -> None:
-        """Collect the strings of the model message."""
+        """Collect the strings in the top-level fields of the model."""
         self._names += (proto.producer_name, proto.producer_version)
         self._names += [imported.domain for imported in proto.opset_import]
         self._names += [text for entry in proto.metadata_props for text in (entry.key, entry.value)]

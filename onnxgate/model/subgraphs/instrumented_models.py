@@ -1,4 +1,4 @@
-"""Models derived for runs (isolated nodes, or intermediate values as outputs), and replacement of model files."""
+"""Models to run instead of the original (isolated nodes, or additional outputs), and replacement of model files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class IsolatedNodes:
 def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str, KnownValue]) -> IsolatedNodes:
     """Build a model from the nodes at `targets`. Values of known type and shape become inputs.
 
-    Unknown inputs of a node are computed by copies of their producers.
+    Other inputs of a node are computed by copies of the nodes that produce them.
     """
     graph = proto.graph
     needed_values, needed_weights, inner = _find_needed(graph, targets, values)
@@ -154,7 +154,7 @@ def find_live_values(graph: GraphProto) -> set[str]:
 def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:
     """Write a copy of the model at `model`, with these values as additional outputs, to the new folder `folder`.
 
-    `proto` is the model structure. External data is linked, or copied if it cannot be linked.
+    `proto` is the parsed model. External data is linked, or copied if it cannot be linked.
 
     Raises:
         OSError: the data cannot be read, or the disk is full.
@@ -184,7 +184,7 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
 def split_by_size(
     proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
 ) -> list[list[str]]:
-    """Split names into portions whose values need at most `most_bytes`; sizes of unknown shapes are assumed."""
+    """Split names into groups whose values need at most `most_bytes`. Unknown sizes are estimated."""
     types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
     portions: list[list[str]] = [[]]
     filled = 0
@@ -241,7 +241,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
-    """Map data locations in the fresh model to the names of the new data files."""
+    """Map the data locations in the fresh model to the names that the data files get."""
     locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
         (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)

@@ -34,7 +34,7 @@ _UNNAMED_NODE = r"\bthat makes `([^`]+)`"
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node of a model that a finding names."""
+    """A node that is named in a finding."""
 
     model: str
     node: str  # name of the node, or of its first output
@@ -284,7 +284,7 @@ class _NeighbourhoodBuilder(msgspec.Struct):
         return self._numbered()
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
-        """Add the neighbors on one side up to the limit, and count the others."""
+        """Add the neighbors on one side until the limit is reached, and count the remaining neighbors."""
         fresh = [it for it in dict.fromkeys(others) if it not in self.boxes]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
         self.boxes.update((item, self.scope.box(item)) for item in shown)

@@ -91,7 +91,7 @@ def needs_copy_for_checker(model: ModelView) -> bool:
 
 
 def add_missing_shapes(model: ModelProto) -> ModelProto:
-    """Add a shape to each input and output without one, as `onnx.checker` requires; copy the model only if needed."""
+    """Add missing shapes to inputs and outputs, because `onnx.checker` requires them; copy the model only if needed."""
     if not any(map(kind_without_shape, (*model.graph.input, *model.graph.output))):
         return model
     copy = deepcopy(model)
@@ -117,7 +117,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
 
 
 def kind_without_shape(value: object) -> str:
-    """Return the kind of type of a graph input or output if its rank is unknown; otherwise ""."""
+    """Return "tensor_type" or "sparse_tensor_type" if the rank of a graph input or output is unknown; otherwise ""."""
     kind = value.type.WhichOneof("value")  # type: ignore[attr-defined]
     if kind in ("tensor_type", "sparse_tensor_type") and not getattr(value.type, kind).HasField("shape"):  # type: ignore[attr-defined]
         return str(kind)
@@ -181,7 +181,7 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
 
 
 def _empty_sparse_tensors(model: ModelView) -> None:
-    """Replace sparse tensors whose data is omitted with empty ones, because the checker reads the indices."""
+    """Replace sparse tensors whose data is omitted with empty sparse tensors, because the checker reads the indices."""
     attributes = (attribute for node in model.nodes() for attribute in node.attributes)
     nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
     for sparse in itertools.chain(*(graph.proto.sparse_initializer for graph in model.graphs), nested):
@@ -221,7 +221,7 @@ MAX_CONSTANT_BYTES = 64 * 1024
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """Context of a node in a model."""
+    """The values and functions in a model that its nodes can use."""
 
     imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
     type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
