@@ -51,7 +51,7 @@ def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
 
 
 def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] | None:
-    """Return the dynamic axis sizes of an input for the shape of an array; None if the shape does not match."""
+    """Return the sizes that an array gives to the dynamic axes of an input; None if its shape does not match."""
     dims = name_axes(value)
     if value.shape is not None and len(dims) != len(shape):
         return None
@@ -112,7 +112,7 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
     """Return the default sizes of an axis.
 
     They depend only on position and type, since exporters often give different names to axes that must be equal.
-    Unnamed axes at the same position have the same size, whatever their type and rank.
+    Unnamed axes at the same position have the same size, regardless of the type and rank of their inputs.
     """
     if name in list_leading_axes(inputs):
         return LEADING_SIZES
@@ -168,7 +168,7 @@ def list_formula_names(tree: ast.expr) -> set[str]:
 
 
 def compute_formula(name: str, axis_sizes: Mapping[str, int]) -> int | None:
-    """Return the size of an axis whose name is a formula over other axes; None if it cannot be computed."""
+    """Return the size of an axis whose name is a formula of other axis names; None if it cannot be computed."""
     tree = parse_formula(name)
     size = _evaluate_node(tree, axis_sizes) if tree is not None else None
     return max(size, 0) if size is not None else None
@@ -201,10 +201,10 @@ EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
 """Sizes to try for all axes except leading axes, suitable for position tables, repeated halving and waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
-"""Sizes to try for leading axes if 1 fails."""
+"""Sizes to try for leading axes if size 1 fails."""
 
 MAX_PROBE_ELEMENTS = 1 << 22
-"""Maximum number of elements of an input for which sizes are tried."""
+"""Maximum number of elements of an input when sizes are tried; settings with larger inputs are skipped."""
 
 
 def list_alternative_settings(
@@ -228,7 +228,7 @@ def list_alternative_settings(
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return `base`, the other rows of the sizes in the config, and `base` with a different size of the leading axes.
+    """Return `base`, the other rows of the sizes in the config, and `base` with different sizes of the leading axes.
 
     Axes with the same size as a leading axis also change, because the model may require equal sizes.
     """
@@ -245,6 +245,6 @@ def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]
 
 
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the size that a dimension has in a setting. Formulas are computed; an unknown size is 1."""
+    """Return the size that a dimension has in a setting. Formulas are evaluated; an unknown size is treated as 1."""
     size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
     return 1 if size is None else size

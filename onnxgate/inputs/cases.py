@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputCases:
-    """Cases of a model, or the reason why there are no cases."""
+    """Input cases of a model, or the reason why there are no cases."""
 
     cases: tuple[InputCase, ...]
     reason: str = ""
@@ -61,7 +61,7 @@ class InputCases:
 
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
-"""Function that calls a callable such as `samples.py:batches` to create inputs; on failure, it returns the reason."""
+"""Function that creates inputs with a callable such as `samples.py:batches`; on failure, it returns the reason."""
 
 
 def create_cases(
@@ -212,7 +212,7 @@ DOMAIN_MARGIN = 0.1  # distance between generated values and the bounds of a dom
 
 
 def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str) -> Array:
-    """Return values of a NumPy type for a role."""
+    """Return values of a NumPy type that are valid for a role."""
     match role:
         case MaskRole():
             return _generate_mask(role, tuple(shape), seed).astype(dtype)
@@ -299,7 +299,7 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return a mask whose rows along the last axis end with padding, from one element to half of the row.
+    """Return a mask whose rows along the last axis end with padding: at least one element, at most half of the row.
 
     The first row has no padding, and no row is masked completely. If the polarity is unknown, each row contains both
     values, and True comes first.

@@ -56,7 +56,7 @@ ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
 REDUCING_OPERATORS = frozenset(
     {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"}
 )
-"""Operators whose results are positive for positive values."""
+"""Operators whose results are positive if their inputs are positive."""
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "Equal": operator.eq,
@@ -106,7 +106,7 @@ class ValueUse:
         return ()
 
     def input_name(self, position: int) -> str:
-        """Return the name of another input of the node; "" if it is absent."""
+        """Return the name of the value at an input of the node; "" if the node has no such input."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
 

@@ -50,7 +50,7 @@ class PlainRole:
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedControl:
-    """A value that determines shapes, axes or sizes of a node and cannot be derived."""
+    """A value that determines shapes, axes or sizes of a node and cannot be derived from declared shapes."""
 
     operator: str
 

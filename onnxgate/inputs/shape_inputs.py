@@ -25,14 +25,14 @@ BEYOND_ANY_AXIS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class FixedValues:
-    """The values of an input, in memory order."""
+    """The values of an input that can have only these values, in memory order."""
 
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShapes:
-    """A node with the shapes of its data and outputs, and the number of values in its input.
+    """A node, the shapes of its data and outputs, and the number of values to derive for one of its inputs.
 
     A shape is None if the model does not declare it.
     """

@@ -1,8 +1,8 @@
 """Agreement between two arrays, and bounds on their difference.
 
-This module defines the meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity; b is the reference. NaN agrees with
-NaN at the same position, and infinity agrees with infinity of the same sign. Arrays with different shapes or different
-kinds of types (floats, integers, booleans, strings) never agree.
+Two numbers agree if `|a - b| <= atol + rtol * |b|`, where b is the reference. NaN agrees with NaN at the same position,
+and infinity agrees with infinity of the same sign. Arrays with different shapes or different kinds of types (floats,
+integers, booleans, strings) never agree.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _integer_distance(a: Array, b: Array) -> Array:
 def _used_share(difference: Array, allowed: Array) -> Array:
     """Return the ratio of difference to bound for each element; infinite if only the bound is 0.
 
-    Despite rounding, an element beyond its bound always has a larger ratio than an element within its bound.
+    Even with rounding, an element beyond its bound always has a larger ratio than an element within its bound.
     """
     over = difference > allowed
     difference, allowed = difference.astype(np.float64), allowed.astype(np.float64)
@@ -247,7 +247,7 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
 """Precision -> (rtol, atol). Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
 
-There is no tighter bound for float64, because double outputs are often the cast results of float32 computations.
+There is no tighter bound for float64, because float64 outputs are often results of float32 computations that were cast.
 """
 
 LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
@@ -276,8 +276,8 @@ MIN_HALF_POWER = 0.1
 """Minimum mean square of an output for which `MIN_HALF_DB` is checked; smaller outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""Ratio of the bound to the noise of the source. Source: in five networks, runtimes differed by 0.9 to 1.5 times the
-noise."""
+"""Ratio of the bound to the noise of the source. Source: five networks, in which runtimes differed by 0.9 to
+1.5 times the noise."""
 
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound, as a fraction of the largest reference value or of 1, whichever is larger."""

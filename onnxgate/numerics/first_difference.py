@@ -29,7 +29,7 @@ Source: 4 ULP of float16 and 32 ULP of float32. Doubles are often casts of float
 MIN_GROWTH = 2.0
 """A node is a suspect if the distance grows by at least this factor from its inputs to its outputs."""
 NEAR_WORST_FACTOR = 16.0
-"""The first difference must be at least the largest difference of an isolated node divided by this factor."""
+"""The distance of the reported node in isolation is at least the largest such distance divided by this factor."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Numbers of at least this magnitude are treated as the fill values of a mask."""
@@ -92,7 +92,7 @@ _COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "U
 
 
 def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
-    """Return the largest difference, and the largest magnitude of the reference."""
+    """Return the largest difference between two chunks, and the largest magnitude of the reference."""
     if b.dtype.kind == "c":
         a, b = a.astype(np.complex128).view(np.float64), b.astype(np.complex128).view(np.float64)
     a, b = a.astype(np.float64), b.astype(np.float64)

@@ -1,8 +1,8 @@
 """Metrics of two numeric arrays, and the comparison of quantized models by these metrics.
 
 Outputs of quantized models are not compared element by element, because a difference of one quantization step is
-correct and may grow towards the output. All metrics except ULP are computed in float64, and only over elements that are
-finite on both sides; `agreement` compares the others.
+acceptable and may grow towards the output. All metrics except ULP are computed in float64, and only over elements that
+are finite in both arrays; the module `agreement` compares the other elements.
 """
 
 from __future__ import annotations
