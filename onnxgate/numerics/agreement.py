@@ -45,7 +45,7 @@ class Agreement:
     value: float
     bound: float
     mismatched: int  # number of elements
-    max_abs: float  # over elements that are finite on both sides
+    max_abs: float  # over elements that are finite in both arrays
     detail: str = ""  # position of the worst element, and its two values; "" if the arrays agree
 
 
@@ -104,7 +104,7 @@ def _as_strings(array: Array) -> Array:
 class _ChunkResult:
     """Result of comparing one chunk of two arrays; positions are relative to the start of the arrays."""
 
-    not_finite: int  # number of elements that are not finite on one side and do not equal the other side
+    not_finite: int  # number of elements that differ and are not finite in at least one array
     not_finite_at: int
     mismatched: int
     peak: float

@@ -15,7 +15,7 @@ from onnxgate.model.facts import ValueInfo
 SCHEMA_VERSION = 1
 
 Verdict = Literal["identical", "same", "different", "undecided"]
-"""identical: same bytes; same: all differences are harmless; undecided: a weight is unreadable, the rest is equal."""
+"""identical: same bytes; same: same results, but different bytes; undecided: some weights are unreadable."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
     name: str
-    was: str = ""  # previous name, if it was different
+    was: str = ""  # previous name, if the name changed
     before: ValueInfo | None = None
     after: ValueInfo | None = None
     text: str = ""  # description of the change, such as "axis 0 changed from `batch` to 1"
@@ -74,8 +74,8 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     was_name: str = ""
     position: int  # index of the node in its graph
     inserted: bool = False  # whether it was inserted between two connected nodes
-    reads: tuple[str, ...] = ()  # inputs except weights, such as "`Conv` `c1`" or "input `x`"
-    feeds: tuple[str, ...] = ()  # nodes and outputs that use its outputs
+    reads: tuple[str, ...] = ()  # sources of its inputs except weights, such as "`Conv` `c1`" or "input `x`"
+    feeds: tuple[str, ...] = ()  # nodes and graph outputs that use its outputs
     details: tuple[Detail, ...] = ()
 
 
@@ -113,7 +113,7 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
     was_values: str = ""
     elements: int = 0  # number of differing elements
     total: int = 0
-    largest: float | None = None  # largest absolute change of one element
+    largest: float | None = None  # largest absolute change to an element
     relative: float | None = None  # relative L2 change
     text: str = ""  # remarks, such as the reason why the weight could not be read
 
@@ -123,7 +123,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = SCHEMA_VERSION
     onnxgate: str
-    verdict: Verdict  # identical: same bytes; same: all differences are harmless
+    verdict: Verdict  # identical: same bytes; same: different bytes, but the same results
     old: Side
     new: Side
     beside: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
@@ -145,5 +145,5 @@ class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
     of: int  # number of weights in the new model
     added: int = 0
     removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None if it is unknown
+    largest: float | None = None  # largest absolute change to an element; None if it is unknown
     name: str = ""  # weight with the largest change

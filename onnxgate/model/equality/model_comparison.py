@@ -60,7 +60,7 @@ class ComparisonResult:
     """First differences between two models; both lists are empty if the models are equal."""
 
     differences: tuple[str, ...] = ()
-    rounded: tuple[str, ...] = ()  # weights that differ only by at most 4 ULP in floats
+    rounded: tuple[str, ...] = ()  # weights in which floats differ by at most 4 ULP, and nothing else differs
 
 
 def compare_models(old: Path, new: Path) -> ComparisonResult:

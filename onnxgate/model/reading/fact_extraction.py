@@ -373,7 +373,7 @@ NOT_PROVIDED = "not provided"
 
 
 def format_source_change(before: str, after: str) -> str:
-    """Describe the change of an input or output whose sources are described by `before` and `after`."""
+    """Describe how an input or output changed; `before` and `after` describe where its value comes from."""
     if before == after:
         return f"is a different {after}"
     if before == NOT_PROVIDED:

@@ -260,7 +260,7 @@ def read_view(
 
 
 def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
-    """Read the messages of a model; see `read_view`."""
+    """Read a model as a protobuf message; see `read_view`."""
     return read_view(path, large_bytes=large_bytes, small_bytes=small_bytes).proto
 
 
