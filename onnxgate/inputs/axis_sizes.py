@@ -1,4 +1,4 @@
-"""Sizes of dynamic axes. Each case has one setting, in which axes with the same name have the same size."""
+"""Sizes of dynamic axes. Each case has one setting: a size for each axis name."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
-"""Default sizes for a leading axis. A batch of 1 hides axes that an export fixed at 1; they are rarely fixed at 3."""
+"""Default sizes for a leading axis. A batch of 1 does not detect axes that an export fixed at 1; 3 usually does."""
 
 TOKEN_SIZES = (8, 12)
-"""Default sizes for other axes of integer inputs; they fit the position table of any transformer."""
+"""Default sizes for other axes of integer inputs; they are within the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default sizes for the second axis of a float matrix: usually a waveform that must be long enough for convolutions."""
+"""Default sizes for the second axis of a float matrix, usually a waveform that must be long for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Default sizes for the other axes of float inputs with more axes, used alternately.
+"""Default sizes for non-leading axes of float inputs with more than two axes, for even and odd positions.
 
 The sizes are multiples of 32, because networks halve them up to five times. Height and width differ, so that swapped
 axes are detected.
@@ -51,7 +51,7 @@ def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
 
 
 def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] | None:
-    """Return the dynamic axis sizes of an input for the shape of an array; None if the shape does not match."""
+    """Return the sizes that an array gives to the dynamic axes of an input; None if its shape does not match."""
     dims = name_axes(value)
     if value.shape is not None and len(dims) != len(shape):
         return None
@@ -62,12 +62,12 @@ def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] |
 
 
 def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
-    """Return one mapping of axis to size per case, in graph order; a single empty mapping if no axis is dynamic.
+    """Return one mapping from axis to size per case, in graph order; a single empty mapping if no axis is dynamic.
 
-    `sizes` comes from the config: the n-th values of all axes form the n-th row, and shorter lists are repeated. Other
-    axes have their first default size. Two more cases change only the leading axes of the first row, or only the other
-    axes, so that a failure shows which axis causes it. If the name of an axis is a formula (`past + sequence`), its
-    size is computed from the other axes.
+    `sizes` comes from the config: the n-th sizes of all axes form the n-th row, and shorter lists are repeated. Other
+    axes have their first default size. Of two more cases, one changes only the leading axes of the first row, and one
+    only its other axes, so that a failure shows which axis causes it. If the name of an axis is a formula
+    (`past + sequence`), its size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
@@ -81,7 +81,7 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
 def resolve_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], guesses: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return the rows of the sizes in the config, completed with these sizes for other axes."""
+    """Return the rows of the sizes in the config. Other axes have the sizes in `guesses`."""
     names = list_named_axes(inputs)
     configured = {name: sizes[name] for name in names if sizes.get(name)}
     settings = []
@@ -92,7 +92,7 @@ def resolve_settings(
 
 
 def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Return the dynamic axes whose size neither the config nor a formula determines."""
+    """Return the dynamic axes whose size is determined neither by the config nor by a formula."""
     names = list_named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
@@ -112,7 +112,7 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
     """Return the default sizes of an axis.
 
     They depend only on position and type, since exporters often give different names to axes that must be equal.
-    Unnamed axes at the same position have the same size, whatever their type and rank.
+    Unnamed axes at the same position have the same size, regardless of the type and rank of their inputs.
     """
     if name in list_leading_axes(inputs):
         return LEADING_SIZES
@@ -125,7 +125,8 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
-    """Return the inputs that have the axis, and its positions. Unnamed axes at the same position count as one axis."""
+    """Return the inputs that contain the axis, each with its position. Unnamed axes at one position are treated as the
+    same axis."""
     axes = [(value, position) for value in inputs for position in range(len(value.shape or ()))]
     uses = [(value, position) for value, position in axes if name_axes(value)[position] == name]
     first, index = uses[0]
@@ -143,13 +144,13 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
 """Axis names in language models whose size is the sum of two other axes. Source: Optimum, ONNX Runtime GenAI."""
 MAX_FORMULA_LENGTH = 200
-"""Maximum length of a formula in characters; longer names are not parsed. This also limits nested parentheses."""
+"""Maximum number of characters in a formula; longer names are not parsed. This also limits nested parentheses."""
 MAX_AXIS_SIZE = 2**63 - 1
 """Maximum size of an axis."""
 
 
 def parse_formula(name: str) -> ast.expr | None:
-    """Parse a name as a formula; None if it is not a formula. Names in `TOTAL_FORMULAS` are replaced first."""
+    """Parse an axis name as a formula; None if it is not a formula. Names in `TOTAL_FORMULAS` are replaced first."""
     text = TOTAL_FORMULAS.get(name, name)
     if len(text) > MAX_FORMULA_LENGTH:
         return None
@@ -162,12 +163,12 @@ def parse_formula(name: str) -> ast.expr | None:
 
 
 def list_formula_names(tree: ast.expr) -> set[str]:
-    """Return the names in a formula."""
+    """Return the names of the axes in a formula."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def compute_formula(name: str, axis_sizes: Mapping[str, int]) -> int | None:
-    """Return the size of an axis whose name is a formula over other axes; None if it cannot be computed."""
+    """Return the size of an axis whose name is a formula of other axis names; None if it cannot be computed."""
     tree = parse_formula(name)
     size = _evaluate_node(tree, axis_sizes) if tree is not None else None
     return max(size, 0) if size is not None else None
@@ -197,13 +198,13 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes to try for all axes except leading axes. They suit position tables, repeated halving and waveforms."""
+"""Sizes to try for all axes except leading axes, suitable for position tables, repeated halving and waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
-"""Sizes to try for leading axes if 1 fails."""
+"""Sizes to try for leading axes if size 1 fails."""
 
 MAX_PROBE_ELEMENTS = 1 << 22
-"""Maximum number of elements of an input while sizes are tried."""
+"""Maximum number of elements of an input when sizes are tried; settings with larger inputs are skipped."""
 
 
 def list_alternative_settings(
@@ -227,9 +228,9 @@ def list_alternative_settings(
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return the base, the other rows of the sizes in the config, and the base with another size of its leading axes.
+    """Return `base`, the other rows of the sizes in the config, and `base` with different sizes of the leading axes.
 
-    Axes with the same size as a leading axis change with it, since they may have to be equal.
+    Axes with the same size as a leading axis also change, because the model may require equal sizes.
     """
     guesses = {name: base[name] for name in list_guessed_axes(inputs, sizes)}
     tied = {guesses[name] for name in list_leading_axes(inputs) if name in guesses}
@@ -239,11 +240,11 @@ def vary_setting(
 
 
 def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape of an input in a setting."""
+    """Return the shape that an input has in a setting."""
     return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
 
 
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the size of a dimension in a setting, including formulas over other axes; 1 if unknown."""
+    """Return the size that a dimension has in a setting. Formulas are evaluated; an unknown size is treated as 1."""
     size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
     return 1 if size is None else size

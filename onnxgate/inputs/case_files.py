@@ -72,7 +72,7 @@ def make_callable_cases(
 
 
 def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
-    """Create cases from arrays. A string instead of arrays is the reason why the arrays are missing."""
+    """Create cases from arrays. If the arrays could not be read, `named` contains the reason instead."""
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):
@@ -103,7 +103,7 @@ def _read_archive(file: Path) -> Arrays | str:
 
 
 def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
-    """Read `input_<i>.pb` by name if all names are inputs of the model, otherwise by order."""
+    """Read the files `input_<i>.pb`; match them by name if all names are inputs of the model, otherwise by order."""
     numbers = {int(match[1]): file for file in folder.iterdir() if (match := _INPUT_FILE.fullmatch(file.name))}
     if not numbers:
         return "is a folder without `input_0.pb`"
@@ -202,7 +202,7 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:
-    """Remove the least recently used files. Other processes may do the same at the same time."""
+    """Remove the least recently used files. Other processes may remove files at the same time."""
     files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputCases:
-    """Cases of a model, or the reason why there are no cases."""
+    """Input cases of a model, or the reason why there are no cases."""
 
     cases: tuple[InputCase, ...]
     reason: str = ""
@@ -61,7 +61,7 @@ class InputCases:
 
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
-"""Function that calls an input callable such as `samples.py:batches`; on failure, it returns the reason."""
+"""Function that creates inputs with a callable such as `samples.py:batches`; on failure, it returns the reason."""
 
 
 def create_cases(
@@ -105,7 +105,7 @@ def create_cases(
 def create_cases_at(
     model: SelectedModel, reading: ParsedModel, sizes: Sequence[Mapping[str, int]], folder: Path, seed: int = 0
 ) -> InputCases:
-    """Generate cases for these sizes of the dynamic axes, or for the default sizes."""
+    """Generate a case for each setting in `sizes`, or for the default sizes if `sizes` is empty."""
     try:
         return InputCases(generate_cases(reading.facts, reading.view, model.settings.sizes, folder, sizes, seed))
     except InputGenerationError as reason:
@@ -116,14 +116,14 @@ FIXED_CASE_NAME = "generated inputs"
 """Name of the only case of a model without dynamic axes."""
 
 MAX_ELEMENTS = 2**27
-"""Maximum number of elements in a generated input: a volume of 512 x 512 x 512."""
+"""Maximum number of elements in a generated input, such as a volume of 512 x 512 x 512."""
 MAX_AXES = 32
 """Maximum number of axes of an array. Source: NumPy before 2."""
 REAL_INPUTS_HINT = 'add real inputs: `inputs = "samples/*.npz"`'
 
 
 class InputGenerationError(OnnxgateError):
-    """Inputs for a model cannot be generated, so the user must provide them."""
+    """Inputs for a model cannot be generated; the user must provide them."""
 
 
 def generate_cases(
@@ -166,7 +166,7 @@ def explain_unsupported_inputs(inputs: Sequence[ValueInfo]) -> str:
 
 
 def format_case_name(sizes: Mapping[str, int]) -> str:
-    """Return the name of a case, such as `sizes batch=3 time=16`."""
+    """Format the name of a generated case, such as `sizes batch=3 time=16`."""
     return f"sizes {' '.join(f'{name}={size}' for name, size in sizes.items())}" if sizes else FIXED_CASE_NAME
 
 
@@ -212,7 +212,7 @@ DOMAIN_MARGIN = 0.1  # distance between generated values and the bounds of a dom
 
 
 def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str) -> Array:
-    """Return values of a NumPy type for a role."""
+    """Return values of a NumPy type that are valid for a role."""
     match role:
         case MaskRole():
             return _generate_mask(role, tuple(shape), seed).astype(dtype)
@@ -246,7 +246,7 @@ def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDA
 
 
 def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return approximately normal numbers within ±3.47 (mean 0, variance 1): sums of four uniform 16-bit numbers."""
+    """Return approximately normal numbers (mean 0, variance 1, at most ±3.47): sums of four uniform 16-bit numbers."""
     raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
@@ -264,7 +264,7 @@ def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
-    """Map approximately normal values to the domain of a function."""
+    """Transform approximately normal values so that they are in the domain of a function."""
     match domain:
         case "any":
             return values
@@ -281,7 +281,7 @@ def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
 
 
 def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
-    """Return values between two bounds with a margin to both bounds; one bound can be infinite."""
+    """Return values between two bounds, not too close to either bound; one bound can be infinite."""
     if math.isfinite(low) and math.isfinite(high):
         share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
@@ -299,7 +299,7 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return a mask whose rows along the last axis end in padding of one element up to half of the row.
+    """Return a mask whose rows along the last axis end with padding: at least one element, at most half of the row.
 
     The first row has no padding, and no row is masked completely. If the polarity is unknown, each row contains both
     values, and True comes first.

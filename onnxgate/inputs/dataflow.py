@@ -1,4 +1,4 @@
-"""Dataflow of a graph: constants, and uses of values through simple operators. It is used to detect roles of inputs."""
+"""Dataflow in a graph: constants, and uses of values after simple operators. It is used to detect roles of inputs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 )
 """Operators whose output contains the values of their first input, possibly with a different shape or type."""
 MAX_VARIANTS = 4
-"""Maximum number of paths to the same value that are followed."""
+"""Maximum number of paths that are followed to the same value."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""Maximum denominator size in bits of a product of constant factors; longer chains of factors are not followed."""
+"""Maximum size in bits of the denominator of the scale or offset of a value; values beyond it are not followed."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -56,7 +56,7 @@ ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
 REDUCING_OPERATORS = frozenset(
     {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "CumSum", "GlobalAveragePool", "AveragePool"}
 )
-"""Operators whose results are positive for positive values."""
+"""Operators whose results are positive if their inputs are positive."""
 
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "Equal": operator.eq,
@@ -83,7 +83,7 @@ class DerivedValue:
 
 @dataclass(frozen=True, slots=True)
 class ValueUse:
-    """An input of a node that a value reaches directly or as a derived value."""
+    """An input of a node that receives a value directly or after simple operators."""
 
     node: onnx.NodeProto
     position: int
@@ -99,19 +99,19 @@ class ValueUse:
         return next((int(attribute.i) for attribute in self.node.attribute if attribute.name == name), default)
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
-        """Return an attribute that is a list of numbers or strings."""
+        """Return the elements of an attribute that is a list of numbers or strings."""
         for attribute in self.node.attribute:
             if attribute.name == name:
                 return (*(text.decode() for text in attribute.strings), *attribute.ints, *attribute.floats)
         return ()
 
     def input_name(self, position: int) -> str:
-        """Return the name of another input of the node; "" if it is absent."""
+        """Return the name of the value at an input of the node; "" if the node has no such input."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
 class DataflowGraph:
-    """Nodes of a model by their inputs and outputs, including nodes in subgraphs and local functions.
+    """The nodes of a model, indexed by their inputs and outputs, including nodes in subgraphs and local functions.
 
     Equal names in sibling subgraphs are treated as one value, so some of the reported uses may not exist.
     """
@@ -144,7 +144,7 @@ class DataflowGraph:
                     self._leaving.setdefault(inner.name, []).append(outer)
 
     def uses(self, name: str) -> Iterator[ValueUse]:
-        """Yield each use of the value, including uses of its reshaped, cast, negated, scaled or shifted forms."""
+        """Yield each use of the value, including uses after it was reshaped, cast, negated, scaled or shifted."""
         pending = [DerivedValue(name)]
         variants_by_name: dict[str, set[DerivedValue]] = {name: set(pending)}
         while pending:
@@ -206,7 +206,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """Return the result for 1 of a comparison with a constant; None if the result for 0 is the same."""
+        """Return the result of comparing 1 with a constant; None if comparing 0 has the same result."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -216,7 +216,7 @@ class DataflowGraph:
         return at_one if at_zero != at_one else None
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
-        """Return the declared shape of a value, including casts and dequantized weights."""
+        """Return the declared shape of a value, or of the value that it is cast or dequantized from."""
         for value in self._back(name, _SHAPE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return tuple(self._tensors[value].dims)
@@ -228,7 +228,7 @@ class DataflowGraph:
         return None
 
     def scalar(self, name: str) -> float | None:
-        """Return the value of a constant with one element; otherwise None."""
+        """Return the value of a constant with one element; None for any other value."""
         for value in self._back(name, VALUE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return _read_single_element(self._tensors[value])
@@ -239,7 +239,7 @@ class DataflowGraph:
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
-        """Yield the value and its sources, which are followed through these operators; a cycle ends the search."""
+        """Yield the value and its sources, following only these operators; stop at a cycle."""
         visited: set[str] = set()
         while name not in visited:
             visited.add(name)

@@ -19,7 +19,7 @@ ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"
 
 @dataclass(frozen=True, slots=True)
 class IndexRole:
-    """Indices in `low`..`high - 1` except `avoid` (a padding token); distinct along an axis if one is set."""
+    """Indices in `low`..`high - 1` except `avoid` (a padding token); distinct along an axis if that axis is set."""
 
     low: int
     high: int
@@ -29,28 +29,28 @@ class IndexRole:
 
 @dataclass(frozen=True, slots=True)
 class MaskRole:
-    """Zeros and ones. `keeps` is True if ones keep an element, False if ones mask it, and None if this is unknown."""
+    """A mask of zeros and ones. `keeps` is True if 1 keeps an element, False if 1 masks it, and None if unknown."""
 
     keeps: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class LengthRole:
-    """A length of at most `limit`."""
+    """A sequence length of at most `limit`."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlainRole:
-    """A number within the domain of a function, without a specific meaning."""
+    """A number without a specific meaning, within the domain of a function."""
 
     domain: ValueDomain = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedControl:
-    """A value that determines shapes, axes or sizes of a node and cannot be derived."""
+    """A value that determines shapes, axes or sizes of a node and cannot be derived from declared shapes."""
 
     operator: str
 
@@ -96,7 +96,7 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "com.microsoft.GatherBlockQuantized": (1, 0, "gather_axis"),
     "com.microsoft.EmbedLayerNormalization": (0, 2, 0),
 }
-"""Operator -> position of the indices, position of the data, axis (or the attribute with the axis).
+"""Operator -> input of the indices, input of the data, axis (or the name of the attribute with the axis).
 
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
@@ -104,7 +104,7 @@ Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtim
 SCATTER_OPERATORS = ("Scatter", "ScatterElements", "ScatterND")
 RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
 AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
-"""Operator -> position of the input with lengths along an axis of the data."""
+"""Operator -> index of the input that contains lengths along an axis of the data."""
 
 LENGTH_INPUTS = {
     "TopK": (1,),
@@ -114,7 +114,7 @@ LENGTH_INPUTS = {
     "Range": (0, 1, 2),
     "Loop": (0,),
 }
-"""Operator -> positions of inputs that are counts; 1 is valid for all of them."""
+"""Operator -> indices of inputs that are counts; 1 is valid for all of them."""
 
 CONTROL_INPUTS = {
     **dict.fromkeys(REDUCTION_OPERATORS, (1,)),
@@ -133,7 +133,7 @@ CONTROL_INPUTS = {
     "OneHot": (1,),
     "com.microsoft.GroupQueryAttention": (5, 6),
 }
-"""Operator -> positions of inputs that determine shapes, axes or sizes; most values are invalid for them."""
+"""Operator -> indices of inputs that determine shapes, axes or sizes, for which most values are invalid."""
 
 INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",
@@ -164,10 +164,10 @@ DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
     "above one": (1.0, math.inf),
     "zero": (0.0, 0.0),
 }
-"""Bounds of each domain; generated values keep a margin to the bounds."""
+"""Bounds of each domain. Generated values are not too close to them."""
 
 MASKED_SCORE = -1e4
-"""Scores up to this value do not contribute to a softmax."""
+"""Attention scores up to this value do not contribute to a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
@@ -201,7 +201,7 @@ def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGrap
 
 
 def _find_categories(uses: Sequence[ValueUse], element: str) -> tuple[str | int | float, ...]:
-    """Return the categories that all encoders of this input share; if they share none, those of the first encoder."""
+    """Return the categories that all encoders have in common or, if there are none, those of the first encoder."""
     kind = str if "string" in element else (int, float)
     encoders: list[list[str | int | float]] = []
     for use in uses:
@@ -232,7 +232,7 @@ def _find_integer_role(
 
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
-    """Return the indices that are valid for all uses as an index; None if the value is not used as an index.
+    """Return the range of indices that all uses of the value accept; None if the value is not used as an index.
 
     Only index 0 is valid for an axis of unknown size.
     """
@@ -279,7 +279,7 @@ def _get_axis_size(dims: tuple[Dim, ...] | None, axis: int, sizes: Mapping[str, 
 
 
 def _find_padding_token(uses: Sequence[ValueUse], graph: DataflowGraph) -> int | None:
-    """Return the padding token, which the graph compares with this input."""
+    """Return the padding token: the constant that the graph compares with the input; None if there is none."""
     for use in uses:
         if use.operator == "Equal":
             constant = graph.scalar(use.input_name(1 - use.position))
@@ -306,7 +306,10 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
-    """Return the smallest size of the non-leading dynamic axes of other inputs or, without these, of all their axes."""
+    """Return the longest length that fits all other inputs: the smallest size of their non-leading dynamic axes.
+
+    Without such axes, return the smallest size of all their axes.
+    """
     shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
     axes = [sizes.get(dim, 1) if isinstance(dim, str) else dim for shape in shapes for dim in shape]
@@ -320,7 +323,7 @@ def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
 
 
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
-    """Return the role of a number within the domain of every function that it reaches, even scaled or shifted."""
+    """Return the role of a number that is in the domain of each function that uses it, even scaled or shifted."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.value.scale != 1 or use.value.offset]
     if not changed:
@@ -333,7 +336,7 @@ def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRo
 
 
 def _invert_use(end: float, use: ValueUse) -> float:
-    """Return the value of the input that corresponds to `end` at its use."""
+    """Return the value of the graph input for which the used value is `end`."""
     if not math.isfinite(end):
         return end if use.value.scale > 0 else -end
     return float((Fraction(end) - use.value.offset) / use.value.scale)
@@ -350,7 +353,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 
 
 def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones keep elements; None if operations on scores or sums of the mask do not show this."""
+    """Return whether ones in the mask keep elements; None if its uses with scores and in sums do not show this."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

@@ -1,4 +1,4 @@
-"""Inputs that determine shapes, axes or sizes of a node: values derived from the declared shapes."""
+"""Values for inputs that determine shapes, axes or sizes of a node, derived from the declared shapes."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ REDUCTION_OPERATORS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
 MAX_TRIED_AXES = 6
-"""Maximum number of axes for which combinations of axes are tried."""
+"""Maximum number of axes of a tensor for which combinations of axes are tried."""
 
 MAX_CONTROL_VALUES = 1 << 20
-"""Maximum number of values in such an input."""
+"""Maximum number of values in an input that determines shapes, axes or sizes."""
 BEYOND_ANY_AXIS = 1 << 31
 """A slice end that is beyond the end of any axis."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedValues:
-    """The values of an input, in memory order."""
+    """The values of an input that can have only these values, in memory order."""
 
     values: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class NodeShapes:
-    """A node with the shapes of its data and outputs, and the number of values in its input.
+    """A node, the shapes of its data and outputs, and the number of values to derive for one of its inputs.
 
     A shape is None if the model does not declare it.
     """
@@ -64,7 +64,7 @@ def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) ->
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
-    """Return the axes whose reduction gives the output shape."""
+    """Return the axes of the data that must be reduced to get the output shape."""
     data, output = node.data, node.output
     if data is None or output is None or not node.count <= len(data) <= MAX_TRIED_AXES:
         return None
@@ -78,7 +78,7 @@ def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_unsqueezed_axes(node: NodeShapes) -> Sequence[float] | None:
-    """Return axes of size 1 of the output; the first axes if its shape is not declared."""
+    """Return the output axes of size 1; if the output shape is not declared, return the first axes."""
     return range(node.count) if node.output is None else _find_unit_axes(node.output, node.count)
 
 
@@ -112,13 +112,13 @@ def _find_resized_sizes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _get_full_region(node: NodeShapes) -> Sequence[float] | None:
-    """Return the region of all data: starts, then ends."""
+    """Return the region of a `Resize` that covers all data: first the starts, then the ends."""
     half = node.count // 2
     return [*[0.0] * half, *[1.0] * half]
 
 
 def _find_padding(node: NodeShapes) -> Sequence[float] | None:
-    """Return padding at the end of each axis."""
+    """Return the padding that results in the output shape, at the end of each axis."""
     data, output = node.data, node.output
     if data is None or output is None or len(data) != len(output) or node.count != 2 * len(data):
         return None
@@ -126,20 +126,20 @@ def _find_padding(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_slice_ends(node: NodeShapes) -> Sequence[float] | None:
-    """Return the output sizes as slice ends; if no shape is declared, an end beyond any axis."""
+    """Return the output sizes as slice ends; if the shape is not declared, return ends that are beyond any axis."""
     if node.output is None or len(node.output) < node.count:
         return [BEYOND_ANY_AXIS] * node.count
     return node.output[: node.count]
 
 
 def _find_one_hot_depth(node: NodeShapes) -> Sequence[float] | None:
-    """Return the size of the output axis that the indices do not have."""
+    """Return the size of the axis that one-hot encoding adds to the output."""
     axis = node.use.attribute("axis", -1)
     return None if node.output is None else [node.output[axis]] * node.count
 
 
 def _find_cache_lengths(node: NodeShapes) -> Sequence[float] | None:
-    """Return the number of cached and new keys of an attention operator; input 5 is one less."""
+    """Return the total number of cached and new keys of an attention operator, minus 1 for input 5."""
     cache, new = node.cache, node.data
     if cache is None or new is None or len(cache) != 4 or len(new) != 3:
         return None

@@ -1,1 +1,1 @@
-"""Operations on ONNX models without a runtime: reading, validation, comparison, diffs and extraction of parts."""
+"""Operations on ONNX models without a runtime: reading, validation, comparison, diffs and extraction of submodels."""

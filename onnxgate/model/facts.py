@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT_DOMAIN = "ai.onnx"
-"""Domain of the standard operators. Models may write it as "", but facts and reports never do."""
+"""Domain of the standard operators. Models may contain "" instead; facts and reports always contain this name."""
 Dim = int | str
 """Dimension: a fixed size, a symbolic name, or `"?"` if unknown."""
 
@@ -26,7 +26,7 @@ class ValueInfo(msgspec.Struct, frozen=True, order=True):
 
 
 class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
-    """One external data file of a model. `location` is as written in the model."""
+    """One external data file of a model. `location` is the path as stored in the model."""
 
     location: str
     size_bytes: int
@@ -34,7 +34,7 @@ class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Facts of one readable model. `path` uses `/` and is relative to the config folder."""
+    """Facts of one readable model. `path` is relative to the config folder, with `/` as the separator."""
 
     path: str
     sha256: str
@@ -61,12 +61,12 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
 
 def canonical_domain(domain: str) -> str:
-    """Return a domain as written in facts and reports."""
+    """Convert a domain from a model to its form in facts and reports."""
     return domain or DEFAULT_DOMAIN
 
 
 def model_domain(domain: str) -> str:
-    """Return a domain as written in the `onnx` package."""
+    """Convert a domain from facts to its form in the `onnx` package."""
     return "" if domain == DEFAULT_DOMAIN else domain
 
 
@@ -117,7 +117,7 @@ ELEMENT_TYPES = {
 
 
 def element_name(number: int) -> str:
-    """Return the name of an element type in ONNX Runtime, or its number if it is unknown."""
+    """Return the name that ONNX Runtime uses for an element type; if the type is unknown, return its number."""
     element = ELEMENT_TYPES.get(number)
     return element.name if element else f"type {number}"
 
@@ -133,12 +133,12 @@ def count_elements(dims: Iterable[int]) -> int:
 
 
 def count_tensor_elements(tensor: TensorProto) -> int:
-    """Return the number of elements according to the dims of a tensor."""
+    """Return the number of elements that the dims of a tensor declare."""
     return count_elements(tensor.dims)
 
 
 def required_bytes(tensor: TensorProto) -> int | None:
-    """Return the size of a tensor in raw or external data in bytes; None if its type has no fixed size."""
+    """Return the size in bytes of a tensor's raw or external data; None if its type has no fixed size."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     dims = tuple(tensor.dims)
     if element is None or not element.bits or (dims and min(dims) < 0):
@@ -166,7 +166,7 @@ def format_type(proto: TypeProto) -> str:
 
 
 def parse_type(text: str) -> TypeProto:
-    """Parse a type in the format of ONNX Runtime, without a shape; the result is empty if the format is unknown."""
+    """Parse a type in the format of ONNX Runtime. The result has no shape; it is empty if the format is unknown."""
     from onnx import TypeProto
 
     proto = TypeProto()

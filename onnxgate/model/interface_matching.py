@@ -36,7 +36,7 @@ class UnpairedValue(msgspec.Struct, frozen=True):
 
 
 class InterfaceMatch(msgspec.Struct, frozen=True):
-    """Pairs and removed values in their old order, added values in their new order."""
+    """Result of matching: pairs and removed values in their old order, added values in their new order."""
 
     pairs: tuple[ValuePair, ...]
     added: tuple[UnpairedValue, ...]
@@ -44,7 +44,7 @@ class InterfaceMatch(msgspec.Struct, frozen=True):
 
 
 def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
-    """Match values by name; then match renamed values by position, type and shape if these are unambiguous."""
+    """Match values by name, then renamed values by position, type and shape if only one match is possible."""
     positions: dict[str, list[int]] = {}
     for now, value in enumerate(after):
         positions.setdefault(value.name, []).append(now)
@@ -63,7 +63,7 @@ def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Int
 
 
 def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Return whether a value may be renamed from another: equal type and rank, and no different fixed sizes."""
+    """Return whether `after` may be `before` with a new name: equal types and ranks, and no different fixed sizes."""
     if before.type != after.type:
         return False
     if before.shape is None or after.shape is None:
@@ -85,7 +85,7 @@ def _pair_by_position(
     *,
     equal_count: bool = True,
 ) -> Iterator[tuple[int, int]]:
-    """Pair the values between the same unchanged neighbors by position; by default only if their number is equal."""
+    """Pair by position the values between the same unchanged neighbors; by default, only if their numbers are equal."""
     were = _index_by_neighbours(removed, {was: was for was in places})
     are = _index_by_neighbours(added, {now: was for was, now in places.items()})
     for neighbours in were.keys() & are.keys():
@@ -97,7 +97,7 @@ def _pair_by_position(
 def _pair_if_unique(
     removed: Sequence[int], added: Sequence[int], places: Mapping[int, int], fits: FitsPosition
 ) -> Iterator[tuple[int, int]]:
-    """Pair values at any position if neither value fits any other value."""
+    """Pair two values at any positions if each is the only match for the other."""
     if len(removed) * len(added) > MAX_PAIRINGS:
         return
     ways = {was: [now for now in added if fits(was, now)] for was in removed}
@@ -107,7 +107,7 @@ def _pair_if_unique(
 
 
 def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Group indices by the old positions of their unchanged neighbors; -1 stands for an end of the list."""
+    """Group indices by the old positions of their unchanged neighbors; -1 stands for the start or end of the list."""
     order = sorted(stayed)
     groups: dict[tuple[int, int], list[int]] = {}
     for index in indices:

@@ -29,15 +29,15 @@ QUANTIZED_OPERATORS = frozenset(
         *(f"com.microsoft.{name}" for name in _CONTRIB_QUANTIZED),
     }
 )
-"""Operators that quantize. A difference of one step is correct, and may grow towards the output."""
+"""Operators that quantize. A difference of one quantization step is acceptable, and may grow in later nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NumericTraits:
     """Numeric traits of a model.
 
-    `half` means that some nodes compute with 16-bit floats. `quantized` has the quantizing operators, `random` has the
-    random operators that affect an output, and `random_outputs` has the affected outputs.
+    `half` means that some nodes compute with 16-bit floats. `quantized` contains the quantizing operators, `random` the
+    random operators that affect an output, and `random_outputs` the affected outputs.
     """
 
     half: bool = False
@@ -72,7 +72,7 @@ RANDOM_OPERATORS = frozenset(
 """Operators whose results differ between runs, or between runtimes with equal seeds."""
 
 SHAPE_OPERATORS = frozenset({"Shape", "Size"})
-"""Operators that do not depend on element values."""
+"""Operators whose results do not depend on element values."""
 
 RandomOperators = frozenset[str]  # names of operators
 RandomFunctions = Mapping[OperatorKey, RandomOperators]
@@ -80,7 +80,7 @@ NO_OPERATORS: RandomOperators = frozenset()
 
 
 def find_random_outputs(model: ModelView) -> dict[str, RandomOperators]:
-    """Map the outputs of a model that depend on random operators to these operators."""
+    """Map each output that depends on random operators to these operators; other outputs are omitted."""
     flags = {node.inputs[2] for node in model.nodes() if node.operator[1] == "Dropout" and len(node.inputs) > 2}
     constants = [(name, tensor) for name, tensor in model.tensors if name and name in flags]
     complete = [

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_SCALE_BYTES = 64 * 1024 * 1024
-"""Maximum size of a scale or zero point in bytes. Larger tensors are not read."""
+"""Maximum size in bytes of a tensor of scales or zero points. Larger tensors are not read."""
 
 
 class QuantizationFault(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class QuantizationFault(msgspec.Struct, frozen=True):
 
 
 class QuantizedInput(msgspec.Struct, frozen=True):
-    """Positions of a quantized value, its scale and its zero point among the inputs of a node; -1 if absent.
+    """Input indices of a quantized value, its scale and its zero point in a node; -1 if the node has no such input.
 
     `axis` is the axis that may have one scale per index, or None if there must be a single scale. `divides` means that
     the operator divides by the scale, which therefore must not be 0.
@@ -114,7 +114,7 @@ def find_quantization_faults(model: ModelView, path: Path) -> Iterator[Quantizat
 
 
 def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
-    """Map graph outputs that are dequantized with a stored scale to their largest quantization step."""
+    """Map each graph output that is dequantized with a stored scale to its largest quantization step."""
     proto, checker = model.proto, _QuantizationChecker(model, path)
     makers = {name: node for node in proto.graph.node for name in node.output}
     steps = {}
@@ -128,7 +128,7 @@ def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
 
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
-    """Find the node that computes a value, skipping nodes that only move data; None if there is none or in a cycle."""
+    """Find the node that computes a value, skipping nodes that only move data; None for a graph input or a cycle."""
     followed: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
         if name in followed or not maker.input:
@@ -145,7 +145,7 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 
 
 class _QuantizationChecker:
-    """Checker for the tensors in one model. A name that refers to different tensors in two graphs is skipped."""
+    """Checks the tensors in one model. A name that refers to different tensors in different graphs is skipped."""
 
     def __init__(self, model: ModelView, path: Path) -> None:
         proto = model.proto
@@ -184,7 +184,7 @@ class _QuantizationChecker:
             yield from _check_blocks(node, tuple(scale.dims), shape, axis, block)
         elif len(scale.dims) > 1 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             yield QuantizationFault(
-                node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes without a `block_size`", "shape"
+                node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes, but `block_size` is not set", "shape"
             )
         elif self._opset < 13 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             problem = f"its `{_input_name(node, 1)}` has {count_tensor_elements(scale)} values"
@@ -213,7 +213,7 @@ class _QuantizationChecker:
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Check blocks of values with few bits. The scale of a block of zeros may be 0, and scales may be negative."""
+        """Check a node with block-quantized weights. Scales may be negative, and 0 for a block of zeros."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
@@ -330,7 +330,7 @@ def _check_blocks(
     subject = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
     axes = pluralize(len(shape), "axis", "axes")
     if len(scale) != len(shape):
-        yield QuantizationFault(node, f"{subject} for blocks of a value with {axes}", "shape")
+        yield QuantizationFault(node, f"{subject}, but the quantized value has {axes}", "shape")
         return
     if not -len(shape) <= axis < len(shape):
         yield QuantizationFault(node, f"its block axis is {axis}, but the value has {axes}", "shape")
@@ -349,6 +349,6 @@ def _int_attribute(node: NodeProto, name: str, default: int) -> int:
 
 
 def _input_name(node: NodeProto, position: int) -> str:
-    """Return the name of an input in the operator specification, or the name of its value if that is unknown."""
+    """Return the name of an input in the operator specification; if it is unknown, return the name of the value."""
     names = INPUT_NAMES.get(node.op_type, ())
     return names[position] if 0 <= position < len(names) else str(node.input[position])

@@ -1,4 +1,4 @@
-"""Validity of a model: the full `onnx.checker` on a copy without weights, and additional checks."""
+"""Checks whether a model is valid: the full `onnx.checker` on a copy without weights, and additional checks."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topics of onnx messages about faults that runtimes also check. Source: onnx 1.16–1.23."""
+"""Topic of a fault that runtimes also report -> pattern of its message in onnx. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
-"""Message if shape inference needs data that is not in the copy. This is not a fault in the model."""
+"""Error message from onnx if shape inference needs data that the copy does not have; the model itself is not faulty."""
 
 
 class ModelFault(msgspec.Struct, frozen=True):
@@ -87,7 +87,7 @@ def find_fault(model: ModelView, path: Path) -> ModelFault | None:
 def check_model(model: ModelView, path: Path) -> CheckedModel:
     """Check the model at `path` and infer the types of its values.
 
-    If the installed onnx does not support the model, only the checks of onnxgate itself run.
+    If the installed onnx does not support the model, only the additional checks run.
 
     Raises:
         OSError, UnreadableModel: omitted data cannot be read from the file.
@@ -153,7 +153,10 @@ def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:
-    """Yield repeated names. Source: ONNX Runtime 1.15–1.31 refuses duplicate node names; onnx.checker accepts them."""
+    """Yield each name that occurs more than once.
+
+    Source: ONNX Runtime 1.15–1.31 refuses duplicate node names; onnx.checker accepts them.
+    """
     unique: set[str] = set()
     for name in names if len(set(names)) < len(names) else ():
         if name in unique:
@@ -213,7 +216,7 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:
-    """Convert a message from onnx into a fault with a one-line message, without tags and context."""
+    """Convert a message from onnx to a fault whose message is one line, without tags and context."""
     if _MISSING_DATA_MESSAGE in text:
         return None
     message = re.sub(_INFERENCE_PREFIX, "", text.partition("\n\n==> Context:")[0]).strip()
@@ -244,7 +247,7 @@ _CONTINUATION_BYTES = bytes(range(0x80, 0x100))
 
 
 def check_tensor_size(tensor: TensorProto, path: Path) -> str:
-    """Describe a wrong amount of data in a tensor; "" if the amount is correct.
+    """Describe the problem if a tensor has too little or too much data; "" if the amount is correct.
 
     External data, tensors without data and unknown types are not checked.
 
@@ -317,14 +320,14 @@ RECURSION_MESSAGE = "calls itself, directly or through other functions"
 
 
 class CallSize(msgspec.Struct, frozen=True):
-    """Number of nodes and call depth after inlining a function call."""
+    """Number of nodes after inlining a function call, and the depth of its nested calls."""
 
     nodes: int  # at most `MAX_FUNCTION_NODES` + 1
     depth: int
 
 
 def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
-    """Measure each local function in linear time; recursive functions have no size."""
+    """Measure the size of each local function in linear time; recursive functions are omitted."""
     functions = {function_key(function.proto): function for function in model.functions}
     sizes: dict[OperatorKey, int] = {}
     callees: dict[OperatorKey, Counter[OperatorKey]] = {}
@@ -337,7 +340,7 @@ def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
 def _measure_bottom_up(
     sizes: Mapping[OperatorKey, int], callees: Mapping[OperatorKey, Counter[OperatorKey]]
 ) -> dict[OperatorKey, CallSize]:
-    """Measure each function after its callees; recursive functions and their callers are left out."""
+    """Measure each function after its callees; skip recursive functions and their callers."""
     callers: dict[OperatorKey, list[OperatorKey]] = {key: [] for key in sizes}
     waiting = {key: len(called) for key, called in callees.items()}
     for key, called in callees.items():
@@ -358,12 +361,12 @@ def _measure_bottom_up(
 
 
 def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, CallSize]) -> tuple[OperatorKey, ...]:
-    """List the local functions that have no size, sorted."""
+    """Return the keys of the recursive local functions and their callers, sorted."""
     return tuple(sorted({function_key(function.proto) for function in model.functions} - call_sizes.keys()))
 
 
 def explain_unfollowed_calls(model: ModelView) -> str:
-    """Return the reason why calls of local functions are not followed; "" if they are followed."""
+    """Return the reason why calls to local functions are not followed; "" if they are followed."""
     if not model.functions:
         return ""
     call_sizes = measure_calls(model)

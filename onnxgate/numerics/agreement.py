@@ -1,8 +1,8 @@
-"""Agreement of two arrays, and the bounds on their difference.
+"""Agreement between two arrays, and bounds on their difference.
 
-This module defines the meaning of `|a - b| <= atol + rtol * |b|`, NaN and infinity; b is the reference. NaN agrees with
-NaN at the same position, and infinity agrees with infinity of the same sign. Arrays with different shapes or different
-kinds of types (floats, integers, booleans, strings) never agree.
+Two numbers agree if `|a - b| <= atol + rtol * |b|`, where b is the reference. NaN agrees with NaN at the same position,
+and infinity agrees with infinity of the same sign. Arrays with different shapes or different kinds of types (floats,
+integers, booleans, strings) never agree.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
 
 KIND_NAMES = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
-"""NumPy dtype kind -> group of comparable kinds."""
+"""NumPy dtype kind -> name of a group; only arrays of the same group are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Agreement:
 
     `agrees` is `value <= bound`. For `worst_abs`, `value` is the absolute difference and `bound` is the tolerance of
     the element with the largest ratio of difference to tolerance. For "mismatched elements", `bound` is the allowed
-    number of differing elements. For other metrics, `value` is a number of elements or 1, and `bound` is 0.
+    number of differing elements. For other metrics, `value` is the number of invalid elements or 1, and `bound` is 0.
     """
 
     agrees: bool
@@ -45,14 +45,14 @@ class Agreement:
     value: float
     bound: float
     mismatched: int  # number of elements
-    max_abs: float  # over elements that are finite on both sides
+    max_abs: float  # over elements that are finite in both arrays
     detail: str = ""  # position of the worst element, and its two values; "" if the arrays agree
 
 
 def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
     """Compare `candidate` with `reference` in float64 (integers exactly; booleans as 0 and 1).
 
-    For integers and booleans, a `share` of the elements may differ by any amount if `rtol` and `atol` are 0.
+    For integers and booleans, `share` is the fraction of elements that may differ if `rtol` and `atol` are 0.
     """
     kind = KIND_NAMES.get(candidate.dtype.kind)
     if kind is None or kind != KIND_NAMES.get(reference.dtype.kind):
@@ -86,7 +86,7 @@ def find_not_finite(array: Array) -> Array:
 
 
 def _view_as_reals(array: Array) -> Array:
-    """Return a complex array as real numbers with an additional last axis (real, imaginary)."""
+    """Convert a complex array to real numbers, with the real and imaginary parts on an additional last axis."""
     return array.reshape(*array.shape, 1).view(array.real.dtype)
 
 
@@ -95,7 +95,7 @@ def _view_as_integers(array: Array) -> Array:
 
 
 def _as_strings(array: Array) -> Array:
-    """Convert elements to Python strings, so that bytes and text are comparable."""
+    """Convert elements to Python strings, so that bytes can be compared with text."""
     words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in array.flat]
     return np.array(words, dtype=object).reshape(array.shape)
 
@@ -104,7 +104,7 @@ def _as_strings(array: Array) -> Array:
 class _ChunkResult:
     """Result of comparing one chunk of two arrays; positions are relative to the start of the arrays."""
 
-    not_finite: int  # number of elements that are not finite on one side and do not equal the other side
+    not_finite: int  # number of elements that differ and are not finite in at least one array
     not_finite_at: int
     mismatched: int
     peak: float
@@ -117,7 +117,7 @@ class _ChunkResult:
 def _compare_within(
     a: Array, b: Array, compare_chunk: Callable[[int, Array, Array], _ChunkResult], atol: float
 ) -> Agreement:
-    """Compare in chunks, because float64 copies of large outputs need too much memory."""
+    """Compare the arrays in chunks, because float64 copies of large outputs would need too much memory."""
     if a.size == 0:
         return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
     parts = [compare_chunk(*chunk) for chunk in iter_chunks(a, b)]
@@ -177,7 +177,7 @@ def _integer_distance(a: Array, b: Array) -> Array:
 def _used_share(difference: Array, allowed: Array) -> Array:
     """Return the ratio of difference to bound for each element; infinite if only the bound is 0.
 
-    Despite rounding, an element beyond its bound always has a larger ratio than an element within its bound.
+    Even with rounding, an element beyond its bound always has a larger ratio than an element within its bound.
     """
     over = difference > allowed
     difference, allowed = difference.astype(np.float64), allowed.astype(np.float64)
@@ -190,7 +190,7 @@ def _used_share(difference: Array, allowed: Array) -> Array:
 def _compare_exactly(
     a: Array, b: Array, measure_distance: Callable[[Array, Array], Array], share: float = 0.0
 ) -> Agreement:
-    """Compare by the number of differing elements. `measure_distance` returns numbers or booleans."""
+    """Count the differing elements. `measure_distance` returns a number or a boolean for each pair of elements."""
     count, first, peak = 0, 0, 0.0
     for start, part_a, part_b in iter_chunks(a, b):
         distance = measure_distance(part_a, part_b)
@@ -221,7 +221,7 @@ def _format_value(value: Any) -> str:
 
 
 def are_both_nan(candidate: Array, reference: Array) -> bool:
-    """Return whether all elements of both arrays are NaN, which does not prove agreement."""
+    """Return whether both arrays contain only NaN; such a comparison proves nothing."""
     return all(
         a.dtype.kind in "fc" and a.size > 0 and all(np.isnan(part).all() for part in iter_parts(a))
         for a in (candidate, reference)
@@ -229,9 +229,9 @@ def are_both_nan(candidate: Array, reference: Array) -> bool:
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Return whether zeros would also agree, because no element of the reference exceeds its tolerance.
+    """Return whether an array of zeros would also agree, because no element of the reference exceeds its tolerance.
 
-    Arrays that agree within the share `close` of the largest element are never negligible.
+    Arrays whose difference is at most `close` times the largest element are never negligible.
     """
     if reference.dtype.kind not in "fc" or candidate.shape != reference.shape:
         return False
@@ -247,53 +247,54 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
 """Precision -> (rtol, atol). Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
 
-There is no tighter bound for float64, because double outputs are often the cast results of float32 computations.
+There is no tighter bound for float64, because float64 outputs are often results of float32 computations that were cast.
 """
 
 LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
-"""Precision -> minimum default `atol`, as a share of the largest reference value among the elements that differ.
+"""Precision -> minimum default `atol`, as a fraction of the largest reference value among the elements that differ.
 
-If large numbers cancel out, the small result contains the rounding error of the large numbers. Source: a correct
-network of two layers with outputs of about 1e5 differs by 0.017 at an output of 120 (126 dB, onnxruntime
+If large numbers cancel out, the small result contains the rounding error of the large numbers. Source: in a correct
+network of two layers with outputs of about 1e5, an output of 120 differs by 0.017 (SNR 126 dB, onnxruntime
 1.18.1–1.31.1). This is 5 to 8 ULP of the largest output; measured 2026-11-20.
 """
 
 MAX_HALF_SHARE = 0.01
-"""Maximum share of differing elements in an integer or boolean output if the model computes in 16 bits.
+"""Maximum fraction of differing elements in an integer or boolean output if the model computes in 16 bits.
 
-Such outputs depend on numbers with a relative error of about 1 %, so that near ties are broken arbitrarily. Source:
-`argmax` over 21 classes in an untrained float16 network differs in 2 of 6144 elements between onnxruntime 1.18.1 and
-1.31.1; measured 2026-11-20. Outputs with fewer than 100 elements must be equal.
+Such outputs depend on numbers with a relative error of about 1 %, which can change the order of similar numbers.
+Source: `argmax` over 21 classes in an untrained float16 network differs in 2 of 6144 elements between onnxruntime
+1.18.1 and 1.31.1; measured 2026-11-20. Outputs with fewer than 100 elements must be equal.
 """
 
 MIN_HALF_DB = 45.0
 """Required SNR of a float16 output, in addition to its bound, which does not detect weights that are wrong by 1 %.
 
-Source: correct outputs of four networks with two to six layers have 54 to 69 dB; a weight that is wrong by 1 % causes
-about 40 dB. Measured 2026-11-20.
+Source: for four networks with two to six layers, the SNR of correct outputs is 54 to 69 dB; with a weight that is wrong
+by 1 %, it is about 40 dB. Measured 2026-11-20.
 """
 MIN_HALF_POWER = 0.1
-"""Minimum mean square of the signal for checking `MIN_HALF_DB`, because small outputs may result from cancellation."""
+"""Minimum mean square of an output for which `MIN_HALF_DB` is checked; smaller outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""Ratio of the bound to the noise of the source. Source: in five networks, runtimes differed by 0.9–1.5 × noise."""
+"""Ratio of the bound to the noise of the source. Source: five networks, in which runtimes differed by 0.9 to
+1.5 times the noise."""
 
 MIN_BOUND_SHARE = 1e-6
-"""Minimum bound, as a share of the largest reference value or of 1, whichever is larger."""
+"""Minimum bound, as a fraction of the largest reference value or of 1, whichever is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementBound:
-    """The bound `|a - b| <= atol + rtol * |b|` with b the reference.
+    """The bound `|a - b| <= atol + rtol * |b|`, where b is the reference.
 
-    If `atol` and `rtol` are 0, a `share` of the elements may differ.
+    If `atol` and `rtol` are 0, `share` is the fraction of elements that may differ.
     """
 
     rtol: float
     atol: float
     bound_from: Literal["config", "lock", "type"]
     share: float = 0.0
-    of_largest: float = 0.0  # `atol` is at least this share of the largest reference value
+    of_largest: float = 0.0  # `atol` is at least this fraction of the largest reference value
 
     def at(self, candidate: Array, reference: Array) -> ElementBound:
         """Return the bound for two arrays. Equal elements, such as the fill values of a mask, are ignored."""
@@ -316,8 +317,8 @@ def choose_bound(
 ) -> ElementBound:
     """Return the bound of an output: the tolerance in the config, the measured tolerance in the lock or the default.
 
-    For integers, a tolerance is used only if it names the output. `half` means that some nodes of the model compute in
-    16 bits, even if the outputs have another type.
+    For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the model
+    compute in 16 bits, even if the outputs have a different type.
     """
     settings = settings or {}
     named = settings.get(output)
@@ -339,9 +340,10 @@ def _as_number(value: float | Tolerance | None) -> float:
 
 
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
-    """Return the noise of the source and the resulting bound for each output. `cases` has (float32, float64) outputs.
+    """Return the noise of the source and the resulting bound for each output. `cases` are pairs of float32 and float64
+    outputs.
 
-    Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are left out.
+    Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are omitted.
     A bound accepts zeros if the float64 values differ widely, as in a mask filled with the smallest number of the type.
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
@@ -361,7 +363,7 @@ def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, Mea
 
 
 def _measure_noise(narrow: Array, wide: Array) -> tuple[float, float] | None:
-    """Return the largest distance and magnitude over elements that are finite on both sides."""
+    """Return the largest difference and the largest magnitude of the elements that are finite in both arrays."""
     if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
         return None
     noise, largest = 0.0, 0.0

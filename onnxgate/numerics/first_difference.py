@@ -1,7 +1,7 @@
 """First difference between two runs of one graph: distances between values, and the node that causes them.
 
-Rounding errors accumulate, so that no fixed bound distinguishes them from a fault. To find a fault in a single node,
-the node is run in isolation with the inputs of the reference, which excludes earlier differences.
+Rounding errors accumulate, so that no fixed bound can distinguish them from a fault. To find a fault in a single node,
+the node is run in isolation with the inputs from the reference run, which excludes earlier differences.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 ROUNDING_BY_WIDTH = {2: 4e-3, 4: 4e-6, 8: 4e-6}
-"""Size of a float in bytes -> relative difference that rounding in a single node may cause on another engine.
+"""Size of a float in bytes -> relative difference that rounding in a single node may cause on a different engine.
 
-Source: 4 to 32 ULP of float16 and float32. Doubles are often casts of float32.
+Source: 4 ULP of float16 and 32 ULP of float32. Doubles are often casts of float32.
 """
 MIN_GROWTH = 2.0
 """A node is a suspect if the distance grows by at least this factor from its inputs to its outputs."""
 NEAR_WORST_FACTOR = 16.0
-"""The own distance of the origin must be at least the largest own distance divided by this factor."""
+"""The distance of the reported node in isolation is at least the largest such distance divided by this factor."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
-"""Numbers of at least this magnitude are treated as fill values of a mask."""
+"""Numbers of at least this magnitude are treated as the fill values of a mask."""
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """Distance of a value from its reference; infinite for NaN."""
+    """Distance between a value and its reference; infinite if they cannot be compared, for example because of NaN."""
 
     largest: float  # absolute
     relative: float  # relative to the largest magnitude of the reference
-    rounding: float = 0.0  # highest `relative` that rounding can cause in this type
+    rounding: float = 0.0  # highest relative distance that rounding can cause in this type
 
 
 NO_DISTANCE = Distance(0.0, 0.0)
@@ -53,13 +53,13 @@ class Suspect:
     """A node whose output differs much more than its inputs."""
 
     step: SearchNode
-    output: str  # its worst output
+    output: str  # output of the node with the largest distance
     before: Distance
     after: Distance
 
     @property
     def growth(self) -> float:
-        """Growth of the distance; in units of the rounding error if the inputs are equal."""
+        """Factor by which the relative distance grows; an input distance below 1e-7 counts as 1e-7."""
         return self.after.relative / max(self.before.relative, 1e-7)
 
 
@@ -92,7 +92,7 @@ _COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "U
 
 
 def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
-    """Return the largest difference, and the largest magnitude of the reference."""
+    """Return the largest difference between two chunks, and the largest magnitude of the reference."""
     if b.dtype.kind == "c":
         a, b = a.astype(np.complex128).view(np.float64), b.astype(np.complex128).view(np.float64)
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -102,7 +102,7 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
-    """Return the same without fill values of masks, and only for elements that are finite on both sides."""
+    """Like `_difference_and_peak`, but without fill values of masks and elements that are not finite."""
     finite = np.isfinite(a) & np.isfinite(b)
     if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0
@@ -138,8 +138,8 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
 def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
     """Return the first suspect that differs in isolation; None if all differences are rounding.
 
-    `own` has the output distance of each suspect when it is run with the inputs of the reference. `exact` means that
-    both sides compute identically, so that rounding cannot cause a difference.
+    `own` contains the distance of each suspect's output if the node is run with the inputs from the reference run.
+    `exact` means that both runs compute identically, so that rounding cannot cause a difference.
     """
     pairs = [(suspect, own[suspect.output]) for suspect in suspects if suspect.output in own]
     pairs = [(suspect, off) for suspect, off in pairs if off.relative > (0.0 if exact else off.rounding)]
@@ -148,7 +148,7 @@ def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distanc
 
 
 def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
-    """Return the values on the longest path from an input to an output, which includes the fused nodes."""
+    """Return the names of the values on the longest path to an output, which includes the values of fused nodes."""
     makers = {name: step for step in steps for name in step.outputs}
     depth: dict[str, int] = {}
     for step in steps:

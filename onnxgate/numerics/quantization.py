@@ -1,8 +1,8 @@
 """Metrics of two numeric arrays, and the comparison of quantized models by these metrics.
 
 Outputs of quantized models are not compared element by element, because a difference of one quantization step is
-correct and may grow towards the output. All metrics except ULP are computed in float64, and only over elements that are
-finite on both sides; `agreement` compares the others.
+acceptable and may grow towards the output. All metrics except ULP are computed in float64, and only over elements that
+are finite in both arrays; the module `agreement` compares the other elements.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_DB = 200.0
-"""Maximum reported ratio in dB; float64 rounding is about 300 dB below the signal."""
+"""Maximum reported SNR in dB. Rounding in float64 would limit the SNR only at about 300 dB."""
 TAIL_QUANTILE = 0.99
-"""High quantile that is reported with the median and the maximum."""
+"""Quantile that is reported in addition to the median and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Metrics of an array and its reference. `elements` counts those that are finite on both sides.
+    """Metrics of an array and its reference. `elements` is the number of elements that are finite in both.
 
-    `max_rel` leaves out elements whose reference is 0. ULP metrics are None unless both arrays have the same
+    `max_rel` ignores elements whose reference is 0. ULP metrics are None unless both arrays have the same
     floating-point type. `rows` is the number of rows along the last axis that have a largest element; in `top1` of
     these rows, the position of the largest element is the same in both arrays.
     """
@@ -55,12 +55,12 @@ class Metrics:
 
     @property
     def top1_share(self) -> float:
-        """Share of rows that agree; 1 if there are no rows."""
+        """Top-1 agreement: fraction of rows whose largest element is at the same position; 1 if there are no rows."""
         return self.top1 / self.rows if self.rows else 1.0
 
 
 def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Metrics:
-    """Return all metrics of two numeric arrays of one shape.
+    """Return all metrics of two numeric arrays with the same shape.
 
     Elements of the reference that differ by at most `tie` are treated as equal, so that either may be the largest.
     """
@@ -100,11 +100,11 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
 
 
 Pairs = Callable[[], Iterable[tuple["Array", "Array"]]]
-"""Function that returns the elements of two arrays in chunks; it is called once per pass."""
+"""Function that returns the elements of two arrays in chunks; it is called once for each pass over the data."""
 
 
 def _iter_finite(candidate: Array, reference: Array, dtype: type | None) -> Iterator[tuple[Array, Array]]:
-    """Yield the elements that are finite on both sides, converted to `dtype` if set."""
+    """Yield the elements that are finite in both arrays, converted to `dtype` if it is set."""
     for _, a, b in iter_chunks(candidate, reference):
         finite = np.isfinite(a) & np.isfinite(b)
         a, b = a[finite], b[finite]
@@ -123,7 +123,7 @@ def _count_ulps(a: Array, b: Array) -> Array:
 def compute_ulp_distance(a: Array, b: Array) -> Array | None:
     """Return the distance in ULP of each pair of elements as float64; None if their types differ.
 
-    Positive and negative zero are equal. Subnormal numbers count like any other number.
+    Positive and negative zero are equal. Subnormal numbers are treated like other numbers.
     """
     if not _has_ulp(a, b):
         return None
@@ -134,12 +134,12 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
-    """Return the SQNR (power of the reference divided by power of the difference) in dB, within ±200; 200 if equal."""
+    """Return the SNR (power of the reference divided by power of the difference) in dB, within ±200; 200 if equal."""
     return compute_chunked_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
 
 
 def compute_chunked_sqnr_db(pairs: Pairs) -> float:
-    """Return the SQNR of a candidate and a reference that are computed in chunks."""
+    """Return the SNR in dB of a candidate and a reference that are provided in chunks."""
     scale = _largest_of(largest for a, b in pairs() for largest in (_largest_value(a), _largest_value(b)))
     if scale == 0.0:
         return MAX_DB
@@ -187,8 +187,9 @@ _DIGITS = 1 << _DIGIT_BITS
 def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) -> float:
     """Return a quantile without interpolation.
 
-    `parts` returns `count` nonnegative float64 values in chunks. Such numbers have the same order as their bits, so the
-    bits of the quantile are determined one by one from the highest, until few values with this prefix remain.
+    `parts` returns `count` nonnegative float64 values in chunks. Such numbers are in the same order as their bit
+    patterns. The bits of the quantile are therefore determined from the highest to the lowest, until only a few values
+    with these highest bits remain.
     """
     if not count:
         return 0.0
@@ -216,7 +217,7 @@ def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) ->
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Count rows without NaN: all, those with the same largest element, and those with it among the top five."""
+    """Count the rows without NaN: all rows, top-1 matches, and top-5 matches; see `Metrics`."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
@@ -231,7 +232,7 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 
 def _count_ranked_row(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
-    """Count one row of any length by combining the largest elements of its chunks."""
+    """Rank one row of any length by combining the largest elements of its chunks."""
     places = []
     for start, part_a, part_b in iter_chunks(a, b):
         if np.isnan(part_a).any() or np.isnan(part_b).any():
@@ -275,39 +276,39 @@ class RatioBounds:
 FLOAT_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
 """Default bounds for comparison with a float model if the lock has no measured values.
 
-Source: small int8 networks have 27 to 41 dB; a network with failed calibration has 4.6 dB, 50 % correct labels and a
-cosine of 0.8; measured 2026-11-20.
+Source: the SNR of small int8 networks is 27 to 41 dB. With failed calibration, it is 4.6 dB, with a top-1 agreement of
+50 % and a cosine of 0.8. Measured 2026-11-20.
 """
 
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
 """Bounds for the same file on two releases or at two optimization levels.
 
 Source: 61 models from onnxruntime.quantization (static QDQ and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and
-1.31.1. Across releases, outputs are equal or have more than 43 dB. Across levels, they are equal except for attention
-in QDQ (27 dB, the same as compared with the float model); measured 2026-11-20.
+1.31.1. Across releases, outputs are equal or their SNR is above 43 dB. Across levels, they are equal except for
+attention in QDQ (SNR 27 dB, as high as in a comparison with the float model); measured 2026-11-20.
 """
 
 MARGIN_DB = 3.0
-"""Allowed decrease of the recorded ratio in dB; this is twice the noise.
+"""Allowed decrease from the recorded SNR in dB.
 
 Source: on one machine, releases differ by less than 0.1 dB and levels by less than 0.6 dB. Kernels for other processors
 round differently.
 """
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
-"""Highest ratio in dB that is required, since noise of 0.1 % is acceptable for a quantized model."""
+"""Highest SNR in dB that is required, because 0.1 % of noise is acceptable for a quantized model."""
 
 MIN_COSINE_ELEMENTS = 10
-"""Minimum number of elements for a cosine. The cosine of a single element is only its sign."""
+"""Minimum number of elements for a cosine similarity, which would depend only on the sign for a single element."""
 MIN_LABELS = 50
-"""Minimum number of labels, so that one wrong label changes the share by at most 0.02."""
+"""Minimum number of labels for top-1 agreement: one wrong label then changes it by at most 0.02."""
 ZERO_ATOL = 5e-3
 """Absolute bound for an output that is all zeros and therefore has no signal power."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """Usual scale of an output over all cases. With it, values near zero are not compared with their own magnitude."""
+    """Usual scale of an output over all cases. Errors are compared with it if the values of a case are near zero."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -323,11 +324,11 @@ class RatioAgreement:
     bound: float
     figures: tuple[RatioResult, ...] = ()
     metrics: Metrics | None = None
-    too_few: bool = False  # labels differ, but there are too few for a verdict
+    too_few: bool = False  # labels differ, but there are too few labels for a verdict
 
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
-    """Return the bounds of an output: recorded values in the lock minus a margin, or the defaults."""
+    """Return the bounds of an output: the values in the lock minus a margin or, without these, the defaults."""
     measured = locked.quantization.get(output) if locked is not None else None
     if measured is None:
         return FLOAT_BOUNDS
@@ -402,7 +403,7 @@ def _compare_numbers(
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
-    """Return the SNR in dB over elements that are finite on both sides; the maximum if there is no signal."""
+    """Return the SNR in dB of the elements that are finite in both arrays; `MAX_DB` if there is no signal."""
     both_finite = partial(_iter_finite, candidate, reference, np.float64)
     count = sum(b.size for _, b in both_finite())
     with np.errstate(over="ignore"):
@@ -412,7 +413,7 @@ def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> fl
 
 
 def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
-    """Return the SQNR in dB. The signal power is at least the usual power of the output."""
+    """Return the SNR in dB. The signal power is at least the usual power of the output."""
     root, noise, count = math.sqrt(power), 0.0, 0
     for a, b in _iter_finite(candidate, reference, np.float64):
         noise, count = noise + float(np.square((a - b) / root).sum()), count + a.size
@@ -422,7 +423,7 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Compare integers and booleans: 8-bit integers may differ by one step; otherwise, a small share may differ."""
+    """Compare integers and booleans. 8-bit integers may differ by 1; of other types, a few elements may differ."""
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
     share = 1.0 - exact.mismatched / max(reference.size, 1)
     if agrees or share >= bounds.top1:
@@ -433,9 +434,9 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 def measure_quantization(
     cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
 ) -> dict[str, MeasuredQuantization]:
-    """Return the worst metrics of each output over all cases of (quantized, float) outputs, rounded for stability.
+    """Return the worst metrics of each output over all cases, which are pairs of quantized and float outputs.
 
-    Outputs that are not floating point or have different shapes are left out.
+    The metrics are rounded down. Outputs that are not floating-point or have different shapes are omitted.
     """
     pairs = list(cases)
     measured = {}

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 CHUNK_ELEMENTS = 1 << 19
-"""Maximum number of elements of each array in memory at the same time."""
+"""Maximum number of elements that are read from each array at a time."""
 MAPPED_BYTES = 1 << 20
 """Files of at least this size in bytes are memory-mapped."""
 

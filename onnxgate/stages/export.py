@@ -238,11 +238,8 @@ def _compare_with_committed(
     except UnreadableModel as reason:
         problem = f"the committed file could not be compared with the export: it is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
-    ir_change = (
-        f"IR version changed from {old.proto.ir_version} to {facts.ir_version}"
-        if old.proto.ir_version != facts.ir_version
-        else ""
-    )
+    before, after = old.proto.ir_version, facts.ir_version
+    ir_change = f"IR version changed from {before} to {after}" if before != after else ""
     return CommittedComparison(differences=comparison.differences, rounded=comparison.rounded, ir_change=ir_change)
 
 

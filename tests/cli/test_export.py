@@ -89,7 +89,7 @@ def test_check_of_a_change(run: Run, project: Path) -> None:
 
     assert result.returncode == 1
     assert result.stdout.splitlines()[0] == "models/made.onnx: differs from its export"
-    assert "`Tanh`, was `Relu`" in result.stdout
+    assert "changed from `Relu` to `Tanh`" in result.stdout
     assert result.stdout.splitlines()[-1] == "1 changed, 1 without `source`"
     assert (project / "models" / "made.onnx").read_bytes() == before
 

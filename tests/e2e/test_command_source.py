@@ -96,7 +96,7 @@ def test_renamed_nodes_are_not_stale(script_project: Repository) -> None:
     ("old", "new", "expected_message"),
     [
         ("numpy.arange(8,", "numpy.arange(1, 9,", "weight `weights` differs in 8 of 8 elements"),
-        ('"MatMul", ["x", "weights"], ["y"]', '"Gemm", ["x", "weights"], ["y"]', "`Gemm`, was `MatMul`"),
+        ('"MatMul", ["x", "weights"], ["y"]', '"Gemm", ["x", "weights"], ["y"]', "changed from `MatMul` to `Gemm`"),
         ('["N", 4]', '["M", 4]', "`M`"),
     ],
 )

@@ -79,7 +79,7 @@ def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, ops
         ("float[4] s = {0,0,0,0}, int8[4] z = {0,0,0,0}", "<axis=0>", 17, "contains only zeros"),
         ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "", 10, "opset 10 allows only one per tensor"),
         ("float[3, 4] s = {1,1,1,1,1,1,1,1,1,1,1,1}", "<axis=0, block_size=2>", 21, "require [2, 4]"),
-        ("float[4] s = {1,1,1,1}", "<axis=0, block_size=2>", 21, "for blocks of a value with 2 axes"),
+        ("float[4] s = {1,1,1,1}", "<axis=0, block_size=2>", 21, "but the quantized value has 2 axes"),
     ],
 )
 def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: str, opset: int, message: str) -> None:

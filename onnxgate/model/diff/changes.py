@@ -1,4 +1,4 @@
-"""Changes of nodes, graph outputs and weights between two matched models."""
+"""Changes to nodes, graph outputs and weights between two matched models."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from itertools import combinations, zip_longest
 
 import msgspec
 
-from onnxgate.core.text import pluralize
 from onnxgate.model.diff.result import Detail, EndChange, NodeChange, WeightChange
 from onnxgate.model.equality.model_matching import MatchedScope, ModelMatching, ScopeStep, WeightMatch
 from onnxgate.model.equality.similarity import decode_weight, measure_distance
 from onnxgate.model.facts import DEFAULT_DOMAIN, STRING, count_elements, element_name
-from onnxgate.model.reading.fact_extraction import format_change
+from onnxgate.model.reading.fact_extraction import NOT_PROVIDED, format_change, format_source_change
 from onnxgate.model.reading.graph import (
     NO_VALUE,
     Graph,
@@ -41,7 +40,7 @@ COMMUTATIVE_OPERATORS = {
 
 
 def collect_node_changes(models: ModelMatching) -> tuple[list[NodeChange], list[EndChange]]:
-    """Collect the changes in all graphs, in file order."""
+    """Collect the changes to the nodes and outputs of all graphs, in file order."""
     nodes: list[NodeChange] = []
     ends: list[EndChange] = []
     for scope in models.scopes:
@@ -69,7 +68,7 @@ def _format_source(wiring: Graph, source: ValueSource) -> str:
             which = f"output {source.index} of " if source.index else ""
             return f"{which}{_format_node(wiring.nodes[source.node])}"
         case "nothing":
-            return "not provided"
+            return NOT_PROVIDED
         case "outer" if wiring.parent is not None:
             return _format_source(wiring.parent, wiring.parent.resolve(source.name))
         case "unknown":
@@ -79,7 +78,7 @@ def _format_source(wiring: Graph, source: ValueSource) -> str:
 
 
 class NodeChangeCollector:
-    """Collector of changed nodes and outputs of one pair of graphs."""
+    """Finds the changed nodes and outputs in a pair of graphs."""
 
     def __init__(self, scope: MatchedScope, models: ModelMatching) -> None:
         self._scope = tuple(map(_format_step, scope.steps))
@@ -89,7 +88,7 @@ class NodeChangeCollector:
         self._replacing = {new: old for old, new in self._replaced.items()}
 
     def nodes(self) -> Iterator[NodeChange]:
-        """Yield every node that differs."""
+        """Yield the added, removed, replaced and changed nodes."""
         for node in self._new.nodes:
             if node.index in self._it.back:
                 yield from self._changed(self._old.nodes[self._it.back[node.index]], node)
@@ -104,7 +103,7 @@ class NodeChangeCollector:
                 yield self._unmatched("removed", node, self._old)
 
     def ends(self) -> Iterator[EndChange]:
-        """Yield the graph outputs with a different producer."""
+        """Yield the graph outputs that are computed by a different node."""
         for before, after in self._outputs():
             a, b = self._old.outputs[before], self._new.outputs[after]
             if self._rewired(a, b):
@@ -125,7 +124,7 @@ class NodeChangeCollector:
             yield from zip(*rest, strict=True)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
-        """Pair each removed node with an added node of another operator that has the same input and a common reader."""
+        """Pair each removed node with an added node that replaces it: same first input, and a common reader."""
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
         by_reads: dict[object, list[int]] = {}
         for index in sorted(free):
@@ -140,7 +139,7 @@ class NodeChangeCollector:
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
-        """Return the origin of the first node input that is not a weight."""
+        """Return the origin of the first input that is not a weight; None if all inputs are weights."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
                 return self._it.origins(source, is_old=wiring is self._old)
@@ -152,7 +151,7 @@ class NodeChangeCollector:
         return bool(first & set(self._new.consumers[new])) or (old, new) in ends
 
     def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether the origin of a value changed without an added or removed node that explains the change."""
+        """Return whether the origin of a value changed. Changes caused by an added or removed node do not count."""
         if self._it.same(old, new):
             return False
         before, after = self._old.weight(old), self._new.weight(new)
@@ -198,7 +197,7 @@ class NodeChangeCollector:
             yield f"{words} (input {slot}, {before})" if before else words
 
     def _before(self, wiring: Graph, reader: int, slot: int) -> str:
-        """Describe the previous source of an input of a matched reader, unless the new source is computed from it."""
+        """Describe the previous source of an input of a matched node; "" if the new source is computed from it."""
         if wiring is not self._new or reader not in self._it.back or slot < 0:
             return ""
         sources = self._old.nodes[self._it.back[reader]].sources
@@ -206,10 +205,10 @@ class NodeChangeCollector:
         new = self._new.nodes[reader].sources[slot]
         if self._it.through(old, new):
             return ""
-        return "was not provided" if old is NO_VALUE else f"was {_format_source(self._old, old)}"
+        return f"previously {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
-        """Return whether the readers of the node use its first input directly in the other graph."""
+        """Return whether, in the other graph, the readers of the node directly use the node's first input."""
         first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
@@ -240,7 +239,13 @@ class NodeChangeCollector:
         for name in sorted({*before.tensors, *after.tensors, *before.bodies, *after.bodies}):
             counts = [len(it.tensors.get(name, ())) + len(it.bodies.get(name, ())) for it in (before, after)]
             if counts[0] != counts[1]:
-                change = "was added" if not counts[0] else "was removed" if not counts[1] else "has a different size"
+                change = (
+                    "was added"
+                    if not counts[0]
+                    else "was removed"
+                    if not counts[1]
+                    else "has a different number of values"
+                )
                 yield Detail(kind="attribute", text=f"attribute `{name}` {change}")
 
     def _inputs(self, before: Node, after: Node) -> Iterator[Detail]:
@@ -256,23 +261,24 @@ class NodeChangeCollector:
                 break
         for slot in slots:
             was, origin = _format_source(self._old, pairs[slot][0]), _format_source(self._new, pairs[slot][1])
-            yield Detail(kind="input", text=f"input {slot} is {origin}, was {was}")
+            yield Detail(kind="input", text=f"input {slot} {format_source_change(was, origin)}")
         if len(before.captured) == len(after.captured):
             for a, b in zip(before.captured, after.captured, strict=True):
                 if not any(self._it.same(source, b) for source in before.captured) and self._rewired(a, b):
-                    was = _format_source(self._old, a)
-                    yield Detail(kind="input", text=f"captures {_format_source(self._new, b)}, was {was}")
+                    change = format_source_change(_format_source(self._old, a), _format_source(self._new, b))
+                    yield Detail(kind="input", text=f"captured value {change}")
 
     def _shape(self, before: Node, after: Node) -> Iterator[Detail]:
         counts = [len(trim_trailing_empty(it.proto.output)) for it in (before, after)]
         if counts[0] != counts[1]:
-            yield Detail(kind="outputs", text=f"has {pluralize(counts[1], 'output')}, had {counts[0]}")
+            yield Detail(kind="outputs", text=f"number of outputs changed from {counts[0]} to {counts[1]}")
         for name, bodies in after.bodies.items():
             for old, new in zip(before.bodies.get(name, ()), bodies, strict=False):
                 for what in ("input", "output"):
                     counts = [len(getattr(it.holder, what)) for it in (old, new)]
                     if counts[0] != counts[1]:
-                        yield Detail(kind="graph", text=f"{name} has {counts[1]} {what}s, had {counts[0]}")
+                        change = f"changed from {counts[0]} to {counts[1]}"
+                        yield Detail(kind="graph", text=f"number of {what}s of `{name}` {change}")
 
 
 _BOOL_TYPE = 9
@@ -281,7 +287,7 @@ MAX_SHOWN_ELEMENTS = 8
 
 
 def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
-    """Yield every weight that differs."""
+    """Yield the added, removed, copied and changed weights."""
     names_by_content = {pair.old.content: pair.old.name for pair in models.weights if pair.old is not None}
     for pair in models.weights:
         if not pair.same:
@@ -307,7 +313,7 @@ def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[obje
 
 
 def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> dict[str, object]:
-    """Return the fields of a weight change that are computed from the content of both weights."""
+    """Compare the content of two weights, and return the resulting fields of `WeightChange`."""
     problem = next((it.problem for it in (old, new) if not it.digest), None)
     try:
         distance = measure_distance(old, new) if problem is None else None

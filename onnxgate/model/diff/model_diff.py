@@ -22,7 +22,11 @@ from onnxgate.model.diff.result import (
     Verdict,
     WeightChanges,
 )
-from onnxgate.model.equality.model_comparison import describe_value_change, read_interface
+from onnxgate.model.equality.model_comparison import (
+    describe_opset_changes,
+    describe_value_change,
+    read_interface,
+)
 from onnxgate.model.equality.model_matching import ModelMatching, match_models
 from onnxgate.model.equality.similarity import measure_distance
 from onnxgate.model.facts import ExternalFile, ValueInfo
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model file, and its name in the output."""
+    """A model file, with the name to show in the output."""
 
     name: str
     path: Path
@@ -193,7 +197,7 @@ def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[Operato
 
 
 def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
-    """Compare local functions, but not their nodes."""
+    """Compare names, opsets and signatures of local functions; their nodes are compared with those of the graphs."""
     matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
         was = models.functions.get(name)
@@ -210,15 +214,12 @@ def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
 
 
 def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
-    for domain in sorted({*old.imports, *new.imports}):
-        before, after = old.imports.get(domain), new.imports.get(domain)
-        if before != after:
-            yield f"opset of `{domain}` is {after or 'not imported'}, was {before or 'not imported'}"
+    yield from describe_opset_changes(old.imports, new.imports)
     functions = (old.holder, new.holder)
     for what in ("input", "output", "attribute"):
         counts = [len(getattr(it, what)) + (len(it.attribute_proto) if what == "attribute" else 0) for it in functions]
         if counts[0] != counts[1]:
-            yield f"has {counts[1]} {what}s, had {counts[0]}"
+            yield f"number of {what}s changed from {counts[0]} to {counts[1]}"
     first, second = (
         {it.name: it.SerializeToString(deterministic=True) for it in function.attribute_proto} for function in functions
     )
@@ -228,7 +229,7 @@ def _describe_function_change(old: Graph, new: Graph) -> Iterator[str]:
 
 
 def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching) -> Iterator[str]:
-    """Yield differences that do not affect the results of the model."""
+    """Yield the kinds of differences that do not affect the results of the model, such as "node names"."""
     pairs = [
         (scope.alignment.old.nodes[a], scope.alignment.new.nodes[b])
         for scope in models.scopes
@@ -255,7 +256,7 @@ def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching
 
 
 def _collect_remarks(view: ModelView) -> dict[str, object]:
-    """Return the parts of a model that do not affect its results, each with a description."""
+    """Map a description, such as "doc strings", to a part of the model that does not affect its results."""
     model, nodes, graphs = view.proto, [node.proto for node in view.nodes()], [graph.proto for graph in view.graphs]
     values = (value for graph in graphs for value in (*graph.input, *graph.output))
     described = (model, *graphs, *nodes, *model.functions, *(it for _, it in view.tensors), *values)
@@ -275,7 +276,7 @@ def _attribute_names(node: object) -> list[str]:
 
 
 def measure_weight_changes(old: ModelGraphs, new: ModelGraphs) -> WeightChanges | None:
-    """Compare the weights of two models without loading them into memory; None if they are equal.
+    """Summarize the changes to weights without loading the weights into memory; None if nothing changed.
 
     Raises:
         UnreadableWeightError: a weight cannot be read.

@@ -1,4 +1,4 @@
-"""Difference between two models, the output of `onnxgate diff --output json`.
+"""Difference between two models, as printed by `onnxgate diff --output json`.
 
 Lists are in the order of the new model. The output does not depend on the time or the machine. Every change except
 those in `beside` may affect the results of the model.
@@ -15,7 +15,7 @@ from onnxgate.model.facts import ValueInfo
 SCHEMA_VERSION = 1
 
 Verdict = Literal["identical", "same", "different", "undecided"]
-"""identical: the same bytes; same: only differences in `beside`; undecided: no difference, but not all was read."""
+"""identical: same bytes; same: same results, but different bytes; undecided: some weights are unreadable."""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file. Its value is null if it is absent."""
+    """One version field, metadata key or data file; the value is null if the model does not have it."""
 
     what: str
     before: str | None = None
@@ -42,14 +42,14 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
     name: str
-    was: str = ""  # previous name, if it was different
+    was: str = ""  # previous name, if the name changed
     before: ValueInfo | None = None
     after: ValueInfo | None = None
-    text: str = ""  # the change, as a phrase that continues the name
+    text: str = ""  # description of the change, such as "axis 0 changed from `batch` to 1"
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of nodes with one operator."""
+    """Number of nodes with a certain operator, before and after."""
 
     operator: str
     before: int
@@ -57,39 +57,39 @@ class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """One change of a node."""
+    """One change to a node."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
-    text: str  # such as "attribute `strides` is [2, 2], was [1, 1]"
+    text: str  # such as "attribute `strides` changed from [1, 1] to [2, 2]"
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `name` and `operator` come from the new model, unless the node was removed."""
+    """One changed node. `name` and `operator` are from the new model, or from the old model if the node was removed."""
 
     change: Literal["added", "removed", "replaced", "changed"]
-    scope: tuple[str, ...] = ()  # enclosing functions and nodes, outermost first
+    scope: tuple[str, ...] = ()  # local functions and nodes that contain the node, outermost first
     operator: str
     name: str
     was: str = ""  # operator of the replaced node
     was_name: str = ""
-    position: int  # position in its graph
-    inserted: bool = False  # whether it was inserted into an edge
-    reads: tuple[str, ...] = ()  # inputs except weights, such as "`Conv` `c1`" or "input `x`"
-    feeds: tuple[str, ...] = ()  # nodes and outputs that use its outputs
+    position: int  # index of the node in its graph
+    inserted: bool = False  # whether it was inserted between two connected nodes
+    reads: tuple[str, ...] = ()  # sources of its inputs except weights, such as "`Conv` `c1`" or "input `x`"
+    feeds: tuple[str, ...] = ()  # nodes and graph outputs that use its outputs
     details: tuple[Detail, ...] = ()
 
 
 class EndChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph output with a different producer."""
+    """A graph output that is computed by a different node."""
 
     scope: tuple[str, ...] = ()
     output: str
-    before: str  # producer, such as "`Relu` `r1`"
+    before: str  # node or input that provides the value, such as "`Relu` `r1`"
     after: str
 
 
 class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A local function."""
+    """One changed local function."""
 
     change: Literal["added", "removed", "renamed", "changed"]
     name: str
@@ -98,7 +98,7 @@ class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One weight: an initializer, a `Constant` or a tensor attribute."""
+    """One changed weight: an initializer, a `Constant` or a tensor attribute."""
 
     change: Literal["added", "removed", "changed", "copied", "unreadable"]
     name: str
@@ -113,9 +113,9 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
     was_values: str = ""
     elements: int = 0  # number of differing elements
     total: int = 0
-    largest: float | None = None  # largest absolute change of one element
+    largest: float | None = None  # largest absolute change to an element
     relative: float | None = None  # relative L2 change
-    text: str = ""  # remarks, such as why it was not read
+    text: str = ""  # remarks, such as the reason why the weight could not be read
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +123,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = SCHEMA_VERSION
     onnxgate: str
-    verdict: Verdict  # identical: the same bytes; same: only differences in `beside`
+    verdict: Verdict  # identical: same bytes; same: different bytes, but the same results
     old: Side
     new: Side
     beside: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
@@ -134,16 +134,16 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorChange, ...] = ()
     functions: tuple[FunctionChange, ...] = ()
     nodes: tuple[NodeChange, ...] = ()
-    ends: tuple[EndChange, ...] = ()
+    ends: tuple[EndChange, ...] = ()  # graph outputs that are computed by a different node
     weights: tuple[WeightChange, ...] = ()
 
 
 class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):
     """Summary of the differences between the weights of two models. Weights are matched by graph structure."""
 
-    changed: int  # tensors with different values, type or shape
-    of: int  # all tensors of the new model
+    changed: int  # number of weights with different values, type or shape
+    of: int  # number of weights in the new model
     added: int = 0
     removed: int = 0
-    largest: float | None = None  # the largest absolute change of one element; None if it is unknown
-    name: str = ""  # tensor with the largest change
+    largest: float | None = None  # largest absolute change to an element; None if it is unknown
+    name: str = ""  # weight with the largest change

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 FORMAT_VERSION = 1
-"""Version of the text format. Increase it if texts of unchanged models change, because git caches the texts."""
+"""Version of the text format. Increase it if the text of an unchanged model changes, because git caches texts."""
 _MAX_LISTED = 64
-"""Maximum number of elements in attribute lists that are shown completely."""
+"""Maximum number of elements of an attribute list that is shown completely."""
 _SHOWN_DIGEST_CHARACTERS = 12
 _SELF_EVIDENT_TYPES = (1, 7, 9)
 """Types that are obvious from the value, such as 1.0, 1 or true."""
@@ -172,7 +172,7 @@ def _format_digest(content: bytes) -> str:
 
 
 def _format_reference(weight: Weight) -> str:
-    """Return the user-given name of a weight, or its content."""
+    """Return the name of a weight if a person chose it; otherwise, return the content of the weight."""
     if weight.kind != "attribute" and (name := find_user_given_name(weight.name)):
         return name
     return _format_small_weight(weight) or f"{_format_weight_type(weight)}#{_describe_content(weight)}"
@@ -197,13 +197,13 @@ def _format_weight_type(weight: Weight) -> str:
 
 
 def _format_small_weight(weight: Weight) -> str:
-    """Format the elements of a small weight, with the type unless it is obvious."""
+    """Format the elements of a small weight, followed by their type unless the type is obvious."""
     shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
     return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
 
 
 def _describe_content(weight: Weight) -> str:
-    """Return a digest of the data or, for external data, its location, because git does not provide its content."""
+    """Return a digest of the data; for external data, return its location, because git does not provide its content."""
     if is_external(weight.tensors[0]):
         entries = read_external_entries(weight.tensors[0])
         return " ".join(
@@ -221,12 +221,12 @@ def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
 
 
 _MAX_STEPS = 6
-"""Maximum distance of producers that are used to make a generated name unique."""
+"""Maximum number of steps to preceding nodes that are included to make a generated name unique."""
 _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")
 _GENERATED_NAME = re.compile(r"(^|[_:.#-])\d+$|^[a-zA-Z]\d+$|^onnx::")
-"""Numbered names that exporters generate.
+"""Pattern of numbered names that exporters generate.
 Source: torch 1.13–2.13 (`/Add_5_output_0`, `onnx::Conv_123`, `val_72`, `relu_1`), tf2onnx 1.17 (`Relu__5:0`)."""
 
 
@@ -236,7 +236,7 @@ def find_user_given_name(name: str) -> str:
 
 
 class ValueNames:
-    """Names of the values in one graph; `around` has those of the enclosing graph."""
+    """Names of the values in one graph; `around` contains the names in the enclosing graph."""
 
     def __init__(self, wiring: Graph, around: ValueNames | None) -> None:
         self._wiring, self._around = wiring, around
@@ -264,7 +264,7 @@ class ValueNames:
         return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
 
     def _find_chosen_name(self, name: str) -> str:
-        """Return the name if it was chosen by a person; `relu` is treated as generated if there is a `relu_1`."""
+        """Return the name if it was chosen by a person; `relu` counts as generated if there is a `relu_1`."""
         return "" if name in self._counted else find_user_given_name(name)
 
     def _chosen(self) -> list[str]:

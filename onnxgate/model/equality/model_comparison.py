@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, zip_longest
 from operator import itemgetter
@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from onnxgate.core.files import sha256_of
-from onnxgate.core.text import join_quoted, pluralize
+from onnxgate.core.text import join_quoted
 from onnxgate.model.equality.model_matching import MatchedScope, ScopeStep, match_graphs
 from onnxgate.model.equality.node_matching import NodeMatching
 from onnxgate.model.facts import Dim, ValueInfo, element_name
 from onnxgate.model.reading.fact_extraction import (
+    NOT_PROVIDED,
     count_operators,
     format_change,
+    format_source_change,
     list_inputs,
     read_opsets,
     read_value_infos,
@@ -55,10 +57,10 @@ GENERATED_AXIS_NAME = re.compile(r"unk__\d+")
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """First differences between two models; empty if they are equal."""
+    """First differences between two models; both lists are empty if the models are equal."""
 
     differences: tuple[str, ...] = ()
-    rounded: tuple[str, ...] = ()  # weights that differ only by at most 4 ULP in floats
+    rounded: tuple[str, ...] = ()  # weights in which floats differ by at most 4 ULP, and nothing else differs
 
 
 def compare_models(old: Path, new: Path) -> ComparisonResult:
@@ -79,7 +81,7 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
 
 def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path, rounded: list[str]) -> Iterator[str]:
     """Yield a description of each difference; append weights that differ only by rounding to `rounded`."""
-    yield from _compare_opsets(before.proto, after.proto)
+    yield from describe_opset_changes(read_opsets(before.proto), read_opsets(after.proto))
     yield from _compare_interfaces(before.proto, after.proto)
     graphs = GraphComparison(before, old, after, new)
     yield from (text for _, text in sorted(graphs.differences, key=itemgetter(0)))
@@ -88,15 +90,15 @@ def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path,
             yield text
 
 
-def _compare_opsets(first: ModelProto, second: ModelProto) -> Iterator[str]:
-    before, after = read_opsets(first), read_opsets(second)
+def describe_opset_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
+    """Describe the differences between two sets of opset imports, which map domains to versions."""
     for domain in sorted({*before, *after}):
         if domain not in before:
-            yield f"opset {domain} {after[domain]}, was not imported"
+            yield f"opset {after[domain]} of `{domain}` was added"
         elif domain not in after:
-            yield f"opset {domain} is not imported, was {before[domain]}"
+            yield f"opset {before[domain]} of `{domain}` was removed"
         elif before[domain] != after[domain]:
-            yield f"opset {domain} {after[domain]}, was {before[domain]}"
+            yield f"opset of `{domain}` changed from {before[domain]} to {after[domain]}"
 
 
 def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
@@ -106,7 +108,7 @@ def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
 
 
 def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
-    """Return the inputs and outputs, with generated axis names renumbered in order."""
+    """Return inputs and outputs; generated axis names are renumbered in the order of their first use."""
     numbers: dict[Dim, str] = {}
     inputs, outputs = read_value_infos(list_inputs(model.graph)), read_value_infos(model.graph.output)
     for value in (*inputs, *outputs):
@@ -125,9 +127,9 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
     old, new = {it.name: it for it in before}, {it.name: it for it in after}
     if sorted(old) == sorted(new):
         if [*old] != [*new]:
-            yield f"{role}s are in the order {join_quoted(new)}, were {join_quoted(old)}"
+            yield f"order of {role}s changed from {join_quoted(old)} to {join_quoted(new)}"
     elif len(old) == len(new):
-        yield from (f"{role} `{b}`, was `{a}`" for a, b in zip(old, new, strict=True) if a != b)
+        yield from (f"{role} `{a}` was renamed to `{b}`" for a, b in zip(old, new, strict=True) if a != b)
     else:
         yield from (f"{role} `{name}` was added" for name in new if name not in old)
         yield from (f"{role} `{name}` was removed" for name in old if name not in new)
@@ -137,20 +139,20 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
 
 
 def describe_value_change(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
-    """Describe the differences between two inputs or outputs, each beginning with the label."""
+    """Describe the differences between two inputs or outputs. Each description begins with `label`."""
     if old.type != new.type:
-        yield f"{label} is {new.type or 'untyped'}, was {old.type or 'untyped'}"
+        yield f"{label}: type changed from {old.type or 'unknown'} to {new.type or 'unknown'}"
     if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):
         if old.shape != new.shape:
-            yield f"{label} has {_format_rank(new.shape)}, had {_format_rank(old.shape)}"
+            yield f"{label}: number of axes changed from {_format_rank(old.shape)} to {_format_rank(new.shape)}"
         return
     for axis, (a, b) in enumerate(zip(old.shape, new.shape, strict=True)):
         if a != b:
-            yield f"{label}: axis {axis} is {_format_dim(b)}, was {_format_dim(a)}"
+            yield f"{label}: axis {axis} changed from {_format_dim(a)} to {_format_dim(b)}"
 
 
 def _format_rank(shape: tuple[Dim, ...] | None) -> str:
-    return "no shape" if shape is None else f"{len(shape)} {'axis' if len(shape) == 1 else 'axes'}"
+    return "unknown" if shape is None else str(len(shape))
 
 
 def _format_dim(dim: Dim) -> str:
@@ -159,9 +161,10 @@ def _format_dim(dim: Dim) -> str:
 
 def _compare_weight(pair: WeightPair, old: Path, new: Path, rounded: list[str]) -> str:
     if pair.old.data_type != pair.new.data_type:
-        return f"{pair.label} is {element_name(pair.new.data_type)}, was {element_name(pair.old.data_type)}"
+        types = [element_name(tensor.data_type) for tensor in (pair.old, pair.new)]
+        return f"{pair.label}: type changed from {types[0]} to {types[1]}"
     if list(pair.old.dims) != list(pair.new.dims):
-        return f"{pair.label} has shape {list(pair.new.dims)}, had {list(pair.old.dims)}"
+        return f"{pair.label}: shape changed from {list(pair.old.dims)} to {list(pair.new.dims)}"
     try:
         delta = compare_tensors(pair.old, old, pair.new, new)
     except UnreadableWeightError as reason:
@@ -179,11 +182,10 @@ def _compare_unused_parts(first: ModelProto, second: ModelProto) -> Iterator[str
     before, after = count_operators(ModelView(first)), count_operators(ModelView(second))
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
-            nodes = pluralize(after.get(name, 0), f"`{name}` node")
-            yield f"{nodes}, was {before.get(name, 0)}"
+            yield f"number of `{name}` nodes changed from {before.get(name, 0):,} to {after.get(name, 0):,}"
     counts = len(first.graph.initializer), len(second.graph.initializer)
     if counts[0] != counts[1]:
-        yield f"{pluralize(counts[1], 'weight')}, was {counts[0]}"
+        yield f"number of weights changed from {counts[0]:,} to {counts[1]:,}"
 
 
 _Position = tuple[int, ...]
@@ -191,7 +193,7 @@ _Position = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """Two matched tensors to compare; sorting by `where` gives the node order of the new model."""
+    """Two matched tensors to compare. Pairs sorted by `where` are in the node order of the new model."""
 
     where: _Position
     label: str
@@ -200,7 +202,7 @@ class WeightPair:
 
 
 class GraphComparison:
-    """Differences between the graphs of two models, and pairs of weights with data to compare."""
+    """Differences between the graphs of two models, and the pairs of weights whose data must be compared."""
 
     def __init__(self, before: ModelView, old_path: Path, after: ModelView, new_path: Path) -> None:
         old = build_graphs(before, old_path, constants_as_nodes=True)
@@ -221,7 +223,7 @@ class GraphComparison:
                     self._compare_scope(scope, where)
 
     def _compare_scope(self, scope: MatchedScope, where: _Position) -> None:
-        """Compare the outputs of two graphs or function bodies, and the nodes that these outputs need."""
+        """Compare the outputs of two graphs or function bodies, and the nodes that compute these outputs."""
         matching, label = scope.alignment, "".join(map(_format_step, scope.steps))
         where = (*where, *(step.node.position for step in scope.steps if step.node is not None))
         if scope.steps:
@@ -245,12 +247,12 @@ class GraphComparison:
         for what in ("input", "output"):
             counts = len(getattr(old.holder, what)), len(getattr(new.holder, what))
             if counts[0] != counts[1]:
-                self._report(where, f"{label}{pluralize(counts[1], what)}, was {counts[0]}")
+                self._report(where, f"{label}number of {what}s changed from {counts[0]} to {counts[1]}")
 
     def _compare_nodes(self, matching: NodeMatching, before: Node, after: Node, where: _Position, label: str) -> None:
         counts = [len(trim_trailing_empty(node.proto.output)) for node in (before, after)]
         if counts[0] != counts[1]:
-            self._report(where, f"{label} has {pluralize(counts[1], 'output')}, had {counts[0]}")
+            self._report(where, f"{label}: number of outputs changed from {counts[0]} to {counts[1]}")
         for name in sorted({*before.attributes, *after.attributes}):
             first, second = before.attributes.get(name), after.attributes.get(name)
             if first != second:
@@ -271,7 +273,7 @@ class GraphComparison:
                 self._report(where, f"{label} was {'added' if is_new else 'removed'}")
 
     def _compare_nested_attributes(self, before: Node, after: Node, where: _Position, label: str) -> None:
-        """Compare attributes that contain tensors or graphs, but not the contents of the graphs."""
+        """Compare attributes that contain tensors or graphs. The contents of the graphs are compared separately."""
         old, new = (
             {it.name: it.type for it in node.proto.attribute if it.name not in node.attributes}
             for node in (before, after)
@@ -293,7 +295,7 @@ class GraphComparison:
     def _compare_sources(
         self, matching: NodeMatching, old: ValueSource, new: ValueSource, where: _Position, user: str
     ) -> None:
-        """Compare two values at the same position; weight data is compared later."""
+        """Compare the sources of an input or output of both models; weight data is compared later."""
         before, after = matching.old.weight(old), matching.new.weight(new)
         while old.kind == new.kind == "outer" and matching.around is not None:
             old, new = matching.around.old.resolve(old.name), matching.around.new.resolve(new.name)
@@ -305,13 +307,13 @@ class GraphComparison:
         if before is not None and after is not None and before.kind == after.kind:
             self._compare_weights(before, after, where)
         elif before is not None or after is not None or not _is_same_value(matching, old, new):
-            origin, was = _format_origin(matching.new, new), _format_origin(matching.old, old)
-            self._report(where, f"{user} is {f'{origin}, was {was}' if origin != was else f'a different {origin}'}")
+            change = format_source_change(_format_origin(matching.old, old), _format_origin(matching.new, new))
+            self._report(where, f"{user} {change}")
 
     def _compare_weights(self, before: Weight, after: Weight, where: _Position) -> None:
         label = f"{'sparse ' if after.kind == 'sparse' else ''}weight `{after.name}`"
         if after.kind == "sparse" and before.dims != after.dims:
-            self._report(where, f"{label} has shape {list(after.dims)}, had {list(before.dims)}")
+            self._report(where, f"{label}: shape changed from {list(before.dims)} to {list(after.dims)}")
         for a, b, part in zip(before.tensors, after.tensors, ("", " (indices)"), strict=False):
             self.weights.append(WeightPair(where, f"{label}{part}", a, b))
         if before.overridable != after.overridable and after.kind == "initializer":
@@ -323,7 +325,7 @@ class GraphComparison:
 
 
 def _is_live(scope: MatchedScope) -> bool:
-    """Return whether any output needs the nodes that contain the graph."""
+    """Return whether the outputs of the model depend on the nodes that contain the graph."""
     matching: NodeMatching | None = scope.alignment
     for step in reversed(scope.steps):
         matching = matching.around if matching is not None else None
@@ -333,7 +335,7 @@ def _is_live(scope: MatchedScope) -> bool:
 
 
 def _is_same_value(matching: NodeMatching, old: ValueSource, new: ValueSource) -> bool:
-    """Return whether both are the same value of the same operator. Calls of renamed functions are not the same."""
+    """Return whether two values are the same output of the same operator; a renamed function is a different one."""
     if not matching.same(old, new):
         return False
     return old.kind != "node" or matching.old.nodes[old.node].operator == matching.new.nodes[new.node].operator
@@ -358,6 +360,6 @@ def _format_origin(graph: Graph, source: ValueSource) -> str:
         case "outer" if graph.parent is not None:
             return _format_origin(graph.parent, graph.parent.resolve(source.name))
         case "nothing":
-            return "not provided"
+            return NOT_PROVIDED
         case _:
             return f"`{source.name}`, which no node produces"

@@ -13,7 +13,7 @@ from onnxgate.model.reading.view import OperatorKey
 
 @dataclass(frozen=True, slots=True)
 class ScopeStep:
-    """One step to a nested graph: a local function, or a node and its attribute."""
+    """One step of the path to a nested graph: a local function, or a node and its attribute."""
 
     node: Node | None = None
     attribute: str = ""
@@ -22,7 +22,7 @@ class ScopeStep:
 
 @dataclass(frozen=True, slots=True)
 class MatchedScope:
-    """A graph or function body of both models; `steps` is the path to it in the new model."""
+    """A graph or function body that both models contain; `steps` is the path to it in the new model."""
 
     steps: tuple[ScopeStep, ...]
     alignment: NodeMatching
@@ -30,7 +30,10 @@ class MatchedScope:
 
 @dataclass(frozen=True, slots=True)
 class WeightMatch:
-    """A pair of matched weights. One is None for an added or removed weight. `copy_of` is the original of a copy."""
+    """A pair of matched weights: `old` is None for an added weight, and `new` for a removed weight.
+
+    `copy_of` is the original weight if an added weight is a copy.
+    """
 
     old: Weight | None
     new: Weight | None
@@ -38,7 +41,7 @@ class WeightMatch:
 
     @property
     def same(self) -> bool:
-        """Whether both have the same content."""
+        """Whether both weights exist and have the same content."""
         return self.old is not None and self.new is not None and self.old.content == self.new.content
 
 

@@ -20,21 +20,21 @@ from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
 from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
-"""Maximum number of compared pairs; above it, keys shared by many nodes are ignored, because difflib would be slow."""
+"""Maximum number of pairs for an exact match. Above it, keys of many nodes are ignored, because difflib is slow."""
 _DISTINCTIVE_ELEMENTS = 4
-"""Minimum number of elements for a weight to distinguish nodes by its content."""
+"""Minimum number of elements of a weight whose content is used to distinguish nodes."""
 MAX_FOLLOWED_NODES = 200
-"""Maximum number of unmatched nodes that are followed from a value."""
+"""Maximum number of unmatched nodes that are searched for the origins of a value."""
 
 
 KeyNumbers = dict[Hashable, int]
-"""Mapping of keys to numbers, shared by several graphs."""
+"""Numbers assigned to keys, shared by several graphs."""
 
 
 class NodeHashes:
     """Hashes of the nodes in one graph. `leaf` returns the key of a value from outside the graph.
 
-    Exact hashes include everything; other hashes include only operators and the positions of weights.
+    Exact hashes include attributes and weights; other hashes include only operators and the positions of weights.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NodeHashes:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
-        """Hash each node by its computation from the graph inputs."""
+        """Hash each node together with the nodes that its inputs depend on."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
             sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
@@ -63,7 +63,7 @@ class NodeHashes:
         return numbers
 
     def backward(self) -> list[int]:
-        """Hash each node by its readers up to the graph outputs, without unused readers."""
+        """Hash each node together with the nodes and graph outputs that depend on it; unused nodes are ignored."""
         numbers = [-1] * len(self._graph.nodes)
         for index in reversed(self._graph.order):
             uses = tuple(
@@ -100,7 +100,7 @@ class NodeHashes:
         return operator, tuple(sorted(node.attributes.items())), tuple(tensors), tuple(bodies)
 
     def _hash_body(self, body: Graph, node: Node) -> Hashable:
-        """Hash a subgraph; captured values are identified by their position among all captured values."""
+        """Hash a subgraph. A captured value is identified by its index in the list of captured values."""
         positions = {source.name: position for position, source in enumerate(node.captured)}
 
         def leaf(source: ValueSource) -> Hashable:
@@ -110,7 +110,7 @@ class NodeHashes:
 
 
 class NodeMatching:
-    """Matched nodes in a pair of graphs; `around` is the matching of the enclosing graphs, if any."""
+    """Matched nodes of two graphs; `around` is the matching of the enclosing graphs, if any."""
 
     def __init__(
         self,
@@ -151,11 +151,11 @@ class NodeMatching:
         return [index for index in graph.order if index not in matched]
 
     def same(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether both are the same value according to the matched nodes; weights are compared by content."""
+        """Return whether two values are the same according to the matched nodes. Weights are compared by content."""
         return self.value(old, is_old=True) == self.value(new, is_old=False)
 
     def value(self, source: ValueSource, *, is_old: bool) -> Hashable:
-        """Return a key for the value that is equal in both graphs."""
+        """Return a key for a value; matched values of both graphs have the same key."""
         graph = self.old if is_old else self.new
         match source.kind:
             case "node":
@@ -176,7 +176,7 @@ class NodeMatching:
         return not self.origins(old, is_old=True).isdisjoint(self.origins(new, is_old=False))
 
     def origins(self, source: ValueSource, *, is_old: bool, most: int = MAX_FOLLOWED_NODES) -> frozenset[Hashable]:
-        """Return the matched values and inputs from which unmatched nodes compute a value, without weights."""
+        """Return the graph inputs and outputs of matched nodes from which a value is computed; weights are ignored."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         values: set[Hashable] = set()
         followed: set[int] = set()
@@ -203,7 +203,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes; match ambiguous nodes by name, then by order if their number is equal."""
+        """Match nodes with equal hashes. Match several such nodes by name, or by order if both graphs have as many."""
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
             keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
@@ -250,16 +250,16 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 
 
 _MAX_PAIRS = 400
-"""Maximum number of pairs of nodes or readers; larger groups are skipped."""
+"""Maximum number of candidate pairs in a group of nodes or readers; larger groups are skipped."""
 _MAX_INDIRECT_NODES = 40
-"""Maximum number of unmatched nodes that are followed to score a pair."""
+"""Maximum number of unmatched nodes that are searched for indirect neighbors when a pair is scored."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
 _INDIRECT_FACTOR = 0.9
-"""Factors of the score of a pair of nodes. `_INDIRECT_FACTOR` applies to indirect neighbors and similar weights."""
+"""Factors in the score of a pair of nodes. `_INDIRECT_FACTOR` applies to indirect neighbors and similar weights."""
 
 
 class NeighbourMatching:
-    """Matching of nodes by their matched neighbors, best fit first."""
+    """Matches nodes by their matched neighbors, the pairs with the highest scores first."""
 
     def __init__(self, matching: NodeMatching) -> None:
         self._it = matching
@@ -271,7 +271,7 @@ class NeighbourMatching:
         self._similar: dict[tuple[int, int], bool] = {}
 
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
-        """Match nodes until no fitting pair is left. The keys describe nodes in isolation."""
+        """Match nodes until no candidate pair is left. The keys describe each node without its neighbors."""
         heap: list[tuple[float, int, int]] = []
 
         def push(pairs: Iterable[tuple[int, int]]) -> None:
@@ -324,13 +324,13 @@ class NeighbourMatching:
             yield from ((a, b) for (_, a, _), (_, b, _) in product(first, second))
 
     def _fit(self, old: int, new: int) -> float:
-        """Score two nodes by their support, their attributes and the operators of their neighbors."""
+        """Score a pair of nodes; equal attributes and equal operators of the neighbors increase the score."""
         attributes = self._it.old.nodes[old].attributes == self._it.new.nodes[new].attributes
         around = _share(*(it[index] for it, index in zip(self._surroundings, (old, new), strict=True)))
         return self._support(old, new) + _ATTRIBUTE_FACTOR * attributes + _SURROUNDINGS_FACTOR * around
 
     def _support(self, old: int, new: int) -> float:
-        """Score two nodes by their common inputs, readers, weights and names."""
+        """Score a pair of nodes by the inputs, readers, weights and names that they have in common."""
         name = self._it.old.nodes[old].name == self._it.new.nodes[new].name
         around = _INPUT_FACTOR * self._compare_inputs(old, new) + self._compare_readers(old, new)
         return around + self._compare_weights(old, new) + _NAME_FACTOR * name
@@ -357,7 +357,7 @@ class NeighbourMatching:
         return direct if direct == 1 else max(direct, _INDIRECT_FACTOR * _share(*self._collect_readers(old, new)))
 
     def _collect_readers(self, old: int, new: int, *, direct: bool = False) -> Iterator[set[Hashable]]:
-        """Yield the direct uses of each node, or its direct and indirect uses by matched nodes and outputs."""
+        """Yield the uses of both nodes: only direct uses, or also indirect uses by matched nodes and outputs."""
         for graph, ends, start, number in (
             (self._it.old, self._ends[0], old, self._it.forth.get),
             (self._it.new, self._ends[1], new, lambda it: it if it in self._it.back else None),
@@ -392,7 +392,7 @@ class NeighbourMatching:
 
 
 def _share(first: Iterable[Hashable], second: Iterable[Hashable]) -> float:
-    """Return the number of common elements divided by the number of all elements."""
+    """Return the number of common elements divided by the number of elements in the union."""
     a, b = Counter(first), Counter(second)
     return (a & b).total() / max((a | b).total(), 1)
 
@@ -403,7 +403,7 @@ def _weights_by_slot(graph: Graph, index: int) -> dict[int, Weight]:
 
 
 def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
-    """Map each node to its graph outputs as (output of the node, output of the graph)."""
+    """Map each node to the graph outputs that it computes, as (output of the node, output of the graph)."""
     outputs: dict[int, list[tuple[int, int]]] = {}
     for position, source in enumerate(graph.outputs):
         if source.kind == "node":
@@ -414,7 +414,7 @@ def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
 def _count_neighbours(
     graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey]
 ) -> list[Counter[Hashable]]:
-    """Count the operators of the readers and producers of each node, by output and input."""
+    """For each node, count the operators of its readers and producers, with the outputs and inputs that they use."""
     neighbours: list[Counter[Hashable]] = [Counter(ends.get(node.index, ())) for node in graph.nodes]
     for node in graph.nodes:
         uses = [

@@ -17,10 +17,14 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 
-_MIN_ELEMENTS, _COMPARED_ELEMENTS, _SKETCH_ELEMENTS = 16, 256, 65536
-"""Minimum number of elements to compare weights by similarity, and the numbers of elements to read."""
+_MIN_ELEMENTS = 16
+"""Minimum number of elements of a weight that can be similar to another weight."""
+_COMPARED_ELEMENTS = 256
+"""Maximum number of elements to read from each of two weights to decide whether they are similar."""
+_SKETCH_ELEMENTS = 65536
+"""Maximum number of elements to read from a weight to find its smallest and largest elements."""
 _MAX_RELATIVE_DISTANCE = 0.5
-"""Maximum relative distance of similar weights. Independent random weights have about 1.4."""
+"""Maximum relative distance between similar weights; between independent random weights, it is about 1.4."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,7 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
 
 
 def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
-    """Return the positions of the extreme elements; None for small, constant or unreadable weights."""
+    """Return the positions of the smallest and largest elements; None for small, constant or unreadable weights."""
     values = _read_sample(weight, _SKETCH_ELEMENTS)
     if values is None or values.max() == values.min():
         return None
@@ -61,7 +65,7 @@ def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
 
 
 def is_similar(old: Weight, new: Weight) -> bool:
-    """Return whether the first elements are close, as after fine-tuning or type conversion."""
+    """Return whether the first elements are similar, for example after fine-tuning or type conversion."""
     if old.dims != new.dims:
         return False
     first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)
@@ -130,7 +134,7 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
 
 
 def _widen(stretch: Array) -> Array:
-    """Convert to 64-bit floats. Their differences are also exact enough for 64-bit integers."""
+    """Convert to float64, which is also exact enough for differences of 64-bit integers."""
     return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
 
 

@@ -1,4 +1,4 @@
-"""External data of a model: its files, and the validation of the data range of each tensor."""
+"""External data of a model: its files, and validation of the location, offset and length that tensors declare."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MAX_OFFSET = 2**63 - 1
-"""Maximum size of a file in bytes, since file offsets are signed 64-bit numbers. Larger declared values are clamped."""
+"""Maximum file size in bytes, because file offsets are signed 64-bit numbers. Larger declared values are clamped."""
 _MAX_DIGITS = 20
 _MAX_SHOWN_CHARACTERS = 80
 
@@ -49,16 +49,16 @@ _ESCAPES: dict[DataLayout, str] = {
     "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Layouts that ONNX Runtime refuses since 1.24.2. It still follows links if the model itself is a link."""
+"""Layouts that ONNX Runtime refuses since 1.24.2; it still follows links if the model itself is a link."""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
-    """One use of external data by one tensor; `problem` is None if it is valid."""
+    """The external data of one tensor; `problem` is None if the data is valid."""
 
     location: str  # location as written in the model
     tensor: str
     problem: ExternalProblem | None = None
-    detail: str = ""  # such as "has 4,096 of at least 8,192 bytes"
+    detail: str = ""  # such as "has 4,096 bytes instead of at least 8,192"
     pointer_sha256: str = ""  # SHA-256 in a Git LFS pointer
 
 
@@ -84,18 +84,18 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
 
 
 def iter_data_locations(model: ModelView) -> Iterator[str]:
-    """Yield the data location of each external tensor; "" if missing."""
+    """Yield the data location of each external tensor; "" if the tensor has no location."""
     return (read_external_entries(tensor).get("location", "") for _, tensor in model.external)
 
 
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
-    """Check each use of external data by the model at `path`. Files outside the model folder are never opened."""
+    """Check the external data of each tensor in the model at `path`. Files outside its folder are never opened."""
     files = find_data_files(model, path)
     return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 
 
 def hash_external_files(model: ModelView, path: Path) -> tuple[ExternalFile, ...]:
-    """Hash the existing external data files; for a Git LFS pointer, return the hash of its content."""
+    """Hash the existing external data files; for a Git LFS pointer, return the hash of the file that it refers to."""
     return find_external_files(model, path)[0]
 
 
@@ -123,7 +123,7 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
 
 
 def _parse_byte_count(key: str, text: str) -> int | None:
-    """Parse a number of bytes; None if empty."""
+    """Parse a number of bytes; None if the text is empty."""
     if not text:
         return None
     digits = text.removeprefix("+").lstrip("0") or text[-1]
@@ -133,12 +133,12 @@ def _parse_byte_count(key: str, text: str) -> int | None:
 
 
 def shorten_text(text: str) -> str:
-    """Shorten a declared value for messages."""
+    """Shorten a value from the model for messages."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[:_MAX_SHOWN_CHARACTERS]}..."
 
 
 def find_data_files(model: ModelView, path: Path) -> dict[str, DataFile]:
-    """Return the external data files by location, without reading their content."""
+    """Map each location of external data to its file, without reading the content of the file."""
     locations = dict.fromkeys(filter(None, iter_data_locations(model)))
     return {location: inspect_data_file(path, location) for location in locations}
 
@@ -195,14 +195,14 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
         )
     end = offset + (needed if length is None and needed is not None else length or 0)
     if end > file.size_bytes:
-        detail = f"has {file.size_bytes:,} of at least {end:,} bytes"
+        detail = f"has {file.size_bytes:,} bytes instead of at least {end:,}"
         return replace(use, problem="short", detail=detail)
     return use
 
 
 def hash_content(facts: ModelFacts) -> str:
     """
-    Return the SHA-256 of the content of a model: without external data, the SHA-256 of its file.
+    Return the SHA-256 of the content of a model. Without external data, this is the SHA-256 of its file.
 
     With external data, it is the SHA-256 of the digests of all files, one per line: the model, then its data files by
     location. `sha256sum m.onnx m.onnx.data | cut -c1-64 | sha256sum` prints it.
@@ -214,7 +214,7 @@ def hash_content(facts: ModelFacts) -> str:
 
 
 def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
-    """Return the files with the content of a model, each with its SHA-256."""
+    """Return the model file and its data files, each with its SHA-256."""
     return {model: facts.sha256, **{model.parent / tensor.location: tensor.sha256 for tensor in facts.external}}
 
 

@@ -1,4 +1,4 @@
-"""Extraction of facts from a model file, in one pass with little memory."""
+"""Extraction of facts from a model file in one pass, without keeping large weights in memory."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ParsedModel(msgspec.Struct, frozen=True):
 
 
 def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedModel:
-    """Read a model. `relative` is its path in reports, with `/` and relative to the config folder.
+    """Read a model. `relative` is its path in reports: relative to the config folder, with `/` as the separator.
 
     `lightly` is for static checks; see `read_light_view`.
 
@@ -65,7 +65,7 @@ def read_facts(path: Path, relative: str) -> ModelFacts:
 
 
 def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
-    """Return the facts of a model that was read from `path`."""
+    """Return the facts of `view`, a model that was read from `path`."""
     proto, (external, unread) = view.proto, find_external_files(view, path)
     return ModelFacts(
         path=relative,
@@ -89,7 +89,7 @@ def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
 
 
 def read_opsets(proto: ModelProto) -> dict[str, int]:
-    """Map domains to versions, sorted. If a domain is imported twice, use the newer version."""
+    """Map each domain to its version, sorted by domain. If a domain is imported twice, the newer version is used."""
     return _newest_versions(proto.opset_import)
 
 
@@ -102,7 +102,7 @@ def _newest_versions(imports: Iterable[OperatorSetIdProto]) -> dict[str, int]:
 
 
 def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
-    """List the graph inputs without an initializer."""
+    """List the graph inputs that have no initializer."""
     initializers = _initializer_names(graph)
     return [value for value in graph.input if value.name not in initializers]
 
@@ -110,7 +110,8 @@ def list_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 def list_optional_inputs(proto: ModelProto) -> list[ValueInfoProto]:
     """List the graph inputs with a default value.
 
-    Source: in ONNX Runtime 1.23, inputs with an initializer can be set since IR version 4; before, they are constants.
+    Source: in ONNX Runtime 1.23, inputs with an initializer can be set if the IR version is at least 4;
+    otherwise, they are constants.
     """
     initializers = _initializer_names(proto.graph) if proto.ir_version >= FIRST_IR_WITH_OPTIONAL_INPUTS else set()
     return [value for value in proto.graph.input if value.name in initializers]
@@ -123,7 +124,7 @@ def _initializer_names(graph: GraphProto) -> set[str]:
 
 
 def read_value_infos(protos: Sequence[ValueInfoProto]) -> tuple[ValueInfo, ...]:
-    """Read name, type and shape of graph inputs or outputs."""
+    """Read the names, types and shapes of graph inputs or outputs."""
     return tuple(ValueInfo(proto.name, format_type(proto.type), _read_shape(proto)) for proto in protos)
 
 
@@ -139,7 +140,7 @@ def _read_shape(value: ValueInfoProto) -> tuple[Dim, ...] | None:
 
 
 def count_operators(view: ModelView) -> dict[str, int]:
-    """Map operators to the number of their nodes, sorted, including nodes in subgraphs and local functions."""
+    """Map each operator to its number of nodes, including subgraphs and local functions; sorted by operator."""
     counts = Counter(node.operator[:2] for node in view.nodes())
     return dict(sorted((_qualify_name(domain, name), count) for (domain, name), count in counts.items()))
 
@@ -158,7 +159,7 @@ _MAX_TUPLE_ELEMENTS = 4096
 
 
 class LongList:
-    """A long list in an attribute, read on demand. Lists are equal if their elements are equal."""
+    """A long list in an attribute, read on demand. Two lists are equal if their elements are equal."""
 
     __slots__ = ("_count", "_digest", "_kind", "_read")
 
@@ -198,7 +199,7 @@ class LongList:
 
 
 def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
-    """Encode the elements of one list independently of how it is divided into pieces."""
+    """Encode the elements of a list; the result does not depend on how the list is divided into pieces."""
     import numpy as np
 
     own = type(piece)()
@@ -218,7 +219,7 @@ def _encode_elements(piece: AttributeProto, kind: int) -> bytes:
 AttributeValue = int | float | bytes | str | LongList | tuple["AttributeValue", ...]
 """Value of an attribute that is neither a tensor nor a graph."""
 DimsLookup = Callable[[str], Sequence[int] | None]
-"""Function that returns the dims of a weight by name, or None."""
+"""Function that takes the name of a weight and returns its dims; None if there is no such weight."""
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
@@ -233,12 +234,12 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 }
 _LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Operator -> position of the input whose dims determine a missing `kernel_shape`."""
+"""Operator -> index of the input whose dims determine a missing `kernel_shape`."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _MAX_OPSET = 2**31 - 1
 """Maximum opset version. Source: onnx stores operator versions in an `int`."""
 MAX_LISTED = 8
-"""Maximum number of elements in lists in messages."""
+"""Maximum number of list elements in a message."""
 
 
 def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) -> dict[str, AttributeValue]:
@@ -263,7 +264,7 @@ def _is_plain(attribute: AttributeProto) -> bool:
 
 
 def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | None:
-    """Return a long or omitted list; None for any other attribute."""
+    """Return the value of an attribute with a long or omitted list; None for any other attribute."""
     if attribute.ref_attr_name or attribute.type not in _LIST_NAMES:
         return None
     omitted = find_omitted_list(attribute)
@@ -285,7 +286,7 @@ def _decode_attribute(attribute: AttributeProto) -> AttributeValue:
 
 
 def _normalize_nan(value: float) -> AttributeValue:
-    """Replace NaN with a value that is equal to itself."""
+    """Replace NaN with a value that compares equal to itself."""
     return "nan" if math.isnan(value) else value
 
 
@@ -341,7 +342,7 @@ def format_value(value: AttributeValue | None) -> str:
 
 
 def format_float(value: float) -> str:
-    """Format a 32-bit float with the fewest digits that parse to the same value."""
+    """Format a 32-bit float with as few digits as possible without changing its value."""
     return next(
         (text for digits in range(6, 9) if _float32_bytes(text := f"{value:.{digits}g}") == _float32_bytes(value)),
         f"{value:.9g}",
@@ -356,10 +357,27 @@ def _float32_bytes(value: float | str) -> bytes:
 
 
 def format_change(before: AttributeValue | None, after: AttributeValue | None) -> str:
-    """Describe the change of an attribute: both values, or the number of differing elements of a long list."""
+    """Describe how an attribute changed: both values, or the number of differing elements of a long list."""
     lists = (tuple, LongList)
     if isinstance(before, lists) and isinstance(after, lists) and max(len(before), len(after)) > MAX_LISTED:
         if len(before) != len(after):
-            return f"has {len(after):,} elements, had {len(before):,}"
+            return f"changed from {len(before):,} to {len(after):,} elements"
         return f"differs in {sum(map(operator.ne, before, after)):,} of {len(after):,} elements"
-    return f"is {format_value(after)}, was {format_value(before)}"
+    if before is None or after is None:
+        return f"was added: {format_value(after)}" if before is None else f"was removed: {format_value(before)}"
+    return f"changed from {format_value(before)} to {format_value(after)}"
+
+
+NOT_PROVIDED = "not provided"
+"""Description of the source of an omitted input."""
+
+
+def format_source_change(before: str, after: str) -> str:
+    """Describe how an input or output changed; `before` and `after` describe where its value comes from."""
+    if before == after:
+        return f"is a different {after}"
+    if before == NOT_PROVIDED:
+        return f"is now provided by {after}"
+    if after == NOT_PROVIDED:
+        return f"is no longer provided (previously {before})"
+    return f"changed from {before} to {after}"

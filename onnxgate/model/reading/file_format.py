@@ -36,7 +36,7 @@ class TruncatedModel(UnreadableModel):
 
 
 class FileWindow:
-    """Random access to a file through a small window in memory, without memory mapping."""
+    """Random access to a file through a small buffer, without memory mapping."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -87,7 +87,7 @@ class FileWindow:
 
 
 class Field(msgspec.Struct):
-    """One field of a message. `value` is the value of a varint; the bytes of other fields are at `start` to `end`."""
+    """One field of a message. `value` is the value of a varint; other fields have their bytes at `start` to `end`."""
 
     number: int
     wire: int
@@ -161,7 +161,7 @@ def _overrun_error(source: FileWindow, field: Field, end: int) -> UnreadableMode
 def _truncation_message(size_bytes: int, needed_bytes: int = 0) -> str:
     if not needed_bytes:
         return f"a truncated model (it ends at byte {size_bytes:,}, inside a field)"
-    return f"a truncated model (it has {size_bytes:,} of at least {needed_bytes:,} bytes)"
+    return f"a truncated model (it has {size_bytes:,} bytes instead of at least {needed_bytes:,})"
 
 
 def encode_varint(value: int) -> bytes:
@@ -241,7 +241,7 @@ _GRAPH_FIELD = 7
 _IR_VERSION_FIELD = 1
 _MAX_IR_VERSION = 1000
 _MAX_TOP_LEVEL_FIELDS = 10_000
-"""Maximum number of inspected top-level fields. Models have a few fields, plus one for each local function."""
+"""Maximum number of inspected top-level fields. A model has a few fields, and one more for each local function."""
 _CONTROL_CHARACTER = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 

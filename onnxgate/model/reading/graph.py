@@ -58,7 +58,7 @@ class Weight(msgspec.Struct, eq=False):
 
     @property
     def content(self) -> tuple[object, ...]:
-        """Key that is equal for weights with equal type, shape and data; it is unique for unreadable weights."""
+        """Key that is the same for weights with equal type, shape and data; each unreadable weight has a unique key."""
         return (self.type, self.dims, self.digest or id(self))
 
     @property
@@ -80,7 +80,7 @@ NO_VALUE = ValueSource("nothing")
 
 
 class Node(msgspec.Struct, eq=False):
-    """One node. `captured` has the outer values that its subgraphs use, in the order of first use."""
+    """One node. `captured` contains the outer values that its subgraphs use, in the order of first use."""
 
     proto: NodeProto
     index: int
@@ -94,12 +94,12 @@ class Node(msgspec.Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """Name of the node, or of its first output for an unnamed node."""
+        """Name of the node; for an unnamed node, the name of its first output."""
         return str(self.proto.name or next(filter(None, self.proto.output), ""))
 
     @property
     def reads(self) -> tuple[ValueSource, ...]:
-        """Inputs and captured values."""
+        """Sources of all inputs and captured values."""
         return (*self.sources, *self.captured)
 
 
@@ -200,7 +200,7 @@ class Graph:
         return ValueSource("outer" if self.parent is not None else "unknown", name)
 
     def weight(self, source: ValueSource) -> Weight | None:
-        """Return the weight of a source in this graph or an enclosing graph; None if the source is not a weight."""
+        """Return the weight that `source` refers to; None if the source is not a weight."""
         scope: Graph | None = self
         while scope is not None and source.kind == "outer":
             scope = scope.parent
@@ -209,7 +209,7 @@ class Graph:
 
 
 class ModelGraphs(msgspec.Struct, frozen=True):
-    """Main graph and local functions of a model."""
+    """The main graph and the local functions of a model."""
 
     main: Graph
     functions: dict[OperatorKey, Graph]
@@ -221,7 +221,7 @@ class ModelGraphs(msgspec.Struct, frozen=True):
 
 
 def build_graphs(view: ModelView, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
-    """Build the graphs of the model that was read from `model`. A `Constant` is a weight by default."""
+    """Build the graphs of the model that was read from `model`. By default, each `Constant` becomes a weight."""
 
     def build(graph: GraphView, imports: dict[str, int]) -> Graph:
         return Graph(graph, imports, model, constants_as_nodes=constants_as_nodes)
@@ -266,7 +266,7 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 
 def _constant_weight(node: NodeView, model: Path) -> Weight | None:
-    """Return the weight of a `Constant`; None for other nodes, strings and sparse tensors."""
+    """Return the value of a `Constant` as a weight; None for other nodes, strings and sparse tensors."""
     from onnx import TensorProto
 
     if node.operator[:2] != (DEFAULT_DOMAIN, "Constant") or len(node.outputs) != 1 or not node.outputs[0]:
@@ -312,7 +312,7 @@ def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
 
 
 def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
-    """List the readers of each node as (output, reader, reader input); input -1 stands for a captured value."""
+    """List the readers of each node as (output, reader, input of the reader); the input is -1 for a captured value."""
     consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
         for slot, source in (*enumerate(node.sources), *((-1, source) for source in node.captured)):

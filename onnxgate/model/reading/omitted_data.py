@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
 OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
-"""Random key for each process, so that no file can contain it."""
+"""Key that is random in each process, so that no file can contain it."""
 _ML_DOMAIN = "ai.onnx.ml"
 _NODE_LISTS = (
     *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
@@ -58,10 +58,10 @@ _ENSEMBLE_PREFIXES = ("nodes_", "leaf_")
 _LIST_NUMBERS = (7, 8, 9)
 """Attribute fields with lists of plain values, which are not packed. Source: onnx.proto."""
 LEADING_FIELDS = 3
-"""Maximum size in bytes of the name, the type and the first element of a list."""
+"""Number of fields to read at the start of an attribute: its name, its type and the first element of its list."""
 PIECE_BYTES = 128 * 1024
 _MAX_SPLITS = 16
-"""Number of bytes to try as the start of an element; numbers start at least every 11 bytes."""
+"""Maximum number of positions to try as the start of an element; numbers have at most 11 bytes."""
 
 
 class OmittedData(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class OmittedData(msgspec.Struct, frozen=True):
 
 
 def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
-    """Return the positions of the omitted data; empty if the tensor is complete."""
+    """Return the positions of a tensor's omitted data; empty if the tensor is complete."""
     for entry in tensor.external_data:
         if entry.key == OMITTED_KEY:
             return tuple(OmittedData(*map(int, piece.split(":"))) for piece in entry.value.split(","))
@@ -89,7 +89,7 @@ class OmittedList(msgspec.Struct, frozen=True):
 
 
 def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
-    """Return the omitted list; None if the attribute is complete."""
+    """Return the position of an attribute's omitted list; None if the attribute is complete."""
     text: object = attribute.doc_string
     if not isinstance(text, str) or not text.startswith(OMITTED_KEY):  # protobuf returns bytes if they are not UTF-8
         return None
@@ -115,7 +115,7 @@ def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[Attri
 
 
 def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
-    """Parse the complete elements at the start of `content`, each starting with `tag`; also return their size in bytes.
+    """Parse the complete elements at the start of `content`, which start with `tag`; also return their size in bytes.
 
     A byte inside an element can look like the start of another element, but protobuf parses only complete elements.
     """
@@ -135,7 +135,7 @@ def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
 
 
 def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
-    """List the attributes of an operator whose long lists are omitted."""
+    """Return the names of the operator's attributes whose long lists are omitted."""
     return OMITTED_LISTS.get(operator, _NO_NAMES) if domain == _ML_DOMAIN else _NO_NAMES
 
 
@@ -158,7 +158,7 @@ def restore_needed_lists(model: ModelView, path: Path) -> None:
 
 
 def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
-    """Restore the omitted lists of the nodes of these graphs and their subgraphs from the model file.
+    """Restore the omitted lists of all nodes in these graphs and their subgraphs from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -183,7 +183,7 @@ def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Shorten the tensors of these `TreeEnsemble` nodes to one element, like the omitted lists."""
+    """Shorten the tensors from `list_ensemble_tensors` to one element, like the omitted lists."""
     for tensor in list_ensemble_tensors(model):
         tensor.dims[:] = [1]
 
@@ -207,7 +207,7 @@ def _has_equal_lengths(node: NodeView) -> bool:
 
 
 def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
-    """Read the complete attribute.
+    """Read the complete attribute from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.

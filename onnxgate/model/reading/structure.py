@@ -1,4 +1,4 @@
-"""Read the messages of a model; large files are read without weights and long attribute lists.
+"""Reader for the messages of a model. Weights and long attribute lists in large files are not read.
 
 The result is a regular serialized `ModelProto`, which protobuf parses.
 """
@@ -46,12 +46,12 @@ _MAX_PLAIN_VALUES = 256
 
 
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
-"""Attribute type -> field."""
+"""Attribute type -> name of the field that contains its list."""
 _MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
 class MessageKind(enum.Enum):
-    """Messages that may contain large weights."""
+    """Types of messages that may contain large weights."""
 
     MODEL = enum.auto()
     TRAINING = enum.auto()
@@ -80,7 +80,7 @@ _NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
     MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
     MessageKind.TENSOR: {},
 }
-"""Field number -> message. Source: onnx.proto."""
+"""Message type -> fields that contain such messages: field number -> message type. Source: onnx.proto."""
 RAW_DATA = 9
 DATA_FIELDS = {
     4: "float_data",
@@ -90,12 +90,12 @@ DATA_FIELDS = {
     10: "double_data",
     11: "uint64_data",
 }
-"""Fields of TensorProto that contain the data of a tensor contiguously."""
+"""Fields of TensorProto that can contain the data of a tensor as one block of bytes."""
 _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
-"""Fields of AttributeProto and NodeProto."""
+"""Field numbers in AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
-"""Maximum length of the names in `OMITTED_LISTS` in bytes."""
+"""Maximum length in bytes of the names in `OMITTED_LISTS`."""
 _NO_LISTS: frozenset[str] = frozenset()
 
 
@@ -116,7 +116,7 @@ class _WeightStripper:
         self._describes_lists = describes_lists
 
     def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
-        """Return the parts of one message. Spans without large fields are copied without parsing."""
+        """Return the parts of one message, without its large fields. Other byte ranges are copied unparsed."""
         if depth > _MAX_DEPTH:
             raise UnreadableModel(f"an unsupported model (its messages are nested more than {_MAX_DEPTH} levels deep)")
         parts: list[bytes] = []
@@ -146,7 +146,7 @@ class _WeightStripper:
         return parts
 
     def _find_omitted_lists(self, start: int, end: int) -> frozenset[str]:
-        """Return the attributes of the node between `start` and `end` whose lists can be omitted."""
+        """Return the names of the attributes whose lists can be omitted, for the node between `start` and `end`."""
         texts = {_OPERATOR: b"", _DOMAIN: b""}
         try:
             for field in iter_fields(self._source, start, end):
@@ -236,7 +236,7 @@ def read_view(
 ) -> ModelView:
     """Read a view of the model without external data. Files of at least `large_bytes` are read without large tensors.
 
-    To describe omitted lists, all their elements are read. If lists are not described, their attributes are empty.
+    To describe an omitted list, all its elements are read. If lists are not described, their attributes are empty.
 
     Raises:
         UnreadableModel: the file is not a model.
@@ -260,7 +260,7 @@ def read_view(
 
 
 def read_structure(path: Path, *, large_bytes: int = LARGE_BYTES, small_bytes: int = SMALL_BYTES) -> ModelProto:
-    """Read the messages of a model; see `read_view`."""
+    """Read a model as a protobuf message; see `read_view`."""
     return read_view(path, large_bytes=large_bytes, small_bytes=small_bytes).proto
 
 

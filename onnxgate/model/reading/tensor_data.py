@@ -1,4 +1,4 @@
-"""Reader for tensor data that is in the model file, was omitted by the parser, or is external."""
+"""Reader for tensor data that was parsed, was omitted by the parser, or is external."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_EQUAL_ULPS = 4
-"""Maximum difference that rounding by an exporter on another machine may cause."""
+"""Maximum difference in ULP that rounding may cause if a model is exported on another machine."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
 _INT4_TYPES = {21: 0, 22: 8}
-"""4-bit types, stored with the low half first -> first negative value."""
+"""4-bit type, stored with the low half first -> first encoded value that is negative; 0 for unsigned types."""
 _FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
@@ -45,7 +45,7 @@ class TensorDifference(msgspec.Struct, frozen=True):
 
 
 def read_chunks(tensor: TensorProto, model: Path) -> Iterator[bytes]:
-    """Yield the data of a tensor, however it is stored, as raw little-endian bytes in chunks of `CHUNK_BYTES`.
+    """Yield the data of a tensor as little-endian bytes in chunks of `CHUNK_BYTES`, regardless of how it is stored.
 
     Raises:
         UnreadableWeightError: external data is missing.
@@ -114,7 +114,7 @@ def _read_fully(read: Callable[[int], bytes | None], count: int) -> bytes:
 
 
 def _encode_typed_data(tensor: TensorProto) -> bytes:
-    """Encode data from typed fields as raw bytes. Source: onnx.proto specifies the field of each type."""
+    """Encode data from typed fields as raw bytes. Source: onnx.proto, which specifies the field for each type."""
     import numpy as np
 
     if tensor.data_type == STRING:
@@ -199,7 +199,11 @@ def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Return the number of differing elements, their largest difference (-inf if unknown), and how many only round."""
+    """Compare two chunks of data.
+
+    Return the number of differing elements, the largest difference (-inf if unknown), and the number of elements that
+    differ only by rounding.
+    """
     import numpy as np
 
     element = ELEMENT_TYPES.get(data_type)
@@ -215,7 +219,7 @@ def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, fl
 
 
 def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Compare floats, or both parts of complex numbers."""
+    """Compare floats; complex numbers are compared as pairs of floats."""
     import numpy as np
 
     element = ELEMENT_TYPES[data_type]
@@ -234,7 +238,7 @@ def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[i
 
 
 def count_ulps(old: Array, new: Array) -> Array:
-    """Return the distance in ULP between floats that are given as bit patterns."""
+    """Return the distances in ULP between floats, given their bit patterns as integers."""
     import numpy as np
 
     def ordered(bits: Array) -> Array:  # integers in the order of the floats; positive and negative zero are 0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 EXTERNAL = 1
-"""Value of `TensorProto.EXTERNAL`, so that onnx need not be imported."""
+"""Value of `TensorProto.EXTERNAL`, copied so that onnx does not have to be imported."""
 OperatorKey = tuple[str, str, str]
 """Key of an operator: (domain, name, overload). The default domain is "ai.onnx"."""
 
@@ -58,7 +58,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 class ModelView:
-    """Graphs, nodes, tensors and strings of one model. The data of large tensors may be omitted from its messages."""
+    """Graphs, nodes, tensors and strings of one model. The data of large tensors may be missing."""
 
     __slots__ = (
         "declared",
@@ -76,7 +76,7 @@ class ModelView:
         """Collect the contents of a model. `sha256` is the digest of its file, if known.
 
         Raises:
-            UnreadableModel: a name is not UTF-8; protobuf returns such names as bytes.
+            UnreadableModel: a name is not valid UTF-8; protobuf returns such names as bytes.
         """
         walk = _Walk()
         walk.header(proto)
@@ -88,7 +88,7 @@ class ModelView:
         self.graphs: tuple[GraphView, ...] = tuple(walk.graphs)  # main graph first, outer graphs before subgraphs
         self.functions: tuple[GraphView, ...] = functions
         self.tensors: tuple[tuple[str, TensorProto], ...] = tuple(walk.tensors())
-        """Pairs of name and tensor. A tensor without a name has the name of the output of its `Constant` node."""
+        """All tensors with their names. An unnamed tensor gets the name of the output of its `Constant` node."""
         self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # tensors that declare external data
         self.external = tuple(it for it in self.tensors if it[1].data_location == EXTERNAL) if self.declared else ()
         self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node uses it instead of ""
@@ -121,19 +121,19 @@ class _Walk:
         self._of_functions: list[NamedTensors] = []
 
     def require_utf8(self) -> None:
-        """Raise `UnreadableModel` if a name is not UTF-8."""
+        """Raise `UnreadableModel` if a name is not valid UTF-8."""
         try:
             "".join(self._names)
         except TypeError:
             text = next(name for name in self._names if not isinstance(name, str))
-            raise UnreadableModel(f"a damaged model (the name {text!r} is not UTF-8)") from None
+            raise UnreadableModel(f"a damaged model (the name {text!r} is not valid UTF-8)") from None
 
     def tensors(self) -> Iterator[tuple[str, TensorProto]]:
         """Yield all tensors: first initializers, then tensors in attributes."""
         return chain(self._initializers, *self._of_graphs, *self._of_functions)
 
     def header(self, proto: ModelProto) -> None:
-        """Collect the strings of the model message."""
+        """Collect the strings in the top-level fields of the model."""
         self._names += (proto.producer_name, proto.producer_version)
         self._names += [imported.domain for imported in proto.opset_import]
         self._names += [text for entry in proto.metadata_props for text in (entry.key, entry.value)]
@@ -191,7 +191,7 @@ class _Walk:
     def _attributes(
         self, attributes: tuple[AttributeProto, ...], holder: str, tensors: NamedTensors
     ) -> tuple[GraphView, ...]:
-        """Collect tensors and graphs in attributes. `holder` is the name for tensors that have no name."""
+        """Collect the tensors and graphs in attributes. Unnamed tensors get the name `holder`."""
         graphs: list[GraphView] = []
         for attribute in attributes:
             self._names += (attribute.name, attribute.ref_attr_name)

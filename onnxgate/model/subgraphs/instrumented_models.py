@@ -1,4 +1,4 @@
-"""Models derived for runs (isolated nodes, or intermediate values as outputs), and replacement of model files."""
+"""Models to run instead of the original (isolated nodes, or additional outputs), and replacement of model files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ISOLATED_SUFFIX = "#apart"
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """Type and shape of a value that can be an input."""
+    """Type and shape of a value; only values with a known type and shape can become inputs."""
 
     element: int  # `TensorProto.DataType`
     shape: tuple[int, ...]
@@ -39,7 +39,7 @@ class KnownValue:
 
 @dataclass(frozen=True, slots=True)
 class IsolatedNodes:
-    """A model of isolated nodes, with its inputs and outputs."""
+    """A model that consists of isolated nodes, and the names of its inputs and outputs."""
 
     model: ModelProto
     values: tuple[str, ...]  # values of the original model that are inputs
@@ -48,9 +48,9 @@ class IsolatedNodes:
 
 
 def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str, KnownValue]) -> IsolatedNodes:
-    """Build a model from the nodes at `targets`, with known values as inputs.
+    """Build a model from the nodes at `targets`. Values of known type and shape become inputs.
 
-    Unknown inputs of a node are computed by copies of their producers.
+    Other inputs of a node are computed by copies of the nodes that produce them.
     """
     graph = proto.graph
     needed_values, needed_weights, inner = _find_needed(graph, targets, values)
@@ -81,7 +81,7 @@ def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str
 def _find_needed(
     graph: GraphProto, targets: Sequence[int], known: Collection[str]
 ) -> tuple[dict[str, None], list[TensorProto], list[int]]:
-    """Return the known values, weights and nodes (in graph order) that the targets depend on."""
+    """Return the values, weights and nodes (in graph order) that the targets depend on."""
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     values: dict[str, None] = {}
@@ -105,7 +105,7 @@ def _find_needed(
 
 
 def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> None:
-    """Add a node whose outputs other nodes need. Known values among its outputs become inputs instead."""
+    """Add a node whose outputs other nodes need. Outputs of known type and shape become inputs instead."""
     added = graph.node.add()
     added.CopyFrom(node)
     added.name = f"{node.name}#inner" if node.name else ""
@@ -120,7 +120,7 @@ ASSUMED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node in the main graph for a search. Subgraphs and local functions belong to their node."""
+    """A node in the main graph during a search. Subgraphs and local functions are treated as part of their node."""
 
     index: int
     inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights
@@ -154,7 +154,7 @@ def find_live_values(graph: GraphProto) -> set[str]:
 def expose_values(proto: ModelProto, model: Path, names: Iterable[str], folder: Path) -> Path:
     """Write a copy of the model at `model`, with these values as additional outputs, to the new folder `folder`.
 
-    `proto` is the model structure. External data is linked, or copied if it cannot be linked.
+    `proto` is the parsed model. External data is linked, or copied if it cannot be linked.
 
     Raises:
         OSError: the data cannot be read, or the disk is full.
@@ -184,7 +184,7 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
 def split_by_size(
     proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
 ) -> list[list[str]]:
-    """Split names into portions whose values need at most `most_bytes`; sizes of unknown shapes are assumed."""
+    """Split names into groups whose values need at most `most_bytes`. Unknown sizes are estimated."""
     types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
     portions: list[list[str]] = [[]]
     filled = 0
@@ -241,7 +241,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
-    """Map data locations in the fresh model to the names of the new data files."""
+    """Map the data locations in the fresh model to the names that the data files get."""
     locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
         (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)

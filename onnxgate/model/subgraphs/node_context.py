@@ -34,7 +34,7 @@ _UNNAMED_NODE = r"\bthat makes `([^`]+)`"
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node of a model that a finding names."""
+    """A node that is named in a finding."""
 
     model: str
     node: str  # name of the node, or of its first output
@@ -42,7 +42,7 @@ class NamedNode:
 
 
 def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
-    """List the nodes in errors and warnings without duplicates, the most severe first."""
+    """List the nodes that errors and warnings name, without duplicates, those of the most severe findings first."""
     severe = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
     severe.sort(key=lambda finding: LEVELS.index(finding.level))
     unique: dict[NamedNode, None] = {}
@@ -60,7 +60,7 @@ def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> 
 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
-    """Select the drawings for a merged report of all findings from the drawings in several reports."""
+    """Select the drawings for a merged report of these findings from the drawings in several reports."""
     by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
     drawn = (by_name.get((named.model, named.node)) for named in find_named_nodes(findings))
     return _select_drawings(filter(None, drawn))
@@ -80,7 +80,7 @@ def _iter_drawings(names: Iterable[NamedNode], files: Mapping[str, Path]) -> Ite
 
 
 def describe_nodes(name: str, output: str, others: int = 0, function: str = "", inside: str = "") -> str:
-    """Return a description such as `node `conv0`, and 3 more`.
+    """Describe one node and the number of other nodes, as in "node `conv0`, and 3 more".
 
     A node without a name is described by its first output. `inside` is the node whose subgraph contains the node.
     """
@@ -93,7 +93,7 @@ def describe_nodes(name: str, output: str, others: int = 0, function: str = "", 
 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
-"""Metadata key. Source: torch.onnx (dynamo=True) since torch 2.5 writes it to metadata_props of each node."""
+"""Metadata key of the stack trace. Source: torch.onnx (dynamo=True) since torch 2.5 adds it to each node."""
 _FRAME = r'(?m)^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?'
 _THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
 _MAX_PATH_PARTS = 64
@@ -121,7 +121,7 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
 
 @contextlib.contextmanager
 def track_source_lookups() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether source lines were searched in the repository within the context."""
+    """Yield a function that returns whether source lines have been searched in the repository during this context."""
     before = _source_lookup_happened.get()
     _source_lookup_happened.set(False)
     try:
@@ -131,7 +131,7 @@ def track_source_lookups() -> Iterator[Callable[[], bool]]:
 
 
 def find_node(model: ModelView, name: str) -> NodeProto | None:
-    """Find a node by name, also in subgraphs and local functions; None if there is no such node."""
+    """Find a node by name, including nodes in subgraphs and local functions; None if there is no such node."""
     return next((node.proto for node in model.nodes() if node.name == name), None) if name else None
 
 
@@ -158,9 +158,9 @@ def _has_line(path: Path, line: int, text: str) -> bool:
 
 
 MAX_BOXES = 16
-"""Maximum number of boxes in a drawing, not counting one neighbor of each box next to the node."""
+"""Maximum number of boxes in a drawing. One neighbor of each box next to the node is not counted."""
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
-"""Maximum number of input boxes and output boxes of the node, and of boxes next to each of these."""
+"""Maximum numbers of boxes: for inputs of the node, for its outputs, and for neighbors of each of these boxes."""
 
 
 def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
@@ -263,7 +263,7 @@ def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
 
 
 class _NeighbourhoodBuilder(msgspec.Struct):
-    """Boxes around one node, nearest first."""
+    """Collects the boxes around one node, the nearest boxes first."""
 
     scope: _Scope
     boxes: dict[BoxKey, DrawnNode] = msgspec.field(default_factory=dict)
@@ -284,7 +284,7 @@ class _NeighbourhoodBuilder(msgspec.Struct):
         return self._numbered()
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
-        """Add the neighbors on one side up to the limit, and count the others."""
+        """Add the neighbors on one side until the limit is reached, and count the remaining neighbors."""
         fresh = [it for it in dict.fromkeys(others) if it not in self.boxes]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
         self.boxes.update((item, self.scope.box(item)) for item in shown)

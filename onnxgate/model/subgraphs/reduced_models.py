@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
-"""Prefix of locations for data in memory. onnx does not open a file for them. Source: onnx since 1.16."""
+"""Prefix of the location of data in memory, for which onnx does not open a file. Source: onnx since 1.16."""
 _CONTRIB_DOMAIN = "com.microsoft"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
@@ -44,11 +44,11 @@ _ADDED_OPERATORS = frozenset(
 )
 """Operators that ONNX Runtime adds to the default domain. Source: schemas of 1.16–1.31."""
 _LAYER_NORMALIZATION_SINCE = 17
-"""First opset with LayerNormalization in ONNX. Before, ONNX Runtime provides its own operator."""
+"""First opset with LayerNormalization in ONNX. For older opsets, ONNX Runtime provides its own operator."""
 
 
 def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
-    """Return a copy in which large and external weights are inputs (in the main graph) or have no data (elsewhere).
+    """Copy a model for the checker. Large and external weights become inputs or, in subgraphs, have no data.
 
     `path` is the model file; it is used to read small external data.
     """
@@ -91,7 +91,7 @@ def needs_copy_for_checker(model: ModelView) -> bool:
 
 
 def add_missing_shapes(model: ModelProto) -> ModelProto:
-    """Return the model with a shape for each input and output, as `onnx.checker` requires; copied only if needed."""
+    """Add missing shapes to inputs and outputs, because `onnx.checker` requires them; copy the model only if needed."""
     if not any(map(kind_without_shape, (*model.graph.input, *model.graph.output))):
         return model
     copy = deepcopy(model)
@@ -102,7 +102,7 @@ def add_missing_shapes(model: ModelProto) -> ModelProto:
 
 
 def replace_sparse_weights(model: ModelProto) -> ModelProto:
-    """Return the model with sparse weights in the main graph as dense inputs; copied only if needed.
+    """Replace sparse weights in the main graph with dense inputs; copy the model only if needed.
 
     Nodes use them as dense tensors, but shape inference in onnx treats them as sparse. Source: onnx.proto,
     `sparse_initializer`; ONNX Runtime converts them to dense tensors when it loads a model.
@@ -117,7 +117,7 @@ def replace_sparse_weights(model: ModelProto) -> ModelProto:
 
 
 def kind_without_shape(value: object) -> str:
-    """Return the kind of a graph input or output if its rank is unknown; otherwise ""."""
+    """Return "tensor_type" or "sparse_tensor_type" if the rank of a graph input or output is unknown; otherwise ""."""
     kind = value.type.WhichOneof("value")  # type: ignore[attr-defined]
     if kind in ("tensor_type", "sparse_tensor_type") and not getattr(value.type, kind).HasField("shape"):  # type: ignore[attr-defined]
         return str(kind)
@@ -125,7 +125,7 @@ def kind_without_shape(value: object) -> str:
 
 
 def has_data_elsewhere(tensor: TensorProto) -> bool:
-    """Return whether the data of a tensor is external, or omitted from the structure."""
+    """Return whether the data of a tensor is external, or was omitted when the model was read."""
     return is_external(tensor) or bool(find_omitted_data(tensor))
 
 
@@ -181,7 +181,7 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
 
 
 def _empty_sparse_tensors(model: ModelView) -> None:
-    """Replace sparse tensors with omitted data by empty sparse tensors, because the checker reads the indices."""
+    """Replace sparse tensors whose data is omitted with empty sparse tensors, because the checker reads the indices."""
     attributes = (attribute for node in model.nodes() for attribute in node.attributes)
     nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
     for sparse in itertools.chain(*(graph.proto.sparse_initializer for graph in model.graphs), nested):
@@ -217,11 +217,11 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Maximum size in bytes of constants that are kept, such as shapes, axes and scales for inference and constructors."""
+"""Maximum size in bytes of constants that are kept, such as shapes, axes and scales, which loading may need."""
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """Context of a node in a model."""
+    """The values and functions in a model that its nodes can use."""
 
     imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
     type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
@@ -260,7 +260,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
-    """List the values that a node needs: its inputs, then the values that its subgraphs capture."""
+    """List the names of the values that a node needs: its inputs, then the values that its subgraphs capture."""
     captured = (name for graph in iter_node_subgraphs(node) for name in _iter_free_names(graph))
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
@@ -276,7 +276,7 @@ def called_function_key(node: NodeProto) -> OperatorKey:
 
 
 def _iter_free_names(graph: GraphProto) -> Iterator[str]:
-    """Yield the names that a graph uses from outside."""
+    """Yield the names of outer values that a graph uses."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}

@@ -157,7 +157,7 @@ def test_an_attribute(tmp_path: Path) -> None:
         net(NET.replace("<alpha = 0.25>", "<alpha = 0.01>")),
     )
 
-    assert summarize(comparison) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` is 0.5, was 0.25")]
+    assert summarize(comparison) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` changed from 0.25 to 0.5")]
     assert (spelled.verdict, spelled.beside) == ("same", ("explicit default values",))
 
 
@@ -174,7 +174,7 @@ def test_rewired_input(tmp_path: Path) -> None:
     """An input that comes from another existing node is reported."""
     comparison = compare(tmp_path, net(), net(NET.replace("Add (h, x)", "Add (h, d)")))
 
-    assert summarize(comparison) == [("changed", "Add", "last", "input 1 is `Sub` `mix`, was input `x`")]
+    assert summarize(comparison) == [("changed", "Add", "last", "input 1 changed from input `x` to `Sub` `mix`")]
 
 
 def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_one_input_moves_to_another_place(tmp_path: Path) -> None:
 
     assert all("swapped" not in detail.text for it in second.nodes for detail in it.details)
     assert [detail.text for it in comparison.nodes if it.name == "mix" for detail in it.details] == [
-        "input 0 is `Sigmoid` `right`, was `Relu` `left`",
-        "input 1 is input `x`, was `Sigmoid` `right`",
+        "input 0 changed from `Relu` `left` to `Sigmoid` `right`",
+        "input 1 changed from `Sigmoid` `right` to input `x`",
     ]
 
 
@@ -197,7 +197,7 @@ def test_a_new_node_that_takes_the_place_of_an_input(tmp_path: Path) -> None:
     assert summarize(comparison) == [("added", "Neg", "new")]
     assert (comparison.nodes[0].inserted, comparison.nodes[0].feeds) == (
         False,
-        ("`Add` `last` (input 1, was input `x`)",),
+        ("`Add` `last` (input 1, previously input `x`)",),
     )
 
 
@@ -223,7 +223,7 @@ def test_weight_that_is_no_longer_shared(tmp_path: Path) -> None:
     own.graph.initializer[0].name, own.graph.initializer[2].name = "w8", "w9"
     comparison = compare(tmp_path, shared, own)
 
-    assert summarize(comparison) == [("changed", "MatMul", "first", "input 1 is weight `w9`, was weight `w1`")]
+    assert summarize(comparison) == [("changed", "MatMul", "first", "input 1 changed from weight `w1` to weight `w9`")]
     assert [(it.change, it.name) for it in comparison.weights] == [("added", "w9")]
 
 
@@ -239,7 +239,7 @@ def test_weight_replaced_by_a_node(tmp_path: Path) -> None:
     comparison = compare(tmp_path, old, new)
 
     assert summarize(comparison) == [("added", "DequantizeLinear", "unpack")]
-    assert comparison.nodes[0].feeds == ("`Conv` `conv` (input 1, was weight `w`)",)
+    assert comparison.nodes[0].feeds == ("`Conv` `conv` (input 1, previously weight `w`)",)
 
 
 def test_one_weight(tmp_path: Path) -> None:
@@ -353,7 +353,7 @@ def test_inside_a_graph(tmp_path: Path) -> None:
         ("replaced", ("`If` `choice`, then_branch",), "Tanh")
     ]
     assert [(it.operator, it.name, it.details[0].text) for it in captured.nodes if it.scope] == [
-        ("Sigmoid", "inner", "input 0 is input `x`, was `Relu` `a`")
+        ("Sigmoid", "inner", "input 0 changed from `Relu` `a` to input `x`")
     ]
 
 
@@ -379,7 +379,7 @@ def test_the_interface(tmp_path: Path) -> None:
     added = compare(tmp_path, parse(old), parse(more))
 
     assert [(it.role, it.change, it.name, it.text) for it in shaped.interface] == [
-        ("input", "changed", "x", "axis 0 is 1, was `N`")
+        ("input", "changed", "x", "axis 0 changed from `N` to 1")
     ]
     assert [(it.role, it.change, it.name, it.was) for it in renamed.interface] == [("input", "renamed", "z", "x")]
     assert summarize(renamed) == []

@@ -69,10 +69,10 @@ def test_axis_numbers_of_a_converter(tmp_path: Path) -> None:
 
     assert compare(tmp_path, AXES, again) == ()
     assert compare(tmp_path, AXES, square) == (
-        "input `x`: axis 1 is `unk__0`, was `unk__1`",
-        "output `y`: axis 1 is `unk__0`, was `unk__1`",
+        "input `x`: axis 1 changed from `unk__1` to `unk__0`",
+        "output `y`: axis 1 changed from `unk__1` to `unk__0`",
     )
-    assert "input `x`: axis 0 is `batch`, was `unk__0`" in compare(tmp_path, AXES, named)
+    assert "input `x`: axis 0 changed from `unk__0` to `batch`" in compare(tmp_path, AXES, named)
 
 
 def test_name_of_the_graph_and_order_of_imports(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ TREES = "g (float[N, 4] x) => (float[N, 1] y) { y = ai.onnx.ml.TreeEnsembleRegre
     ("new", "says"),
     [
         ([0.5] * 8 + [0.25], "differs in 1 of 9 elements"),
-        ([0.5] * 8, "has 8 elements, had 9"),
+        ([0.5] * 8, "changed from 9 to 8 elements"),
     ],
 )
 def test_long_lists(tmp_path: Path, new: list[float], says: str) -> None:
@@ -203,17 +203,20 @@ def test_zeros_and_nans_are_equal_to_themselves(tmp_path: Path, dtype: type) -> 
 CHANGES = {
     "attribute": (
         NET.replace("kernel_shape = [3, 3]", "pads = [1, 1, 1, 1]"),
-        ("node 0 `Conv`: attribute `pads` is [1, 1, 1, 1], was [0, 0, 0, 0]",),
+        ("node 0 `Conv`: attribute `pads` changed from [0, 0, 0, 0] to [1, 1, 1, 1]",),
     ),
-    "operator": (NET.replace("Relu", "Elu"), ("node 2 `Reshape`: input 0 is `Elu`, was `Relu`",)),
+    "operator": (NET.replace("Relu", "Elu"), ("node 2 `Reshape`: input 0 changed from `Relu` to `Elu`",)),
     "inserted": (
         NET.replace("r = Relu (c)", "d = Neg (c) r = Relu (d)"),
-        ("node 2 `Relu`: input 0 is `Neg`, was `Conv`",),
+        ("node 2 `Relu`: input 0 changed from `Conv` to `Neg`",),
     ),
-    "axis": (NET.replace("float[N, 3,", "float[1, 3,"), ("input `x`: axis 0 is 1, was `N`",)),
-    "rank": (NET.replace("float[N, 4] y", "float[N] y"), ("output `y` has 1 axis, had 2 axes",)),
-    "input": (NET.replace("8] x)", "8] data)").replace("(x,", "(data,"), ("input `data`, was `x`",)),
-    "type": (NET.replace("float[N, 4] y", "float16[N, 4] y"), ("output `y` is tensor(float16), was tensor(float)",)),
+    "axis": (NET.replace("float[N, 3,", "float[1, 3,"), ("input `x`: axis 0 changed from `N` to 1",)),
+    "rank": (NET.replace("float[N, 4] y", "float[N] y"), ("output `y`: number of axes changed from 2 to 1",)),
+    "input": (NET.replace("8] x)", "8] data)").replace("(x,", "(data,"), ("input `x` was renamed to `data`",)),
+    "type": (
+        NET.replace("float[N, 4] y", "float16[N, 4] y"),
+        ("output `y`: type changed from tensor(float) to tensor(float16)",),
+    ),
     "another output": (
         NET.replace("4] y)", "4] y, float[N, 72] f)"),
         ("output `f` was added",),
@@ -221,9 +224,9 @@ CHANGES = {
     "another input": (NET.replace("8] x)", "8] x, float[N] z)"), ("input `z` was added",)),
     "shape of a weight": (
         NET.replace("72, 4] m", "72, 5] m"),
-        ("weight `m` has shape [72, 5], had [72, 4]",),
+        ("weight `m`: shape changed from [72, 4] to [72, 5]",),
     ),
-    "dead node": (NET.replace("r = Relu", "d = Neg (c) r = Relu"), ("1 `Neg` node, was 0",)),
+    "dead node": (NET.replace("r = Relu", "d = Neg (c) r = Relu"), ("number of `Neg` nodes changed from 0 to 1",)),
     "constant": (NET.replace("{-1, 72}", "{-1, 36}"), ("weight `shape` differs in 1 of 2 elements, by up to 36",)),
 }
 
@@ -241,8 +244,8 @@ def test_opset_changes_are_reported(tmp_path: Path) -> None:
     new = net(head='<ir_version: 9, opset_import: ["" : 20, "my.domain" : 1]>\n')
 
     assert compare(tmp_path, net(), new) == (
-        "opset ai.onnx 20, was 18",
-        "opset my.domain 1, was not imported",
+        "opset of `ai.onnx` changed from 18 to 20",
+        "opset 1 of `my.domain` was added",
     )
 
 
@@ -280,12 +283,12 @@ BRANCHES = """g (bool c, float[N] x) => (float[N] y)
         (
             "b = Abs (h)",
             "b = Relu (h)",
-            ("node 0 `If`, attribute `else_branch`: output `b` is `Relu`, was `Abs`",),
+            ("node 0 `If`, attribute `else_branch`: output `b` changed from `Abs` to `Relu`",),
         ),
         (
             "a = Relu (x)",
             "a = Relu (a0) a0 = Neg (x)",
-            ("node 0 `If`, attribute `then_branch`: node 0 `Relu`: input 0 is `Neg`, was input `x`",),
+            ("node 0 `If`, attribute `then_branch`: node 0 `Relu`: input 0 changed from input `x` to `Neg`",),
         ),
     ],
 )
@@ -308,8 +311,8 @@ act <slope> (v) => (w) { t = LeakyRelu <alpha: float = @slope> (v) w = Neg (t) }
             "(q) => (w) { t = LeakyRelu <alpha: float = @slope> (q)",
             (),
         ),
-        ("w = Neg (t)", "w = Abs (t)", ("local function `local.act`: output `w` is `Abs`, was `Neg`",)),
-        ("slope = 0.5", "slope = 0.25", ("node 0 `local.act`: attribute `slope` is 0.25, was 0.5",)),
+        ("w = Neg (t)", "w = Abs (t)", ("local function `local.act`: output `w` changed from `Neg` to `Abs`",)),
+        ("slope = 0.5", "slope = 0.25", ("node 0 `local.act`: attribute `slope` changed from 0.5 to 0.25",)),
     ],
 )
 def test_local_functions(tmp_path: Path, before: str, after: str, message: tuple[str, ...]) -> None:
@@ -399,7 +402,7 @@ def test_nan_attribute_is_itself(tmp_path: Path) -> None:
 
     actual = compare(tmp_path, constant(nan), again), compare(tmp_path, constant(nan), constant(one))
 
-    assert actual == ((), ("node 0 `Constant`: attribute `value_float` is 1, was nan",))
+    assert actual == ((), ("node 0 `Constant`: attribute `value_float` changed from nan to 1",))
 
 
 def sparse(values: list[float], indices: list[int]) -> onnx.ModelProto:
@@ -430,12 +433,12 @@ PAIRS = {
     "other output of a node": (
         "g (float[4] x) => (float[2] y) { a, b = Split <num_outputs = 2> (x) y = Relu (a) }",
         "g (float[4] x) => (float[2] y) { a, b = Split <num_outputs = 2> (x) y = Relu (b) }",
-        ("node 1 `Relu`: input 0 is output 1 of `Split`, was `Split`",),
+        ("node 1 `Relu`: input 0 changed from `Split` to output 1 of `Split`",),
     ),
     "number of outputs": (
         "g (float[4] x) => (float[2] y) { y, b = Split (x) }",
         "g (float[4] x) => (float[2] y) { y, b, c = Split (x) }",
-        ("node 0 `Split` has 3 outputs, had 2",),
+        ("node 0 `Split`: number of outputs changed from 2 to 3",),
     ),
     "weight in two places": (
         "g (float[1] x) => (float[1] y) <float[1] w = {1}> { a = Add (x, w) y = Mul (a, w) }",
@@ -450,7 +453,7 @@ PAIRS = {
     "weight that nothing needs": (
         "g (float[1] x) => (float[1] y) <float[1] w = {1}> { y = Relu (x) }",
         "g (float[1] x) => (float[1] y) { y = Relu (x) }",
-        ("0 weights, was 1",),
+        ("number of weights changed from 1 to 0",),
     ),
     "input in place of a body's own": (
         """g (float[1] a, float[1] b, float[1] z, int64 n, bool k) => (float[1] y)
@@ -459,20 +462,20 @@ PAIRS = {
         """g (float[1] a, float[1] b, float[1] z, int64 n, bool k) => (float[1] y)
         { y = Loop (n, k, a) <body = l (int64 i, bool c, float[1] v) => (bool d, float[1] w)
         { d = Identity (c) w = Neg (z) }> }""",
-        ("node 0 `Loop`, attribute `body`: node 1 `Neg`: input 0 is input `z`, was input `v`",),
+        ("node 0 `Loop`, attribute `body`: node 1 `Neg`: input 0 changed from input `v` to input `z`",),
     ),
     "swapped inputs": (
         "g (float[1] a, float[1] b) => (float[1] y) { y = Sub (a, b) }",
         "g (float[1] a, float[1] b) => (float[1] y) { y = Sub (b, a) }",
         (
-            "node 0 `Sub`: input 0 is input `b`, was input `a`",
-            "node 0 `Sub`: input 1 is input `a`, was input `b`",
+            "node 0 `Sub`: input 0 changed from input `a` to input `b`",
+            "node 0 `Sub`: input 1 changed from input `b` to input `a`",
         ),
     ),
     "order of inputs": (
         "g (float[1] a, float[1] b) => (float[1] y) { y = Sub (a, b) }",
         "g (float[1] b, float[1] a) => (float[1] y) { y = Sub (a, b) }",
-        ("inputs are in the order `b`, `a`, were `a`, `b`",),
+        ("order of inputs changed from `a`, `b` to `b`, `a`",),
     ),
     "node of the same operator put in": (
         "g (float[1] x) => (float[1] y) { a = Relu (x) b = Exp (a) c = Neg (a) y = Add (b, c) }",
@@ -482,7 +485,7 @@ PAIRS = {
     "optional input": (
         "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, l, h) }",
         "g (float[1] x, float l, float h) => (float[1] y) { y = Clip (x, , h) }",
-        ("node 0 `Clip`: input 1 is not provided, was input `l`",),
+        ("node 0 `Clip`: input 1 is no longer provided (previously input `l`)",),
     ),
 }
 
@@ -506,6 +509,6 @@ def test_attribute_references(tmp_path: Path) -> None:
     ]
 
     assert actual == [
-        ("local function `local.act`: node 0 `LeakyRelu`: attribute `alpha` is other, was slope",),
+        ("local function `local.act`: node 0 `LeakyRelu`: attribute `alpha` changed from slope to other",),
         ("local function `local.act` imports different opsets",),
     ]

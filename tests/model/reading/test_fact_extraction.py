@@ -10,7 +10,14 @@ import pytest
 from onnx import TensorProto, helper
 
 from onnxgate.model.facts import ModelFacts, ValueInfo
-from onnxgate.model.reading.fact_extraction import read_facts, read_model
+from onnxgate.model.reading.fact_extraction import (
+    MAX_LISTED,
+    NOT_PROVIDED,
+    format_change,
+    format_source_change,
+    read_facts,
+    read_model,
+)
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import LIGHT_BYTES
 from tests.harness.models import HEAD, parse, write
@@ -182,3 +189,22 @@ def test_a_model_read_without_its_weights_has_the_digest_of_its_file(tmp_path: P
     path.write_bytes(content)
 
     assert hashlib.sha256(content).hexdigest() == read_model(path, "model.onnx", lightly=True).facts.sha256
+
+
+def test_described_changes() -> None:
+    """A change names the previous value before the new value, and says if one of them does not exist."""
+    long = tuple(range(MAX_LISTED + 1))
+
+    assert [format_change(*pair) for pair in ((1, 2), (None, 2), (1, None), (long, long[1:]))] == [
+        "changed from 1 to 2",
+        "was added: 2",
+        "was removed: 1",
+        f"changed from {MAX_LISTED + 1} to {MAX_LISTED} elements",
+    ]
+    sources = (("`Relu`", "`Abs`"), ("`Relu`", "`Relu`"), (NOT_PROVIDED, "`Abs`"), ("`Relu`", NOT_PROVIDED))
+    assert [format_source_change(*pair) for pair in sources] == [
+        "changed from `Relu` to `Abs`",
+        "is a different `Relu`",
+        "is now provided by `Abs`",
+        "is no longer provided (previously `Relu`)",
+    ]

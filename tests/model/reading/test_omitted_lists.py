@@ -335,7 +335,7 @@ def test_lists_of_other_lengths_differ(tmp_path: Path, elements: list[float] | N
     held, *others = pairs(tmp_path, make_model(), make_model(target_weights=elements))
 
     assert ([held] * 3, 1) == (others, len(held))
-    assert elements is None or f"has {len(elements):,} elements, had 6,000" in held[0]
+    assert elements is None or f"changed from 6,000 to {len(elements):,} elements" in held[0]
 
 
 def test_few_long_strings_are_a_tuple(tmp_path: Path) -> None:

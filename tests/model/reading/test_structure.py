@@ -348,7 +348,7 @@ def test_names_are_text(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(parse().SerializeToString().replace(b"Relu", b"Re\xff\xfe"))
 
-    with pytest.raises(UnreadableModel, match="is not UTF-8"):
+    with pytest.raises(UnreadableModel, match="is not valid UTF-8"):
         read_structure(path)
 
 

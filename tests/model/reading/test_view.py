@@ -106,7 +106,7 @@ def test_a_name_that_is_not_utf8_is_reported(place: str, tmp_path: Path) -> None
     path = tmp_path / "m.onnx"
     path.write_bytes(content.replace(place.encode(), b"\xff" * len(place)))
 
-    with pytest.raises(UnreadableModel, match="is not UTF-8"):
+    with pytest.raises(UnreadableModel, match="is not valid UTF-8"):
         read_view(path)
 
 

@@ -199,7 +199,7 @@ def test_two_exports_that_differ(new_project: NewProject) -> None:
         new_project_of(planned), planned, exported(planned), second_export(planned, op="Neg")
     )
 
-    assert subject(evidence).second.differences == ("output `y` is `Neg`, was `Relu`",)
+    assert subject(evidence).second.differences == ("output `y` changed from `Relu` to `Neg`",)
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_command_is_run_twice(new_project: NewProject) -> None:
     project = new_project_of(planned)
     assert subject(
         stage.collect_evidence(project, planned, command_result(0), command_result(0))
-    ).second.differences == ("output `y` is `Neg`, was `Relu`",)
+    ).second.differences == ("output `y` changed from `Relu` to `Neg`",)
     failed = subject(
         stage.collect_evidence(project, planned, command_result(0), command_result(2, "no weights"))
     ).second.failure
