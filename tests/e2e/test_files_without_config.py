@@ -271,7 +271,10 @@ def test_a_broken_file(files: Repository, content: str) -> None:
     report = files.report("good.onnx", "broken.onnx", status=1)
 
     assert [(finding["level"], finding["model"]) for finding in report["findings"]] == [("error", "broken.onnx")]
-    assert [remark.partition(":")[0] for remark in report["remarks"]] == ["good.onnx", "unknown on onnxruntime 1.8.0–1.15.1"]
+    assert [remark.partition(":")[0] for remark in report["remarks"]] == [
+        "good.onnx",
+        "unknown on onnxruntime 1.8.0–1.15.1",
+    ]
 
 
 def test_a_pointer_is_undecided(files: Repository) -> None:
