@@ -28,13 +28,13 @@ def set_command_folder(folder: Path, config: Path | None = None) -> None:
 
 
 def prefix_command_folder(advice: str) -> str:
-    """Name the folder and the config in front of a hint or fix with commands that would not find them."""
+    """Prefix a hint or fix with the folder and config of its commands, unless the commands find them."""
     place = _describe_place(advice)
     return f"{place}, {advice}" if place else advice
 
 
 def append_command_folder(line: str) -> str:
-    """Name the folder and the config after a line with commands that would not find them."""
+    """Append the folder and config of its commands to a line, unless the commands find them."""
     place = _describe_place(line)
     return f"{line} ({place})" if place else line
 
@@ -51,7 +51,7 @@ def _describe_place(text: str) -> str:
 
 
 def _relative_folder(folder: Path) -> str:
-    """Return the folder relative to the current one or one of its parents, "" if equal, otherwise its absolute path."""
+    """Return the path, relative if the folder contains the current folder or is inside it; "" for the current folder."""
     try:
         current = Path.cwd().resolve()
     except OSError:  # the working directory was removed
@@ -64,7 +64,7 @@ def _relative_folder(folder: Path) -> str:
 
 
 def _is_default_config(config: Path) -> bool:
-    """Return whether onnxgate uses this config in its folder without `--config`."""
+    """Return whether onnxgate, run in the folder of this config, uses it without `--config`."""
     from onnxgate.project.config.loader import find_config  # slow to import: only for errors and reports
 
     return find_config(config.parent) == config
