@@ -51,7 +51,7 @@ def _describe_place(text: str) -> str:
 
 
 def _relative_folder(folder: Path) -> str:
-    """Return the path, relative if the folder contains the current folder or is inside it; "" for the current folder."""
+    """Return the path, relative if the folder is above or below the current folder; "" for the current folder."""
     try:
         current = Path.cwd().resolve()
     except OSError:  # the working directory was removed
