@@ -16,13 +16,13 @@ from onnxgate.cli.shared.error_handling import report_errors
 from onnxgate.core.text import find_similar
 
 _GC_THRESHOLD = 100_000
-"""Number of new objects that starts a garbage collection (Python's default: 700). Modules and results live until the
+"""Number of new objects that triggers a garbage collection (Python's default: 700). Modules and results live until the
 process ends, so collecting them more often only costs time (5 % of the start-up)."""
 
 COMMANDS = {
     "init": "Set up a repository: config, lock, workflow and hooks.",
     "check": "Check that models load, run and agree on every locked runtime.",
-    "matrix": "Show on which ONNX Runtime releases models load.",
+    "matrix": "Show which ONNX Runtime releases can load the models.",
     "diff": "Compare two models.",
     "lock": "Pin exact releases for all targets in onnxgate.lock.",
     "export": "Re-export models from their sources.",
@@ -32,7 +32,7 @@ COMMANDS = {
     "plan": "Divide a check among CI jobs.",
     "merge": "Merge the reports of CI jobs into one verdict.",
 }
-"""The commands and their lines in `onnxgate --help`. `onnxgate/cli/<name>.py` defines each of them as `command`."""
+"""Commands with their descriptions in `onnxgate --help`. Each is defined as `command` in `onnxgate/cli/<name>.py`."""
 CI_COMMANDS = ("plan", "merge")
 """Commands listed under a separate heading in the help."""
 
@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; for an unknown name, the error suggests the nearest one."""
+        """Return the command; for an unknown name, the error suggests the most similar one."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = find_similar(args[0], COMMANDS)
             suggestion = f" Did you mean '{near}'?" if near else ""
@@ -62,7 +62,7 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands without importing them."""
+        """List the commands in the help without importing them."""
         width = max(map(len, COMMANDS))
         for title, is_for_ci in (("Commands", False), ("CI", True)):
             with formatter.section(title):

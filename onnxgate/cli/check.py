@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     help="Do not reuse results of earlier checks; environments are still reused.",
 )
 @click.option(
-    "--show-ignores", is_flag=True, help="Print for each finding the `[[ignore]]` entry that would accept it."
+    "--show-ignores", is_flag=True, help="For each finding, print the `[[ignore]]` entry that would accept it."
 )
 @click.option(
     "--write-ignores",
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     metavar="DATE",
     help="With `--write-ignores`: last day on which the new entries apply.",
 )
-@common_options_without(details={"verbosity": "`-vv` adds the duration of each job and the figures of comparisons"})
+@common_options_without(details={"verbosity": "`-vv` adds the duration of each job and the measured differences"})
 def command(
     paths: tuple[Path, ...],
     static: bool,
@@ -101,9 +101,9 @@ def command(
 
     PATHS are models, their data files, folders or export scripts.
 
-    Without a config or with `--target`, onnxgate predicts on which releases of ONNX Runtime the models load. A model
-    fails if it loads on no release and the newest release refuses it, or with `--target` if a matching release refuses
-    it. It also fails on other errors, such as a damaged file.
+    Without a config or with `--target`, onnxgate predicts which ONNX Runtime releases can load the models. A model
+    fails if no release is predicted to load it and the newest release refuses it. With `--target`, it fails if any
+    matching release refuses it. Other errors, such as a damaged file, also fail the model.
 
     Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided.
     """

@@ -36,7 +36,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 @click.command("diff")
 @click.argument("models", nargs=-1, metavar="OLD NEW")
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with 1 if the models differ, or 3 if a part could not be compared."
+    "--exit-code", is_flag=True, help="Exit with 1 if the models differ, or 3 if the comparison is incomplete."
 )
 @click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
@@ -75,7 +75,7 @@ def command(
 
 
 def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
-    """Return a command that compares a single model with its committed version; with an example if there is none."""
+    """Return a command that compares the model with its committed version, or an example if that does not exist."""
     name = models[0] if len(models) == 1 else "new.onnx"
     is_committed = read_git_output(options.start, "cat-file", "-e", f"HEAD:./{name}") is not None
     return shlex.join(["onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx", name])

@@ -31,7 +31,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     A file is replaced only if the export succeeds and the new model differs in more than names, metadata and the order
     of nodes.
 
-    Exit status: 1 if an export failed, or if a model differs with `--check`; 3 if a model could not be compared.
+    Exit status: 1 if an export failed or, with `--check`, if a model differs; 3 if a model could not be compared.
     """
     project = load_project(options)
     models = project.models(paths, base=options.start, absent=True)
@@ -52,7 +52,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
 def _export(
     project: Project, models: Sequence[SelectedModel], options: CommonOptions
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
-    """Yield each model with the outcome of its export, after all exports have ended."""
+    """Yield each model with the outcome of its export, after all exports have finished."""
     if not models:
         return
     lock = load_lock(project.lock_path) if project.lock_path.exists() else Lock()

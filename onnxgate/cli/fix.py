@@ -173,7 +173,7 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
-    """Write a repaired model. Return its state and the lines to print, which are empty if there is nothing to fix."""
+    """Write a repaired model. Return its state and the lines to print; the list is empty if nothing was fixed."""
     if repair.state == "unchanged":
         return repair.state, []
     lines = list(_render_result(repair, options))
@@ -195,7 +195,7 @@ def _apply_result(
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    """Yield the findings, the change and its verification."""
+    """Yield lines about the findings, the changes and their verification."""
     yield repair.model.path
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     if repair.repaired is not None:
@@ -246,7 +246,7 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, named: bool) -> str:
 
 
 def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
-    """Return "; 1 finding remains: `missing-kernel` (no automatic fix)", or "" if there is none."""
+    """List the remaining findings, such as "; 1 finding remains: `missing-kernel` (no automatic fix)"; "" for none."""
     if not remaining:
         return ""
     names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)

@@ -31,7 +31,7 @@ WORKFLOW = ".github/workflows/onnxgate.yml"
 HOOKS_CONFIG = ".pre-commit-config.yaml"
 ACTION_WIDTH = 6
 MAX_NAMED = 3
-"""Maximum number of files or models named in one line."""
+"""Maximum number of files or models to list in one line."""
 
 
 @click.command("init")
@@ -47,7 +47,7 @@ MAX_NAMED = 3
 @click.option(
     "--git-diff/--no-git-diff",
     default=None,
-    help="Set up `git diff` to show changes of models as text (default: ask).",
+    help="Set up `git diff` to show model changes as text (default: ask).",
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not prompt (default when stdin is not a terminal).")
 @common_options_without("config", "fail_on", "no_ignores", "quiet", "verbosity")
@@ -170,7 +170,7 @@ def _require_models(survey: RepositorySurvey) -> None:
     for submodule in survey.submodules:
         hint = f"run `onnxgate init --directory {shlex.quote(submodule)}`"
         raise UsageError(f"all models are in the git submodule `{submodule}`", hint=hint)
-    raise UsageError("there is no `.onnx` file here", hint="run this command in the folder of the models")
+    raise UsageError("there is no `.onnx` file here", hint="run this command in the folder that contains the models")
 
 
 def _print_models(survey: RepositorySurvey, *, is_new: bool) -> None:
@@ -226,7 +226,7 @@ def _choose_targets(
 
 def _check_requirement(runtime: str) -> str:
     if requirement_problem(runtime):
-        raise UsageError(f"`{runtime}` is not a requirement", hint="use a form such as `onnxruntime>=1.18,<2`")
+        raise UsageError(f"`{runtime}` is not a valid requirement", hint="use a form such as `onnxruntime>=1.18,<2`")
     return runtime
 
 
@@ -237,7 +237,7 @@ def _choose_exports(survey: RepositorySurvey, interactive: bool) -> list[ExportS
         model = find_written_model(survey, script)
         if model and (script.source or script.command):
             source = script.source or " ".join(script.command)
-            print_wrapped([f"`onnxgate check` can export {model} with `{source}` and compare it."])
+            print_wrapped([f"`onnxgate check` can export {model} with `{source}` and compare the result."])
             chosen += [script] if click.confirm("Enable this?", default=False) else []
     return chosen
 
@@ -248,7 +248,7 @@ def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactiv
         return bool(selected) and survey.root is not None
     if is_git_driver_set_up(survey.root, _models_from_git_root(survey)):
         return True
-    return click.confirm("Set up `git diff` to show changes of models as text?", default=True)
+    return click.confirm("Show model changes as text in `git diff`?", default=True)
 
 
 def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
@@ -272,7 +272,7 @@ def _write_config(
     if survey.parent_config:
         folder = Path(survey.folder, survey.parent_config).resolve().parent
         pattern = generated_files.quote(survey.folder.relative_to(folder).as_posix())
-        yield f"add `exclude = [{pattern}]` to {survey.parent_config}, or its checks include these models"
+        yield f"add `exclude = [{pattern}]` to {survey.parent_config}; otherwise its checks include these models"
 
 
 def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterator[str]:
@@ -341,7 +341,7 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
 
 
 def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:
-    """Write the lock as `onnxgate lock` does; yield a step for the user if that fails."""
+    """Write the lock as `onnxgate lock` does; yield a next step for the user if that fails."""
     arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:

@@ -1,4 +1,4 @@
-"""`onnxgate matrix`: shows on which releases models load."""
+"""`onnxgate matrix`: shows which releases can load the models."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from onnxgate.project.config.schema import ReleaseSelection
     type=click.Choice(["minors", "bounds", "newest", "all"]),
     default="all",
     show_default=True,
-    help="Releases to use. all: every release; minors: the newest patch of each minor release; bounds: the first and "
-    "last of these; newest: the last of these.",
+    help="Releases to use. all: every release; minors: the newest patch of each minor release; bounds: only the "
+    "oldest and newest of these; newest: only the newest release.",
 )
 @click.option("--verify", is_flag=True, help="Install each release and load the models on it.")
 @output_option(name_formats(ANSWER_FORMATS))
@@ -48,14 +48,14 @@ def command(
     outputs: tuple[str, ...],
     options: CommonOptions,
 ) -> int:
-    """Show on which releases of ONNX Runtime models load, and why not on the others.
+    """Show which ONNX Runtime releases can load each model, and why the others cannot.
 
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
     results are predicted: nothing is installed or run.
 
-    The verdict is that of `onnxgate check` without a config: a model fails if it loads on no release and the
-    newest release refuses it, or with `--target` if a matching release refuses it. It also fails on other errors, which
-    are listed below the table.
+    The verdict is the same as for `onnxgate check` without a config. A model fails if no release is predicted or
+    observed to load it and the newest release refuses it. With `--target`, it fails if any matching release refuses it.
+    Other errors also fail the model; they are listed below the table.
 
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """

@@ -26,7 +26,7 @@ from onnxgate.project.lock.lock_file import load_lock
     type=click.Choice(["json", "text"]),
     default="json",
     show_default=True,
-    help="json: one line, which a GitHub Actions job can use as its matrix; text: for people.",
+    help="json: one line, for the matrix of a GitHub Actions job; text: a readable list.",
 )
 @click.option(
     "--measured",

@@ -70,7 +70,7 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
 @click.argument("names", nargs=-1)
 @common_options_without("fail_on", "no_ignores", "verbosity")
 def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
-    """Create the environments of all locked runtimes, or of those in NAMES.
+    """Create the environments of all locked runtimes, or only those of NAMES.
 
     NAMES are targets, or runtimes as in the lock ('onnxruntime 1.18.1'). Environments that are ready are not changed.
 
@@ -93,7 +93,9 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
 
 
 @command.command("prune", short_help="Remove unused environments and results.")
-@click.option("--all", "everything", is_flag=True, help="Also remove environments of locked runtimes, of any age.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Also remove environments of locked runtimes, even if used recently."
+)
 @click.option(
     "--older-than",
     "age",
@@ -113,7 +115,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, options: CommonOptions) -> int:
-    """Remove environments, results and other cached data not used recently.
+    """Remove environments, results and other cached data that were not used recently.
 
     Environments that are in use or belong to the project's lock are kept.
     """
@@ -145,7 +147,7 @@ def parse_age(age: str) -> float:
     """Return an age such as `30d` in seconds.
 
     Raises:
-        UsageError: it is invalid.
+        UsageError: the age is invalid.
     """
     match = re.fullmatch(r"(\d{1,6})([hdw])", age.strip(), re.ASCII)
     if match is None:

@@ -23,7 +23,7 @@ from onnxgate.runtimes.worker_spec import environment_path
 
 ENVIRONMENTS_FOLDER = "environments"
 PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
-"""Other folders in the cache with recreatable content. Folders not listed here, such as backups of models, are kept."""
+"""Other cache folders whose content can be recreated. Folders not listed here, such as backups of models, are kept."""
 COMPANION_SUFFIXES = (".lock", ".uses")
 PREPARE_HINT = "run `onnxgate runtimes prepare`"
 
@@ -38,7 +38,7 @@ def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
 
 
 def list_environments(lock: Lock, folder: Path, cache: Path, environments: Environments) -> Inventory:
-    """Return the state of each runtime; `folder` is that of the config. Nothing is created or downloaded."""
+    """Return the state of each runtime; `folder` is the config's folder. Nothing is created or downloaded."""
     together = DiskUsage()
     runtimes = targets_of(lock)
     environment_list = [
@@ -206,7 +206,7 @@ class DiskUsage:
 
     @property
     def freed_bytes(self) -> int:
-        """Return the size that is freed if the files are removed, which excludes files with hard links elsewhere."""
+        """Return the size that removing the files would free; files with other hard links do not count."""
         return sum(size for size, names, counted in self._files.values() if counted >= names)
 
 

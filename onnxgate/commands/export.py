@@ -97,7 +97,7 @@ def _hint_lines(text: str) -> list[str]:
 
 
 def _write_model(model: SelectedModel, outcome: ExportOutcome) -> list[str]:
-    """Replace the model, and return lines about data files that it no longer uses."""
+    """Replace the model, and return lines about data files that the model no longer uses."""
     assert outcome.fresh is not None  # a model with differences was exported
     before = read_data_locations(model.absolute)
     replace_model(outcome.fresh, model.absolute)

@@ -1,4 +1,4 @@
-"""Check models without a config: predict from support data on which releases they load."""
+"""Check models without a config: predict from support data which releases can load them."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ DATA_OUTSIDE = "was not loaded: its external data is outside the model's folder,
 def check_files(
     request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
 ) -> FileCheck:
-    """Check files with the file and support stages, on all releases of a request from `make_request`.
+    """Run the file and support stages on files, for all releases in a request from `make_request`.
 
-    If `target` is given, it is a requirement: each model has to load on all of its releases. Otherwise a model fails if
-    no release loads it and the newest one refuses it.
+    With the requirement `target`, each model has to load on all releases. Without it, a model fails if no release loads
+    it and the newest release refuses it.
     """
     outcome = pipeline.run(request)
     models, pointers = predict_matrix(outcome), _find_pointers(outcome)
@@ -123,7 +123,7 @@ def make_request(
     if select != "all":
         runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
     target = Target(runtime=requirement or limits.load_limit_table().engine, select="all")
-    listing = tuple(sorted(model.path for model in models))  # these only, also if git does not track them
+    listing = tuple(sorted(model.path for model in models))  # only these, even if git does not track them
     config, root = Config(targets={ALL_RELEASES: target}), find_git_root(start) or start
     return GateRequest(
         checkout=Checkout(
@@ -168,7 +168,7 @@ def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel
         for file in files:
             shown = file.relative_to(start).as_posix() if file.is_relative_to(start) else file.as_posix()
             if not is_utf8_name(shown):
-                raise UsageError(f"the name of `{shown}` is not UTF-8", hint="rename it")
+                raise UsageError(f"the name of `{shown}` is not valid UTF-8", hint="rename it")
             if shown not in named:  # a file may be named twice: by its folder, and directly
                 named.add(shown)
                 yield SelectedModel(shown, file, MergedSettings(targets=(ALL_RELEASES,)), Place(shown))
@@ -179,11 +179,11 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     engine = table.engine
     hint = "for example `onnxruntime>=1.18,<1.32`"
     if requirement is not None and (meant := suggest_requirement(requirement)):
-        raise UsageError(f"`{requirement}` is not a requirement", hint=f"did you mean `--target '{meant}'`?")
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=f"did you mean `--target '{meant}'`?")
     try:
         parsed = Requirement(requirement or engine)
     except InvalidRequirement as error:
-        raise UsageError(f"`{requirement}` is not a requirement", hint=hint) from error
+        raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
     if parsed.name != engine:
         message = f"there is no support data for `{parsed.name}`"
         if is_misspelled(parsed.name, engine):
@@ -192,7 +192,7 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     fitting = [release for release in table.releases if parsed.specifier.contains(release)]
     if not fitting:
         first, *_, last = table.releases
-        known = f"onnxgate {__version__} knows {engine} {first}–{last}"
+        known = f"onnxgate {__version__} has support data for {engine} {first}–{last}"
         hint = f"{known}; for newer releases, update onnxgate or use a config (`onnxgate init`)"
         raise UsageError(f"no known release matches `{requirement}`", hint=hint)
     for release in fitting:
@@ -220,7 +220,7 @@ def is_pointer(rule_hit: RuleHit) -> bool:
 def _find_undecided_models(
     models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None, *, is_verified: bool
 ) -> Iterator[IncompleteCheck]:
-    """Yield models without a verdict: the prediction is unknown on releases that decide it.
+    """Yield an undecided check for each model whose verdict depends on releases without a prediction.
 
     Models with an error in the file stage are skipped: they fail or, as Git LFS pointers, are already undecided.
     """
@@ -240,16 +240,16 @@ def _find_undecided_models(
 
 
 def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]:
-    """Yield releases on which models could not be loaded; the models themselves keep their predictions."""
+    """Yield an undecided check for each load that timed out or could not be tried."""
     for entry in (entry for model in models for entry in model.runtimes):
         if entry.observed in ("unavailable", "timed-out"):
             yield IncompleteCheck(Stage.RUNTIME, "", entry.runtime, entry.error)
 
 
 def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Yield the findings without the releases that were observed to load the model, if any others are left.
+    """Yield the findings without releases that were observed to load the model; omit findings without other releases.
 
-    A finding that names no releases predicts a failure on all of them.
+    A finding that names no releases predicts a failure on all releases.
     """
     entries = {model.path: model.runtimes for model in models}
     for finding in findings:
@@ -319,7 +319,7 @@ def _adapt_fix(finding: Finding, target: str | None) -> Finding:
 
 
 def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Yield the findings; fixes that raise the target name the release since which the model loads on all.
+    """Yield the findings. A fix that raises the target names a release since which every release loads the model.
 
     The first release without the finding may have no kernel data, or refuse the model for another reason.
     """
@@ -331,7 +331,7 @@ def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[Matr
 
 
 def _find_first_working_release(model: MatrixModel) -> str:
-    """Return the release since which all load the model; "" if the newest does not load it."""
+    """Return the oldest release since which every release loads the model; "" if the newest does not load it."""
     loading = list(itertools.takewhile(lambda entry: entry.state == "loads", reversed(model.runtimes)))
     return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
@@ -403,7 +403,7 @@ def _predict_entries(
 
 
 def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
-    """Return unique reasons, without those that follow from another one."""
+    """Return unique reasons, without those that follow from another reason."""
     return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
 
 

@@ -82,7 +82,7 @@ def accept_findings(
 
 @dataclass(slots=True)
 class _IgnorePlan:
-    """The existing entries with their new fingerprints, and the added ones."""
+    """The existing entries with their new fingerprints, and the added entries."""
 
     entries: tuple[Ignore, ...]
     today: datetime.date
@@ -120,7 +120,7 @@ class _IgnorePlan:
         return msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, project=project))
 
     def accept(self, outcome: GateOutcome) -> bool:
-        """Add the findings of the outcome; return False if there is no new one."""
+        """Add the findings of the outcome; return False if there is no new finding."""
         before, contents = self.accepted, _content_digests(outcome)
         expired = Ignores([entry for entry in self.entries if not self._is_current(entry)], self.today, contents)
         for finding in outcome.findings:

@@ -88,7 +88,7 @@ class _WheelResolver:
             return newest | dict(zip(older, threads.map(self._find_spec, older.values()), strict=True))
 
     def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
-        """Resolve one release, unless the package index failed before."""
+        """Resolve one release, unless the package index has already failed."""
         if self.unreachable:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)

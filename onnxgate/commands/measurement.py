@@ -115,9 +115,9 @@ def measure_quantized_models(
                     or figure.cosine < FLOAT_BOUNDS.cosine
                     or figure.top1 < FLOAT_BOUNDS.top1
                 ):  # without this record, it would be a finding
-                    values = f"{figure.sqnr_db:g} dB, cosine {figure.cosine:g}, argmax {figure.top1:.1%}"
+                    values = f"SNR {figure.sqnr_db:g} dB, cosine {figure.cosine:g}, top-1 agreement {figure.top1:.1%}"
                     record.notes.append(
-                        f"output `{output}` of `{planned.path}` has {values} compared with the float model; "
+                        f"output `{output}` of `{planned.path}` differs from the float model: {values}; "
                         "these values are now recorded and accepted"
                     )
     return record

@@ -1,6 +1,6 @@
-"""Preview of a lock upgrade: a check with the old lock and one with the new lock, whose reports are compared.
+"""Preview of a lock upgrade: compares the reports of a check with the old lock and a check with the new lock.
 
-The second check reuses results of the first one for runtimes that are in both locks.
+The second check reuses results of the first check for runtimes that are in both locks.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _compare_added_runtime(
 def _measure_output_changes(
     cell: Cell, before: str, stores: tuple[OutputStore, OutputStore]
 ) -> tuple[tuple[Measured, ...], str]:
-    """Return the largest change of each output compared with the runtime `before`, or why it is unknown."""
+    """Return the largest change in each output compared with the runtime `before`, or why it is unknown."""
     if not before:
         return (), "no earlier release of this engine is locked"
     model = stores[1].models.get(cell.model)

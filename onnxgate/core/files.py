@@ -135,7 +135,7 @@ _UNKNOWN_PID_SPACE = "0"
 
 @functools.cache
 def _pid_space() -> str:
-    """Return a string for the machine's boot and the PID namespace, within which a process ID is unambiguous.
+    """Return a string that identifies the machine's boot and PID namespace, within which process IDs are unambiguous.
 
     Source: proc(5): `boot_id` is the same in all containers of a machine, and namespaces are numbered per boot.
     """

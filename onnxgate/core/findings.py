@@ -63,7 +63,7 @@ class RelationKind(enum.Enum):
 
 
 class HitReference(msgspec.Struct, frozen=True, order=True):
-    """The hits of one rule with this topic, or all hits of the rule if `topic` is empty."""
+    """Selects hits of one rule: those with this `Hit.topic`, or all if `topic` is empty."""
 
     rule: str
     topic: str = ""
@@ -178,7 +178,7 @@ def runtime_sort_key(name: str) -> tuple[str, Version]:
 
 
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
-    """Return `onnxruntime 1.16.3, 1.17.3 and 1.20.1–1.22.1`; three or more neighbors in `known` are a range."""
+    """Join names, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1`; three or more neighbors in `known` form a range."""
     by_engine: dict[str, list[str]] = {}
     for name in sorted(runtimes, key=runtime_sort_key):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])

@@ -229,7 +229,7 @@ class RunResult(Message, frozen=True, kw_only=True, tag="run", tag_field="kind")
 
 
 class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Seconds per run, one pair per round, and MiB more than a process without a model, one value per process."""
+    """Seconds per run, in pairs per round, and additional MiB compared with a process without a model, per process."""
 
     case: str = ""
     reason: str = ""  # why nothing was timed

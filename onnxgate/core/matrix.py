@@ -1,4 +1,4 @@
-"""The matrix: on which releases models load, predicted or observed, as written by `onnxgate matrix --output json`.
+"""The matrix: which releases can load each model, predicted or observed, as written by `onnxgate matrix --output json`.
 
 The matrix is sorted and contains neither times nor host names.
 """
@@ -30,7 +30,7 @@ VERDICTS: dict[Predicted, Verdict] = {"loads": "pass", "refused": "fail", "unkno
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a release refuses a model, or why this could not be predicted."""
+    """Why a release refuses a model, or why no prediction was possible."""
 
     rule: str
     node: str  # "" for the whole model
@@ -52,7 +52,7 @@ UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on one release."""
+    """Result of one model on one release."""
 
     runtime: str  # such as "onnxruntime 1.18.1"
     predicted: Predicted
@@ -95,7 +95,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
-    """One model on every selected release."""
+    """Results of one model on all selected releases."""
 
     path: str
     runtimes: tuple[Entry, ...]  # ascending
@@ -106,7 +106,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Predicted:
-        """The overall outcome: `loads` if the model loads on any release, otherwise that on the newest release."""
+        """The overall outcome: `loads` if the model loads on any release, otherwise the one on the newest release."""
         return "loads" if self.on("loads") else self.runtimes[-1].state
 
     def rate(self, *, required: bool) -> Verdict:
@@ -178,7 +178,7 @@ PREDICTION_SCOPE = "predicted, not run"
 
 
 def describe_scope(models: Sequence[MatrixModel]) -> str:
-    """Return `37 loads verified, 3 wrong predictions`, or that nothing was run."""
+    """Summarize the verification, as in `37 loads verified, 3 wrong predictions`, or state that nothing was run."""
     verified = [entry for model in models for entry in model.runtimes if entry.observed]
     if not verified:
         return PREDICTION_SCOPE
@@ -290,7 +290,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[Reason, ...]:
-        """Reasons to include in the sentence: all about version fields, otherwise the first one."""
+        """Reasons to include in the sentence: the first, or all about version fields if the first is about one."""
         first = self.reasons[0]
         return (
             tuple(it for it in self.reasons if it.rule in SUPPORT_RULES and it.works_since == first.works_since)
@@ -324,7 +324,7 @@ SUPPORT_RULES = {
 
 
 def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
-    """Return `IR version 10, supported since 1.18.0` or `there is no kernel for `Det(22)` (works since 1.20.0)`."""
+    """Describe the named reasons, such as `IR version 10, supported since 1.18.0`, and count the others."""
     first = group.reasons[0]
     others = len(group.reasons) - len(group.named)
     more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""
@@ -340,9 +340,9 @@ def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
 
 
 def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool = True) -> str:
-    """Return `onnxruntime 1.8.0–1.17.3 and 1.19.0`; a range contains all of the runtimes between its ends.
+    """Join release names, with a range for consecutive entries of `runtimes`: `onnxruntime 1.8.0–1.17.3 and 1.19.0`.
 
-    Without `engine`, the name of the engine is omitted if there is only one.
+    If `engine` is False, the engine's name is omitted if all runtimes have the same engine.
     """
     text = _join_ranges([(run[0], run[-1]) for run in _find_runs(names, runtimes)])
     engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
@@ -364,7 +364,7 @@ def _find_runs(names: Sequence[str], runtimes: Sequence[str]) -> list[list[str]]
 
 
 def _join_ranges(ranges: Sequence[tuple[str, str]]) -> str:
-    """Return ranges by engine, such as `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
+    """Join ranges, grouped by engine, such as `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
     by_engine: dict[str, list[str]] = {}
     for first, last in ranges:
         engine, _, release = first.rpartition(" ")

@@ -202,7 +202,7 @@ def _failure_of_status(status: int, bounds: CallLimits) -> CallFailure:
 
 
 def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
-    """Wait until at least one child has an answer, and return all that have."""
+    """Wait until at least one child has an answer; return all children with an answer."""
     if _IS_WINDOWS or len(busy) < 2:
         return list(busy)
     poll = select.poll()

@@ -8,8 +8,8 @@ import msgspec
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and the share of rows whose
-largest element has the same index."""
+"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and top-1 agreement, which
+is the share of rows whose largest element has the same index."""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ class Against(Part, frozen=True, kw_only=True):
 class Change(Part, frozen=True, kw_only=True):
     """The differences between one model and its baseline."""
 
-    model: str  # path, also if the model was removed
+    model: str  # path, even if the model was removed
     kind: Literal["added", "removed", "renamed", "changed"]
     before: str = ""  # former path of a renamed model
     said: tuple[str, ...] = ()  # differences, most severe first
@@ -255,7 +255,7 @@ Verdict = Literal["pass", "fail", "undecided"]
 
 
 class AddedRuntime(Part, frozen=True, kw_only=True):
-    """One model on one runtime that an upgrade adds."""
+    """Results of one model on one runtime that the upgrade adds."""
 
     model: str
     runtime: str  # such as "onnxruntime 1.31.1"
@@ -269,7 +269,7 @@ class AddedRuntime(Part, frozen=True, kw_only=True):
 class Preview(Part, frozen=True, kw_only=True):
     """The effects of an upgrade that was not written to the lock."""
 
-    pins: tuple[str, ...]  # changes of the lock, one per line
+    pins: tuple[str, ...]  # changes to the lock, one per line
     arrivals: tuple[AddedRuntime, ...]  # sorted by model and runtime
     others: tuple[Finding, ...]  # new findings on runtimes that do not change, caused by a changed reference
     repairs: tuple[Finding, ...]  # current findings that the upgrade resolves

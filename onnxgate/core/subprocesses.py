@@ -145,7 +145,7 @@ def finish_program(
 
 
 def describe_exit_status(status: int) -> str:
-    """Return the exit status as text: `SIGSEGV`, or `exit status 3`."""
+    """Return the exit status as text, such as `SIGSEGV` or `exit status 3`."""
     if status >= 0:
         return f"exit status {status:#x}" if status > 0xFFFF else f"exit status {status}"
     try:
@@ -247,7 +247,7 @@ class CommandRunner:
         """Check that onnxgate is not shutting down.
 
         Raises:
-            UnavailableError: it is.
+            UnavailableError: onnxgate is shutting down.
         """
         if self._closed:
             raise UnavailableError("onnxgate is shutting down")
@@ -351,7 +351,7 @@ class WorkerProcess:
         self._queue_line(None)
 
     def _queue_line(self, line: bytes | None) -> bool:
-        """Queue a line. Return False if the worker was ended, since its lines are no longer read."""
+        """Queue a line. Return False if the worker was stopped, since its lines are no longer read."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)

@@ -12,7 +12,7 @@ SIZE_UNITS = ("B", "KiB", "MiB", "GiB")
 
 
 def pluralize(number: int, noun: str, plural: str = "") -> str:
-    """Return `1 model`, `2 models`; `plural` is the plural of an irregular noun."""
+    """Return a number with its noun, such as `1 model` or `2 models`; `plural` is for irregular nouns."""
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
@@ -27,7 +27,7 @@ def first_line(text: str) -> str:
 
 
 def join_phrases(phrases: Sequence[str], most: int = 0) -> str:
-    """Return `a`, `a and b` or `a, b and c`; a long list becomes the first `most` phrases and `3 more`."""
+    """Join phrases, as in `a, b and c`. A long list is shortened to `most` phrases, as in `a, b and 3 more`."""
     if most and len(phrases) > most + 1:
         phrases = [*phrases[:most], f"{len(phrases) - most:,} more"]
     if len(phrases) < 2:
@@ -36,7 +36,7 @@ def join_phrases(phrases: Sequence[str], most: int = 0) -> str:
 
 
 def format_size(size_bytes: int) -> str:
-    """Return `512 B`, `12.3 MiB`."""
+    """Return a size with its unit, such as `512 B` or `12.3 MiB`."""
     value, unit = float(size_bytes), 0
     while value >= 1024 and unit < len(SIZE_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -44,7 +44,7 @@ def format_size(size_bytes: int) -> str:
 
 
 def suggest_spelling(word: str, candidates: Iterable[str]) -> str:
-    """Return "; did you mean `minors`?" if a candidate is similar, and "" if none is."""
+    """Return a suggestion such as "; did you mean `minors`?"; "" if no candidate is similar."""
     nearest = find_similar(word, candidates)
     return f"; did you mean `{nearest}`?" if nearest else ""
 

@@ -150,7 +150,7 @@ def test_init_prompts_on_a_terminal(installed: Path, repository: Path, answer: s
         os.close(theirs)
         os.close(ours)
 
-        assert (done.returncode, done.stdout.count("Set up `git diff` to show changes of models as text?")) == (
+        assert (done.returncode, done.stdout.count("Show model changes as text in `git diff`?")) == (
             0,
             times,
         )

@@ -222,7 +222,7 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
     assert checkout["with"]["lfs"] is True
     assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
-    comment = "# No prediction until the content is fetched: `models/net.onnx` is a Git LFS\n# pointer.\n"
+    comment = "# There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content not\n# fetched).\n"
     assert comment in (repository / CONFIG).read_text(encoding="utf-8")
     assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
 
@@ -277,7 +277,7 @@ def test_runtime_option_sets_the_target(installed: Path, repository: Path) -> No
     init(installed, repository, "--runtime", "onnxruntime >=1.18, <1.20")
 
     assert (refused.returncode, nothing) == (2, True)
-    assert "error: `onnxruntime>>1` is not a requirement" in refused.stderr
+    assert "error: `onnxruntime>>1` is not a valid requirement" in refused.stderr
     assert load_config(repository / CONFIG).config.targets["cpu"].runtime == "onnxruntime >=1.18, <1.20"
 
 

@@ -258,7 +258,7 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
 
     assert "found  `onnxruntime==1.18.1` in ../requirements.txt:2\n" in done.stdout
     assert "found  ../onnxgate.toml, which also matches these models\n" in done.stdout
-    assert '  - add `exclude = ["ml"]` to ../onnxgate.toml, or its checks include these models\n' in done.stdout
+    assert '  - add `exclude = ["ml"]` to ../onnxgate.toml; otherwise its checks include these models\n' in done.stdout
     assert f"  - add to {WORKFLOW}, below `steps:`:\n" in done.stdout
     assert 'working-directory: "ml"' in done.stdout
     assert f"  - add to {HOOKS}, below `repos:`:\n" in done.stdout

@@ -211,7 +211,7 @@ def test_a_release_newer_than_the_support_data(files: Repository) -> None:
     stamped(files, "model.onnx", 8, 15)
     err = files.run("check", "model.onnx", "--target", "onnxruntime==99.0", status=2).err
 
-    known = f"onnxgate {__version__} knows onnxruntime 1.8.0–{RELEASES[-1]}"
+    known = f"onnxgate {__version__} has support data for onnxruntime 1.8.0–{RELEASES[-1]}"
     assert f"hint: {known}; for newer releases, update onnxgate or use a config (`onnxgate init`)\n" in err
 
 
@@ -328,7 +328,7 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
         (("--seed", "4", "model.onnx"), "error: `--seed` requires a config"),
         (("--target", "tensorflow", "model.onnx"), "error: there is no support data for `tensorflow`"),
         (("--target", "onnxruntime>=99", "model.onnx"), "error: no known release matches `onnxruntime>=99`"),
-        (("--target", "onnx runtime", "model.onnx"), "error: `onnx runtime` is not a requirement"),
+        (("--target", "onnx runtime", "model.onnx"), "error: `onnx runtime` is not a valid requirement"),
     ],
 )
 def test_usage(files: Repository, arguments: tuple[str, ...], message: str) -> None:
@@ -355,7 +355,7 @@ def test_a_target_without_operator_or_engine(files: Repository, target: str, mea
     stamped(files, "model.onnx", 7, 13)
 
     assert files.run(name, "model.onnx", "--target", target, status=2).err == (
-        f"error: `{target}` is not a requirement\nhint: did you mean `--target '{meant}'`?\n"
+        f"error: `{target}` is not a valid requirement\nhint: did you mean `--target '{meant}'`?\n"
     )
     files.run(name, "model.onnx", "--target", meant)
 

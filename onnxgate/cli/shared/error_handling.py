@@ -91,7 +91,7 @@ def _report_bug(error: Exception) -> Iterator[str]:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one file per bug
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        yield f"hint: report it, and attach `{path}`"
+        yield f"hint: report this bug at https://github.com/onnxgate/onnxgate/issues and attach `{path}`"
     except OSError as refused:
         yield f"the bug report could not be written ({refused}):"
         yield text
@@ -110,7 +110,7 @@ def _open_streams() -> None:
 
 
 def _discard_output() -> None:
-    """Discard buffered output, as writing it at exit would fail."""
+    """Discard buffered output, because writing it at exit would fail."""
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
@@ -119,7 +119,7 @@ def _discard_output() -> None:
 
 SIGNAL_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGBREAK")
 GRACE_S = 20
-"""Time to stop running jobs and to remove temporary files."""
+"""Time limit for stopping jobs and removing temporary files after a signal."""
 
 _RETRY_DELAY_S = 0.01
 _received_signals: list[int] = []

@@ -52,7 +52,7 @@ def _describe_place(text: str) -> str:
 
 
 def _relative_folder(folder: Path) -> str:
-    """Return the folder relative to the current one or one of its parents, "" if equal, otherwise its absolute path."""
+    """Return the path, relative if the folder is above or below the current folder; "" for the current folder."""
     try:
         current = Path.cwd().resolve()
     except OSError:  # the working directory was removed
@@ -65,7 +65,7 @@ def _relative_folder(folder: Path) -> str:
 
 
 def _is_default_config(config: Path) -> bool:
-    """Return whether onnxgate uses this config in its folder without `--config`."""
+    """Return whether onnxgate, run in the folder of this config, uses it without `--config`."""
     from onnxgate.project.config.loader import find_config  # slow to import: only for errors and reports
 
     return find_config(config.parent) == config

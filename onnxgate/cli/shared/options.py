@@ -139,7 +139,7 @@ ACTION_FORMATS = ("github", "summary", "comment")
 
 
 def name_formats(formats: Iterable[str]) -> str:
-    """Return `text, json or markdown`, without the formats of the GitHub Action."""
+    """Join the formats, such as `text, json or markdown`, without those of the GitHub Action."""
     *names, last = (name for name in formats if name not in ACTION_FORMATS)
     return f"{', '.join(names)} or {last}"
 
@@ -157,7 +157,7 @@ def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str
         UsageError: it is given more than once.
     """
     if len(values) > 1:
-        hint = "combine the ranges, such as `--target 'onnxruntime>=1.18,<1.20'`, or run the command once for each"
+        hint = "combine the ranges, such as `--target 'onnxruntime>=1.18,<1.20'`, or run the command for each range"
         raise UsageError("`--target` can be given only once", hint=hint)
     return values[0] if values else None
 

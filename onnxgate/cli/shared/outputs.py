@@ -1,4 +1,4 @@
-"""Write reports: formats to files or to standard output."""
+"""Write reports in the requested formats, to files or to standard output."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Sink(msgspec.Struct, frozen=True):
 
 
 def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERERS)) -> tuple[Sink, ...]:
-    """Return the sinks of `--output`, and text on standard output if no sink writes there.
+    """Return the sinks of `--output`. If none writes to standard output, text is written there.
 
     Raises:
         UsageError: a format is unknown, two formats share standard output and one of them is machine-readable, or a
@@ -109,7 +109,7 @@ def write_answer(
     render_text: Callable[..., str],
     render_markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write the answer to each sink in its format. `render_text` is called with `color` and `width`.
+    """Write the result to each sink in its format. `render_text` is called with `color` and `width`.
 
     Raises:
         StorageError: a file cannot be written. The other files are still written.
@@ -140,7 +140,7 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
 
 
 def with_command_folder(report: Report) -> Report:
-    """Return the report with the folder in fixes and hints whose commands must be run in another folder."""
+    """Return the report; fixes and hints name the folder of their commands if it is not the working directory."""
     return replace(
         report,
         findings=tuple(replace(it, fix=prefix_command_folder(it.fix)) for it in report.findings),

@@ -45,7 +45,7 @@ Snippets = Mapping[str, Sequence[str]]
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):
-    """`--show-ignores`, `--write-ignores` and `--until`."""
+    """Values of `--show-ignores`, `--write-ignores` and `--until`."""
 
     show: bool
     write: bool
@@ -167,7 +167,7 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def _relative_name(path: Path, start: Path) -> str:
-    """Return the path relative to the working directory if it is below it."""
+    """Return the path; inside the working directory, relative to it."""
     resolved = start.resolve()
     return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 

@@ -59,14 +59,14 @@ def open_pool_with_progress(
 
 
 def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
-    """Print the notes of the pool: those about unsandboxed engines always, the others only with `-v`."""
+    """Print the pool's notes: always those about unsandboxed engines, the others only with `-v`."""
     for note in pool.notes:
         if (options.verbose or UNSANDBOXED_NOTE in note) and not options.quiet:
             click.echo(escape_log_line(f"note: {note}"), err=True)
 
 
 ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing the environment", LOOK_UP_ACTIVITY: "resolving wheels"}
-"""Text of activities that are not jobs."""
+"""Descriptions of activities other than jobs."""
 
 
 class ActivityLog(Progress):
@@ -129,7 +129,7 @@ def pause_progress(progress: Progress) -> AbstractContextManager[None]:
 class ProgressBoard(Progress):
     """A live display with one line per runtime. Its methods are called from several threads.
 
-    If `jobs` is given, it shows only active runtimes, and how many of all jobs are done.
+    With `jobs`, it shows only active runtimes and the number of completed jobs.
     """
 
     def __init__(self, jobs: int | None = None) -> None:

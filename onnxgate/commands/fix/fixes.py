@@ -185,7 +185,7 @@ def _resolve_data_file(request: FixRequest, location: str) -> Path:
 
 
 def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
-    """Return the tensor if its data are external."""
+    """Return the parsed tensor if its data is external; otherwise None."""
     locations = [inner.value for inner in match.inner() if inner.number == _DATA_LOCATION]
     if not locations or locations[-1] != TensorProto.EXTERNAL:
         return None
@@ -339,7 +339,7 @@ def _reserve_name(name: str, used: set[str]) -> str:
 
 
 def _used_names(proto: ModelProto) -> Iterator[str]:
-    """Yield the names of all values and nodes, also in subgraphs."""
+    """Yield the names of all values and nodes, including those in subgraphs."""
     for scope in ModelView(proto).scopes:
         for node in scope.nodes:
             yield from (node.name, *node.inputs, *node.outputs)

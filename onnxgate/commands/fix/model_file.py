@@ -124,7 +124,7 @@ class FieldMatch:
         return self.message.source.read(self.field.start, self.field.end)
 
     def replaced(self, content: Sequence[Part]) -> list[Part]:
-        """Return the field with this content instead."""
+        """Return the field with its content replaced."""
         return length_delimited_field(self.field.number, content)
 
     def inner(self) -> Iterator[Field]:
@@ -191,8 +191,8 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
     """Replace a model with `fresh`, following symbolic links. Return the path of the backup in `backups`.
 
     Raises:
-        OnnxgateError: the file is outside of the repository, cannot be written, or was changed meanwhile; the original
-            is not modified.
+        OnnxgateError: the file is outside of the repository, cannot be written, or was changed in the meantime; the
+            original is not modified.
     """
     file = Path(os.path.realpath(model))
     if not file.is_relative_to(os.path.realpath(root)):

@@ -10,7 +10,7 @@ import onnx.version_converter
 
 
 def main(arguments: list[str]) -> None:
-    """Run `infer INPUT OUTPUT` or `convert INPUT OUTPUT OPSET`; on failure print a message and exit with 1."""
+    """Run `infer INPUT OUTPUT` or `convert INPUT OUTPUT OPSET`; on failure, print a message and exit with 1."""
     action, source, output, *rest = arguments
     model = onnx.load(source, load_external_data=False)
     try:

@@ -40,14 +40,14 @@ from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
 
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
-"""Rules with a finding for every change to a model."""
+"""Rules that yield a finding for every change to a model."""
 LOCK_RULES = frozenset({"model-changed", "unlocked-model"})
 """Rules whose findings `onnxgate lock` resolves."""
 OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
 """Rules whose findings are about the lock or the config, not about the model."""
 
 FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
-"""No finding; verified; requires `--unsafe`; no fix applies; verification failed; not verified; not readable."""
+"""No finding; repair verified; requires `--unsafe`; no fix applies; verification failed; not verified; unreadable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +303,7 @@ class _ModelFixer:
     def _gains_nothing(self, candidate: Candidate) -> bool:
         """Return whether neither the original nor the candidate loads on any required runtime.
 
-        This does not matter with `--rule`, which requests to fix specific findings.
+        This does not matter with `--rule`, which selects specific findings.
         """
         if not candidate.changes or self.fix_options.rules or not self._loads_nowhere(self.before):
             return False

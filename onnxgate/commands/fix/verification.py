@@ -41,7 +41,7 @@ from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_ru
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]
-"""Equal on all runtimes; equal on those that ran it; different; not compared."""
+"""Outputs are, in order: equal on all required runtimes; equal on some, unknown on others; different; not compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Verification:
 
     @property
     def verdict(self) -> VerificationVerdict:
-        """Return the result of all rows; a difference takes precedence over unknown results."""
+        """Return the combined result; a difference takes precedence over unknown results."""
         states = {row.state for row in self.rows}
         if "differs" in states:
             return "failed"
@@ -115,7 +115,7 @@ class _Verifier:
         return Verification(rows, len(cases), comparison.largest)
 
     def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Run the original on ONNX's reference evaluator in this interpreter, unless it is one of the runtimes."""
+        """Run the original on ONNX's reference evaluator in this interpreter, unless that is a locked runtime."""
         locked = LockedRuntime(engine="onnx", release=version("onnx"), python="", packages=())
         evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
         if any(runtime.name == evaluator.name for runtime in self.specs):
@@ -210,7 +210,7 @@ class RunComparison:
         return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
-        """Return the original's outputs on the newest other runtime, preferably at this level, or on the evaluator."""
+        """Return the original's outputs on the newest other runtime (at this `level` if possible) or the evaluator."""
         runs = {name: levels for name, levels in collect_outputs(self.old).items() if name != runtime}
         for name in sorted(runs, key=lambda name: (not name.startswith("onnx "), runtime_sort_key(name)), reverse=True):
             outputs = runs[name].get(level) or next(iter(runs[name].values()))
@@ -248,7 +248,7 @@ class RunComparison:
         return "equal", f"within tolerance (max difference {largest:.2g})"
 
     def _with_old_names(self, new: RunOutputs) -> RunOutputs:
-        """Return the outputs by their old names; names of containers are followed by their layout."""
+        """Return the outputs under their old names. The layout that follows the name of a container is kept."""
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -277,7 +277,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
 
 
 def _element_type(path: str | None) -> str:
-    """Return the element type; strings of any length have one type. "" if there is no array."""
+    """Return the element type, which is the same for strings of any length; "" if there is no array."""
     if path is None:
         return ""
     dtype = load_array(Path(path)).dtype

@@ -1,1 +1,1 @@
-"""`onnxgate init`: the survey of a repository, the targets that follow from it, and the files that are written."""
+"""`onnxgate init`: the survey of a repository, the resulting targets, and the files to write."""

@@ -34,7 +34,7 @@ DEVELOPMENT_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeployedRuntime:
-    """One package in one file. `specifier` selects its releases: `==1.18.1`; "" for any release."""
+    """One package in one file. `specifier` selects its releases, such as `==1.18.1`; "" for any release."""
 
     package: str
     specifier: str
@@ -186,7 +186,7 @@ def _normalize_specifier(text: str) -> str:
     try:
         specifier = SpecifierSet(re.sub(r"^={2,3}\s*([^+*,]+)\+[\w.]+$", r"==\1", text))
     except InvalidSpecifier as error:
-        raise UnreadableFileError(f"`{text}` is not a version specifier") from error
+        raise UnreadableFileError(f"`{text}` is not a valid version specifier") from error
     if not is_satisfiable(specifier):
         raise UnreadableFileError(f"no release satisfies `{text}`")
     clauses = sorted(specifier, key=lambda clause: (_OPERATORS.index(clause.operator), clause.version))
@@ -194,14 +194,14 @@ def _normalize_specifier(text: str) -> str:
 
 
 def _find_line(text: str, package: str, version: str = "") -> int:
-    """Return the first line with a package and its version. If there is none, the first line with the package, or 1."""
+    """Return the number of the first line with the package and its version, or with the package; 1 if there is none."""
     name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
     match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers. Lines that end with a backslash are continued; comment lines are skipped."""
+    """Yield lines with their numbers. Comments are skipped; a backslash at the end joins a line with the next one."""
     started = 0
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -231,10 +231,10 @@ def _parse_requirement(text: str, line: int, group: str = "") -> Iterator[Declar
 
 
 def _read_wheel_version(url: str) -> str:
-    """Return the release in the address of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
+    """Return the release in the URL of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
     wheel = re.search(r"/[A-Za-z_]+-(\d+(?:\.\d+)+)-[^/]*$", url)
     if wheel is None:
-        raise UnreadableFileError(f"the address `{url}` does not contain a version")
+        raise UnreadableFileError(f"the URL `{url}` does not contain a version")
     return f"=={wheel[1]}"
 
 
@@ -266,7 +266,7 @@ def _refuse_line(text: str) -> str:
 
 
 def _parse_conda_package(text: str, line: int) -> Iterator[Declaration]:
-    """Parse `conda-forge::onnxruntime=1.18.1`, `onnxruntime >=1.17,<2` or `onnxruntime=1.18.1=py311_0`."""
+    """Parse a conda package, such as `conda-forge::onnxruntime >=1.17,<2` or `onnxruntime=1.18.1=py311_0`."""
     match = re.fullmatch(r"(?:.*::)?([\w.-]+)\s*(.*)", text)
     package = canonicalize_name(match[1]) if match else ""
     if match is None or package not in PACKAGES:
@@ -327,7 +327,7 @@ def _read_pipfile(text: str) -> Iterator[Declaration]:
 def _read_version_table(
     text: str, table: object, convert: Callable[[str], str], group: str = ""
 ) -> Iterator[Declaration]:
-    """Read `name = "^1.18"`, `name = { version = "^1.18" }` and lists of these tables."""
+    """Read dependencies such as `name = "^1.18"`, `name = { version = "^1.18" }` or a list of such tables."""
     for name, value in _table(table).items():
         package = canonicalize_name(name)
         if package in PACKAGES:

@@ -1,4 +1,4 @@
-"""Calls of `torch.onnx.export` in Python files, found without running the files."""
+"""Calls to `torch.onnx.export` in Python files, found without running the files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ExportScript:
 
 
 def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
-    """Return the calls in one file, which are empty if it is not Python. `relative` is its path in the project."""
+    """Return the calls in one file; an empty list if the file is not Python. `relative` is its path in the project."""
     script = _parse_script(path, "onnx")
     if script is None:
         return ()
@@ -52,7 +52,7 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
 
 
 def _parse_script(path: Path, word: str) -> _ParsedScript | None:
-    """Return the parsed file; None if it is not Python, too large, or does not contain the word."""
+    """Return the parsed file; None if it is not Python, too large, or does not contain `word`."""
     try:
         with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_SCRIPT_BYTES:
@@ -82,7 +82,7 @@ def _locate_function(
 
 @dataclass(slots=True)
 class _ParsedScript:
-    """One parsed file with the values of its names."""
+    """One parsed file, with its imports, assignments and command-line options."""
 
     tree: ast.Module
     names: dict[str, str] = field(default_factory=dict)  # a name -> what was imported as it
@@ -117,7 +117,7 @@ class _ParsedScript:
         return ""
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
-        """Return the call with its output path, if that is known."""
+        """Return the call with its output path if the path is known."""
         words, default = None, ""
         settings = tuple(keyword.arg for keyword in call.keywords if keyword.arg in SOURCE_SETTINGS)
         match self._target(call):
@@ -197,7 +197,7 @@ class _ParsedScript:
         )
 
     def _target(self, call: ast.Call) -> ast.expr | None:
-        """Return the expression of the path; a name is resolved."""
+        """Return the expression for the path; a variable is replaced by its value."""
         keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
         target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
         for _ in range(3):
@@ -210,7 +210,7 @@ class _ParsedScript:
 
 
 def _returns_module_and_inputs(function: ast.FunctionDef) -> bool:
-    """Return whether each `return` has a module with a tuple or a tensor, or a mapping with `model` and `args`."""
+    """Return whether all results are a module with a tuple or a tensor, or a mapping with `model` and `args`."""
     results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return bool(results) and all(map(_is_module_with_inputs, results))
 

@@ -14,7 +14,7 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import join_quoted
 
 EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
-"""Domains whose operators a package registers. Source: its `default_opset_domain()`, 0.15.2."""
+"""Operator domain -> package that registers its operators. Source: `default_opset_domain()` of version 0.15.2."""
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
@@ -66,7 +66,7 @@ def render_config(
     ]
     if survey.nested_folders:
         folders = ", ".join(map(quote, survey.nested_folders))
-        lines.append(f"exclude = [{folders}]  # they have their own config")
+        lines.append(f"exclude = [{folders}]  # these folders have their own config")
     used_domains = {operator.rpartition(".")[0] for fact in survey.facts for operator in fact.operators}
     extensions = sorted(used_domains & EXTENSION_PACKAGES.keys())
     for target in targets:
@@ -79,7 +79,7 @@ def render_config(
         if has_many_minors(target.runtime):
             lines.append('# select = "bounds"  # faster: only the oldest and the newest minor release')
         elif "==" not in target.runtime or "*" in target.runtime:
-            lines.append('# select = "minors"  # newest patch of each minor; or "bounds", "newest", "all"')
+            lines.append('# select = "minors"  # newest patch of each minor release; or "bounds", "newest", "all"')
         for domain in extensions:
             lines.append(f"extensions = [{quote(EXTENSION_PACKAGES[domain])}]  # models use operators of `{domain}`")
     for build in dict.fromkeys(build for target in targets for build in target.builds):
@@ -116,14 +116,14 @@ def _render_assigned_targets(survey: RepositorySurvey, targets: Sequence[Suggest
 
 
 def quote(text: str) -> str:
-    """Return a basic string of TOML, which is also a double-quoted one of YAML; control characters are escaped."""
+    """Return a TOML basic string, which is also a valid YAML string; control characters are escaped."""
     dumped = json.dumps(text, ensure_ascii=False)
     codes = {ord(character) for character in dumped if not character.isprintable()}
     return dumped.translate({code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in codes})
 
 
 def _wrap_comment(text: str) -> list[str]:
-    """Return lines of a comment. Paths are not broken."""
+    """Wrap a comment into lines without breaking paths."""
     return textwrap.wrap(
         escape_unprintable(text),
         COMMENT_WIDTH,
@@ -151,7 +151,10 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
-    """Yield comments and an entry: commented out if its model is unknown, and without its source if not `active`."""
+    """Yield a `[[model]]` entry.
+
+    If the model is unknown, all lines are comments; otherwise only the last line, unless the entry is `active`.
+    """
     model = find_written_model(survey, script)
     mark, last = ("" if model else "# "), ("" if active else "# ")
     yield ""

@@ -74,7 +74,7 @@ def _append_driver_line(content: bytes) -> bytes:
 
 
 def _find_models_without_driver(root: Path, models: Sequence[str]) -> list[str]:
-    """Return the models for which git uses another driver or no driver."""
+    """Return the models for which git uses a different driver or no driver."""
     paths = list(models[:_MAX_CHECKED_MODELS]) or ["model.onnx"]
     answer = repository.read_git_output(root, "check-attr", "-z", "diff", "--", *paths) or ""
     return [path for path, value in zip(paths, answer.split("\0")[2::3], strict=False) if value != "onnx"]

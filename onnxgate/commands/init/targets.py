@@ -1,4 +1,4 @@
-"""The targets that `onnxgate init` suggests, and what is predicted about the models on them."""
+"""The targets that `onnxgate init` suggests, with predictions for the models."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Predictions = Sequence[MatrixModel]
 
 
 def predict_models(folder: Path, models: Sequence[str], jobs: int) -> Predictions:
-    """Predict on which releases the models load, based on their versions, operators, types and kernels."""
+    """Predict which releases can load the models, based on their versions, operators, types and kernels."""
     if not models:
         return ()
     return predict_matrix(pipeline.run(make_request([Path(model) for model in models], None, folder, jobs)))
@@ -81,10 +81,10 @@ def suggest_targets(
     models: Sequence[str] = (),
     pointers: Sequence[str] = (),
 ) -> list[SuggestedTarget]:
-    """Return a target for each distinct deployed release or range. If there is none, it has the newest minor releases.
+    """Return a target for each distinct deployed release or range, or one target for the newest minor releases.
 
     The newest minor releases come from the index or, if it is None or not available, from the support data.
-    `models` are all models of the repository, `pointers` those of them that are Git LFS pointers.
+    `models` are all models of the repository, `pointers` the Git LFS pointers among them.
     """
     by_requirement: dict[str, list[DeployedRuntime]] = {}
     for runtime in deployed:
@@ -109,7 +109,7 @@ def _add_prediction(
     pointers: Sequence[str],
     services: Mapping[str, Sequence[str]],
 ) -> SuggestedTarget:
-    """Return the target with comments on its models, and with the newest minors if it allows any release."""
+    """Return the target with comments on its models. If it allows any release, it gets the newest minor releases."""
 
     def applies_to(path: str) -> bool:
         names = [names for folder, names in services.items() if path.startswith(f"{folder}/")]
@@ -163,13 +163,13 @@ def _checked_requirement(runtime: DeployedRuntime) -> str:
 
 
 def _lacks_release(pin: str) -> bool:
-    """Return whether the pip package has other patches of this minor, but not this one."""
+    """Return whether the pip package has other patch releases of the same minor release, but not `pin`."""
     known = list(map(Version, limits.load_limit_table().releases))
     return Version(pin) not in known and Version(pin).release[:2] in {release.release[:2] for release in known}
 
 
 def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
-    """Return a distinct name for each of the runtimes; a single one is `cpu`."""
+    """Return a distinct name for each runtime; a single runtime is named `cpu`."""
     if len(runtimes) == 1:
         return ["cpu"]
     candidates = [_candidate_names(runtime) for runtime in runtimes]
@@ -220,7 +220,7 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
 def describe_prediction(
     requirement: str, predictions: Predictions, index: UvIndex | None = None, pointers: Sequence[str] = ()
 ) -> tuple[str, ...]:
-    """Describe on which releases of the range the models load, and for which there is no prediction."""
+    """Describe which releases in the range can load the models, and which have no prediction."""
     parsed = Requirement(requirement)
     if parsed.name != ONNXRUNTIME:
         return ()
@@ -235,8 +235,8 @@ def describe_prediction(
         sentences.append(f"Prediction: {_summarize_predictions(runtimes, predictions)}{ending}.")
     if pointers:
         names = join_phrases([f"`{pointer}`" for pointer in pointers], MAX_NAMED)
-        state = "is a Git LFS pointer" if len(pointers) == 1 else "are Git LFS pointers"
-        sentences.append(f"No prediction until the content is fetched: {names} {state}.")
+        state = "it is a Git LFS pointer" if len(pointers) == 1 else "they are Git LFS pointers"
+        sentences.append(f"There is no prediction for {names}: {state} (content not fetched).")
     return tuple(sentences)
 
 
@@ -258,7 +258,7 @@ def _summarize_predictions(runtimes: Sequence[str], predictions: Predictions) ->
 
 
 def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) -> str:
-    """Return the releases of a range that are newer than the support data: `1.32.0`; "" if there are none."""
+    """Return the releases of a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
     newest = Version([*limits.load_limit_table().releases][-1])
     later = ((newest.major, newest.minor + 1), (newest.major, newest.minor + 100), (newest.major + 1, 0))
     if not any(specifier.contains(_join(minor)) for minor in later):
@@ -275,7 +275,7 @@ def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) 
 
 
 def _newest_patches(specifier: SpecifierSet) -> list[str]:
-    """Return the releases with support data that the lock selects from a range: the newest patch of each minor."""
+    """Return the newest patch of each minor release in the range, as far as there is support data for it."""
     fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
     return list({Version(release).release[:2]: release for release in fitting}.values())
 
@@ -287,7 +287,7 @@ def has_many_minors(requirement: str) -> bool:
 
 
 def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()) -> SuggestedTarget:
-    """Suggest the newest minors; fewer if a model loads only on some of them."""
+    """Suggest the newest minor releases; fewer if a model loads only on some of them."""
     minors, is_current = _find_newest_minors(index)
     oldest, newest = minors[0], minors[-1]
     end = str(newest[0] + 1) if is_current else _join((newest[0], newest[1] + 1))
@@ -297,7 +297,7 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
     if first and Version(first).release[:2] > oldest:
         requirement = f"{ONNXRUNTIME}>={first},<{end}"
         minors = [minor for minor in minors if minor >= Version(first).release[:2]]
-        reason = ". Older ones do not load all models"
+        reason = ". Older releases do not load all models"
     described = f"The newest {len(minors)} minor releases" if len(minors) > 1 else "The newest minor release"
     described += " when this file was written" if is_current else " with support data in onnxgate; later ones may exist"
     prediction = describe_prediction(requirement, predictions, index, pointers)
@@ -305,7 +305,7 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
 
 
 def _find_newest_minors(index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:
-    """Return the newest minors in ascending order, and whether they come from the index."""
+    """Return the newest minor releases in ascending order, and whether they come from the index."""
     known = sorted({Version(release).release[:2] for release in limits.load_limit_table().releases})
     found = [(minor[0], minor[1]) for minor in known]
     if index is not None:
@@ -327,7 +327,7 @@ def _join(minor: tuple[int, int]) -> str:
 
 
 def _first_accepted_release(predictions: Predictions) -> str:
-    """Return the oldest release since which no model is predicted to fail; "" if one fails on the newest."""
+    """Return the oldest release since which no model is predicted to fail; "" if a model fails on the newest."""
     refused = {entry.runtime for model in predictions for entry in model.runtimes if entry.state == "refused"}
     first = ""
     for release in reversed(limits.load_limit_table().releases):

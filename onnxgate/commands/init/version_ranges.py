@@ -12,12 +12,12 @@ _RELEASE = r"v?(\d+(?:\.\d+)*)"
 
 
 def convert_poetry_version(text: str) -> str:
-    """Return the specifier for a version constraint of Poetry or Pipenv: `^1.18` is `>=1.18,<2`."""
+    """Convert a version constraint of Poetry or Pipenv to a specifier, such as `^1.18` to `>=1.18,<2`."""
     return ",".join(filter(None, (_convert_clause(clause.strip(), text) for clause in text.split(","))))
 
 
 def convert_conda_version(text: str) -> str:
-    """Return the specifier for a version of conda: `=1.18` is `==1.18.*`."""
+    """Convert a version of conda to a specifier, such as `=1.18` to `==1.18.*`."""
     clauses = []
     for clause in text.split(","):
         single = re.fullmatch(r"(=?)(\d+(?:\.\d+)*)(\.?\*)?", clause)
@@ -30,7 +30,7 @@ def convert_conda_version(text: str) -> str:
 
 
 def convert_npm_range(text: str) -> str:
-    """Return the specifier for a version range of npm: `~1.20.1` is `>=1.20.1,<1.21`."""
+    """Convert a version range of npm to a specifier, such as `~1.20.1` to `>=1.20.1,<1.21`."""
     stripped = text.strip()
     if stripped in ("", "latest"):
         return ""

@@ -292,7 +292,7 @@ def test_ranges_of_npm(tmp_path: Path, text: str, expected: str) -> None:
         ("pyproject.toml", '[tool.poetry.dependencies]\nonnxruntime = "^^1"', "pyproject.toml:2: the version `^^1`"),
         ("Dockerfile", "RUN pip install onnxruntime==$V", "Dockerfile:1: the version in `onnxruntime==$V` is only"),
         ("requirements.txt", "onnxruntime>2,<1", "requirements.txt:1: no release satisfies"),
-        ("requirements.txt", "onnxruntime @ https://example.org/x.whl", "requirements.txt:1: the address"),
+        ("requirements.txt", "onnxruntime @ https://example.org/x.whl", "requirements.txt:1: the URL"),
         ("Pipfile.lock", '{"default": ' + "[" * 100_000, "Pipfile.lock: "),
     ],
 )

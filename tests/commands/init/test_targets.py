@@ -226,7 +226,7 @@ def test_later_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: pyte
 def test_pointers_have_no_prediction() -> None:
     """Models that Git LFS has not fetched are named."""
     assert describe_prediction("onnxruntime==1.18.1", (), None, ["models/net.onnx"]) == (
-        "No prediction until the content is fetched: `models/net.onnx` is a Git LFS pointer.",
+        "There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content not fetched).",
     )
 
 
@@ -296,4 +296,4 @@ def test_minors_that_do_not_load_a_model_are_left_out(
     if expected:
         count = len([minor for minor in newest_minors(minors) if Version(minor) >= Version("1.18")])
         assert target.comments[0].startswith(f"The newest {count} minor releases with support data")
-        assert target.comments[0].endswith(". Older ones do not load all models.")
+        assert target.comments[0].endswith(". Older releases do not load all models.")
