@@ -180,7 +180,7 @@ def test_fixes_need_no_config(files: Repository) -> None:
     assert all(fixes.values())
     assert [word for word in ("onnxgate.toml", "exclude") if word in "".join(fixes.values())] == []
     assert fixes["unknown-domain"] == (
-        "run `onnxgate init`, and add the package that registers it to the target's `extensions`, "
+        "run `onnxgate init`, and add the package that registers the operator to the target's `extensions`, "
         "or export the model without the operator"
     )
 
