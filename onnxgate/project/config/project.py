@@ -146,7 +146,7 @@ def list_models(project: Project) -> tuple[str, ...]:
             hint = "rename the file, or add it to `exclude`"
             if sys.getfilesystemencoding() != "utf-8":
                 hint = "set `PYTHONUTF8=1`, so that Python reads file names as UTF-8"
-            raise ConfigError(f"the file name `{path}` is not UTF-8", hint=hint)
+            raise ConfigError(f"the file name `{path}` is not valid UTF-8", hint=hint)
     return models
 
 
