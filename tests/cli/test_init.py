@@ -222,7 +222,7 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
     assert checkout["with"]["lfs"] is True
     assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
-    comment = "# There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content not\n# fetched).\n"
+    comment = "# There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content\n# not fetched).\n"
     assert comment in (repository / CONFIG).read_text(encoding="utf-8")
     assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
 
