@@ -219,7 +219,7 @@ _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
-"""Prefixes of error texts: a source position or a status code. They are removed because they change between releases."""
+"""Prefixes of error texts, such as a source position. They are removed because they change between releases."""
 
 _CONDITION = r"^[^.]{1,120} was false\. (?=\S)"
 """C++ condition before the explanation in an error text. It is removed because it changes between releases."""

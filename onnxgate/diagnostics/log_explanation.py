@@ -137,7 +137,7 @@ WINDOW_LINES = 10
 MAX_MESSAGE_LENGTH = 4_000
 """Number of characters searched after the first line of a message."""
 LOOKAHEAD_LINES = 4
-"""Number of lines searched for a specific entry if a general entry matches the first of them."""
+"""Number of lines searched for a specific entry if a general entry matches the first of these lines."""
 REPEAT_LINES = 25
 """Maximum distance in lines at which different texts of the same error count as one occurrence."""
 RECENT_ERRORS = 8
@@ -223,7 +223,7 @@ class _LogErrors:
         group.last = line.number
 
     def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error of the same entry if its groups include those of the new error, or vice versa."""
+        """Return an earlier error of the same entry if the captured groups of one error include those of the other."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]

@@ -1,4 +1,4 @@
-"""All rules. Each file in a stage folder defines the rule of the same name; files that begin with `_` contain shared code."""
+"""All rules. Each file in a stage folder defines the rule of the same name, except shared files (`_*.py`)."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ def _describe_before(release: str) -> str:
 
 
 def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
-    """Suggest an upgrade to `release` or `alternative`; only `alternative` if `release` is "".
+    """Suggest `alternative` and, if a release supports `feature`, an upgrade to the first such release.
 
-    `release` is the first release that supports `feature`.
+    `release` is this release; "" if no release supports `feature`.
     """
     if release:
         return f"upgrade to onnxruntime {release} or newer, or {alternative}"

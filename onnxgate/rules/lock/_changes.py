@@ -71,7 +71,7 @@ def match_outputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match inputs of the baseline with inputs of the changed model, except inputs that have a default in either."""
+    """Match inputs of the baseline with inputs of the changed model, except inputs with a default in either model."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
