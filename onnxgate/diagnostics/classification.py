@@ -1,4 +1,4 @@
-"""Match an error text with the catalogue, and extract its family, node and operator."""
+"""Find the catalogue entry for an error text, and extract the family (kind of error), node and operator."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from onnxgate.diagnostics.catalogue import (
 )
 
 MAX_TEXT_LENGTH = 60_000
-"""Maximum number of characters to match; anything beyond is ignored."""
+"""Maximum number of characters of an error text that are examined; the rest is ignored."""
 _BLANKS = r"[ \t\r\f\v]{1,200}"
 _FRAME = " \t|│╰╭╯╮─▶"
 
@@ -41,7 +41,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def means(self) -> str:
-        """Return the meaning as one clause."""
+        """Return the meaning of the error as one clause."""
         return render_template(self.entry.means, self.captured)
 
     @property
@@ -61,7 +61,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
 
 def normalize_text(text: str) -> str:
-    """Collapse whitespace and remove frames around lines, so that a message looks the same in all logs."""
+    """Collapse whitespace and remove frame characters around lines, so that a message looks the same in all logs."""
     lines = (re.sub(_BLANKS, " ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
@@ -74,12 +74,12 @@ def classify(text: str) -> Diagnosis | None:
 
 
 def find_literals(flat: str) -> tuple[int, ...]:
-    """Return the indexes of the patterns whose longest literal occurs in `flat`, a text without line breaks."""
+    """Return the indexes in `list_patterns()` of patterns whose longest literal occurs in `flat`, a single line."""
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
 def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagnosis]:
-    """Yield the matches that start before `end` in a normalized text. `places` are indexes of patterns."""
+    """Yield the matches that start before `end` in a normalized text. `places` are indexes in `list_patterns()`."""
     for place in places:
         entry, pattern, _ = list_patterns()[place]
         match = compile_pattern(pattern).search(text)
@@ -116,7 +116,7 @@ ENTRIES_BY_PROGRAM: dict[str, tuple[Entry, ...]] = {
     "protobuf": packages.PROTOBUF,
     "Git LFS, disk and Python modules": packages.SYSTEM,
 }
-"""Program -> entries, in matching order."""
+"""Program -> its entries, in the order in which they are matched."""
 
 
 @functools.cache
@@ -146,7 +146,7 @@ _UNCONVERTED_OPERATORS = (
 )
 
 _LOAD_PREFIX = r"^\[ONNXRuntimeError\] : \d{1,9} : \w{1,40} : (?:Load model from \S.{0,400}? failed: ?)?"
-"""Prefix of load errors, which may contain the file name."""
+"""Pattern for the prefix of load errors. The prefix may contain the file name."""
 
 _RUN_FAILURE = "Non-zero status code returned while running "
 """Text that is part of all errors from running a loaded model."""
@@ -167,13 +167,13 @@ def describe_meaning(text: str) -> str:
 
 
 def describe_fix(text: str) -> str:
-    """Return the fix without release numbers; "" for an unknown text."""
+    """Return the fix for an error text, without release numbers; "" if the text is unknown."""
     diagnosis = classify(text)
     return render_template(diagnosis.entry.anywhere or diagnosis.entry.fix, diagnosis.captured) if diagnosis else ""
 
 
 def failure_key(text: str) -> tuple[str, ...]:
-    """Return a key for comparing failures: a model and a single-node model with the same problem have equal keys."""
+    """Return a key for comparing failures. A model and a single-node model with the same problem have equal keys."""
     diagnosis, name = classify(text), failure_family(text)
     if diagnosis and name:
         return (name, *diagnosis.captured.values())
@@ -189,7 +189,10 @@ def find_node_name(text: str) -> str | None:
 
 
 def find_missing_operator(text: str) -> tuple[str, str] | None:
-    """Return domain and name of the unsupported operator in an error text; the domain is "" if default or unknown."""
+    """Return the domain and name of the unsupported operator in an error text; None if the text names no operator.
+
+    The domain is "" if it is the default domain or unknown.
+    """
     diagnosis = classify(text)
     if diagnosis is None or diagnosis.entry.family not in ("no_op", "no_kernel") or "op" not in diagnosis.captured:
         return None
@@ -216,10 +219,10 @@ _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
-"""Prefixes with a source position or a status, which are removed because line numbers change with every release."""
+"""Prefixes of error texts, such as a source position. They are removed because they change between releases."""
 
 _CONDITION = r"^[^.]{1,120} was false\. (?=\S)"
-"""A C++ condition before the explanation, which is removed because it changes between releases."""
+"""C++ condition before the explanation in an error text. It is removed because it changes between releases."""
 
 
 def shorten_failure(failure: Failure | None) -> str:

@@ -94,7 +94,7 @@ def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
 
 
 def strip_prefixes(text: str) -> str:
-    """Remove ANSI colors and the prefixes of CI services and containers."""
+    """Remove ANSI colors, and the prefixes that CI services and container tools add to lines."""
     plain = _ANSI.sub("", text)
     for _ in range(_MAX_PREFIXES):
         match = _PREFIX.match(plain)
@@ -137,9 +137,9 @@ WINDOW_LINES = 10
 MAX_MESSAGE_LENGTH = 4_000
 """Number of characters searched after the first line of a message."""
 LOOKAHEAD_LINES = 4
-"""Number of lines, from a match of a general entry, in which a match of a specific entry is preferred."""
+"""Number of lines searched for a specific entry if a general entry matches the first of these lines."""
 REPEAT_LINES = 25
-"""Maximum distance in lines at which equal errors count as one occurrence."""
+"""Maximum distance in lines at which different texts of the same error count as one occurrence."""
 RECENT_ERRORS = 8
 """Number of recent errors of the same entry with which a new error is compared."""
 MAX_ERRORS = 200
@@ -223,7 +223,7 @@ class _LogErrors:
         group.last = line.number
 
     def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error of the same entry if its captured groups include the new groups, or vice versa."""
+        """Return an earlier error of the same entry if the captured groups of one error include those of the other."""
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]
@@ -249,7 +249,7 @@ def _diagnosis_key(diagnosis: Diagnosis) -> tuple[object, ...]:
 
 
 def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
-    """Explain a log in one pass."""
+    """Find and explain the errors in a log, reading the log only once."""
     findings, last = _LogErrors(), 0
     covered = 0  # lines of the window that belong to the previous message
     for window in _windows(read_lines(stream)):

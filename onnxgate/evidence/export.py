@@ -65,11 +65,11 @@ class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     requested: dict[str, int] = {}
     written: dict[str, int] = {}
-    nearest: int | None = None  # the nearest opset that the exporter writes and every target supports
+    nearest: int | None = None  # the nearest opset that the exporter can write and every target supports
 
 
 class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """The committed file compared with the new export, after normalizing both."""
+    """Differences between the committed file and the new export, after both were normalized."""
 
     differences: tuple[str, ...] = ()  # descriptions of the first differences
     rounded: tuple[str, ...] = ()  # weights that differ only by rounding
@@ -78,7 +78,7 @@ class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):
-    """The interface of the file compared with the interface that the source requests."""
+    """Inputs and outputs of the exported file, compared with those that the source requests."""
 
     names: InterfaceNames = InterfaceNames()
     lost_axes: tuple[LostAxis, ...] = ()
@@ -97,7 +97,7 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondExport(msgspec.Struct, frozen=True, kw_only=True):
-    """A second export compared with the first."""
+    """Result of exporting the same source a second time, compared with the first export."""
 
     differences: tuple[str, ...] = ()
     failure: Failure | None = None
@@ -125,7 +125,7 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     """Differences between the toolchain and the lock.
 
-    `drift`: package -> (locked version, installed version); the latter is "" if the package is not installed.
+    `drift`: package -> (locked version, installed version). The installed version is "" if the package is missing.
     """
 
     place: Place

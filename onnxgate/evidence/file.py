@@ -31,7 +31,7 @@ class GraphFaults(msgspec.Struct, frozen=True):
     place: Place | None = None  # the source line that created the node with that fault
     unchecked: str = ""  # reason why onnx.checker could not check the model
     passthroughs: tuple[str, ...] = ()  # graph inputs that are also graph outputs
-    leaked_paths: tuple[str, ...] = ()  # paths in home folders that the metadata contains
+    leaked_paths: tuple[str, ...] = ()  # paths in home directories that the metadata contains
     quantization: tuple[InvalidQuantization, ...] = ()
 
 

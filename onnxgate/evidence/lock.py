@@ -11,7 +11,10 @@ from onnxgate.project.lock.types import LockedModel
 
 
 class ModelLockComparison(msgspec.Struct, frozen=True):
-    """A model, its lock entry, and the pinned versions. For a Git LFS pointer, the facts come from the lock."""
+    """A model, its lock entry, and the opsets and IR version that the config pins.
+
+    If the model file is a Git LFS pointer, `facts` are taken from the lock.
+    """
 
     facts: ModelFacts
     entry: LockedModel | None

@@ -26,9 +26,11 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Comparison of one output in one case with its reference.
 
-    For the metric `worst_abs`, `value` is the absolute difference at the element that exceeds its bound most or is
-    closest to it, and `bound` is `atol + rtol * |b|` for that element. `agrees` is `value <= bound`, or
-    `value >= bound` for `RATIO_METRICS`, which are used for quantized models.
+    For the metric `worst_abs`, `value` is the absolute difference at one element: the element that exceeds its bound
+    most or, if no element exceeds its bound, the element that is closest to it. `bound` is `atol + rtol * |b|` for the
+    reference value `b` of this element.
+
+    `agrees` is `value <= bound`, or `value >= bound` for `RATIO_METRICS`, which are used for quantized models.
     """
 
     output: str  # "" if the number of outputs differs

@@ -9,7 +9,7 @@ import msgspec
 from onnxgate.core.findings import Place
 
 MEASUREMENT_PRECISION = 1.05
-"""Factor by which a ratio may exceed its budget. Two sessions of the same model can differ by as much.
+"""Factor by which a ratio may exceed its budget. Two sessions of the same model can differ by this factor.
 
 Source: measured with onnxruntime 1.31.1; the memory layout causes differences of a few percent.
 """
@@ -25,7 +25,7 @@ class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raced(msgspec.Struct, frozen=True, kw_only=True):
-    """Ratio of the time or memory of a model to that of its baseline on one runtime, with the measured range."""
+    """Time or memory of a model on one runtime, divided by that of its baseline, with the measured range."""
 
     model: str
     place: Place
@@ -41,7 +41,7 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Literal["within", "over", "unclear"]:
-        """Return "over" if the whole range exceeds the budget, or "unclear" if only the median does."""
+        """Return "over" if the whole range exceeds the budget, "unclear" if only the median does, else "within"."""
         allowed = self.budget * MEASUREMENT_PRECISION
         if self.negligible or self.ratio <= allowed:
             return "within"

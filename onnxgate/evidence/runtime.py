@@ -192,12 +192,15 @@ def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def is_proven_fault(attempt: Attempt) -> bool:
-    """Return whether the model causes the non-finite output: the source is finite there, or the inputs are real."""
+    """Return whether NaN or infinity in an output is caused by the model.
+
+    This is assumed if the source is finite in the same elements, or if the inputs are not generated.
+    """
     return attempt.source == "finite" or attempt.case.origin in ("user", "source")
 
 
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
-    """Return the case and name of each non-finite output that the model causes."""
+    """Return the case and output name for each output in which the model causes NaN or infinity."""
     return frozenset(
         (attempt.case.name, output)
         for model in runs

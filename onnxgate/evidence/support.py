@@ -11,7 +11,7 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.support.matching.operations import Suggestion, SupportGapRule
 
 OPSET_RULES = ("opset-too-new", "opset-experimental")
-"""Rules that may explain an unsupported operator, because the model might not use it at an older opset."""
+"""Rules that may explain an unsupported operator: exported at an older opset, the model might not use the operator."""
 
 
 class RuntimeSupport(msgspec.Struct, frozen=True):
@@ -23,7 +23,7 @@ class RuntimeSupport(msgspec.Struct, frozen=True):
 
 
 class NodeGroup(msgspec.Struct, frozen=True):
-    """Nodes of a model with the same requirements."""
+    """Nodes of a model that are reported in the same finding."""
 
     name: str  # name of the first node; "" if it has none
     words: str  # "node `conv0`, and 3 more"
@@ -39,7 +39,7 @@ class ExperimentalOperation(msgspec.Struct, frozen=True):
 
 
 class ModelOnRuntime(msgspec.Struct, frozen=True):
-    """One model on one required runtime, with the limits of its other required runtimes and of other releases."""
+    """One model on one required runtime, and the IR versions and opsets that all required runtimes support."""
 
     model: ModelFacts
     place: Place

@@ -1,4 +1,4 @@
-"""All rules. In each stage folder, a file defines the rule of the same name; files that begin with `_` are shared."""
+"""All rules. Each file in a stage folder defines the rule of the same name, except shared files (`_*.py`)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import msgspec
 from onnxgate.core.findings import Hit, Level, Stage
 
 FIRST_RELEASE = "0.1.0"
-"""Rule pages do not show this release as `since`."""
+"""First release of onnxgate. The pages of rules added in this release do not show `since`."""
 Subject = TypeVar("Subject")
 CheckFunction = Callable[[Subject], Iterator[Hit]]
 
@@ -28,7 +28,7 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
 
     @property
     def stage(self) -> Stage:
-        """Return the stage whose evidence the rule checks, which is the name of its folder."""
+        """Return the stage whose evidence the rule checks. The folder of the rule has the name of the stage."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property

@@ -195,7 +195,7 @@ def test_fix_names_the_releases_that_the_index_offers() -> None:
         (
             "Unexpected input data type. Actual: (tensor(int64)) , expected: (tensor(double))",
             "fix",
-            "convert the input: `array.astype(numpy.float64)`",
+            "convert the input with `array.astype(numpy.float64)`",
         ),
         ("Node (n) has input size 1 not in range [min=2, max=2].", "means", "a node has 1 input; its operator takes 2"),
         (

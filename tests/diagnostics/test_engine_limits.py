@@ -44,7 +44,7 @@ def test_values(runtime: str, comparability: NumericTraits, operators: frozenset
             "onnx 1.23.2",
             "No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25, None.",
             "a known limitation of onnx: the reference evaluator implements some operators only for newer opsets "
-            "(`DequantizeLinear` since 19)",
+            "(`DequantizeLinear`: opset 19 and newer)",
         ),
         (
             "tract 0.23.9",

@@ -14,11 +14,12 @@ from string import Formatter
 import msgspec
 
 CapturedGroups = Mapping[str, str]
-"""Named groups of a pattern -> captured text; empty groups are omitted."""
+"""Name of a group in a pattern -> text that the group captured; empty groups are omitted."""
 Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
-"""A template, a tuple of alternative templates, or a function that returns the text.
+"""Text of an explanation: a template, a tuple of alternative templates, or a function that returns the text.
 
-A template may contain names of captured groups (`{op}`). The first alternative whose groups were all captured is used.
+In a template, `{op}` stands for the text that the group `op` captured. Of several templates, the first whose groups
+were all captured is used.
 """
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 

@@ -106,7 +106,7 @@ OPENVINO = (
             "the inputs of {op} must have the same type",
             "the inputs of a node must have the same type",
         ),
-        why="often only parts of the model were converted to float16",
+        why="a common cause is that only part of the model was converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "load-failed"),
     ),
@@ -187,7 +187,7 @@ OPENCV = (
             r"Node \[(?P<op>[\w.]{1,100})@(?P<domain>[\w.]{1,100})\]:\(onnx_node!(?P<node>[^)\n]{0,300})\) parse error",
         ),
         means="OpenCV cannot read part of the graph",
-        why="OpenCV requires declared output shapes, and supports only few quantized models and dynamic shapes",
+        why="OpenCV requires declared output shapes, and has limited support for quantized models and dynamic shapes",
         fix="add shapes with `onnx.shape_inference.infer_shapes`, or remove the model from this target",
         rules=("load-failed",),
         general=True,
@@ -242,7 +242,7 @@ ONNXRUNTIME_WEB = (
 
 
 class EngineLimit(msgspec.Struct, frozen=True):
-    """A known limitation of some releases of an engine, and its symptoms."""
+    """A known limitation of some releases of an engine, and how to recognize it."""
 
     engine: str
     releases: str  # a version specifier
@@ -298,7 +298,8 @@ ENGINE_LIMITS = (
         # Source: `No implementation for operator 'DequantizeLinear' domain '' and version 18, found 19, 21, 23, 25`.
         "onnx",
         "<=1.23.2",
-        "the reference evaluator implements some operators only for newer opsets (`DequantizeLinear` since 19)",
+        "the reference evaluator implements some operators only for newer opsets "
+        "(`DequantizeLinear`: opset 19 and newer)",
         pattern=r"No implementation for operator '\w+' domain '' and version \d+, found \d",
     ),
     EngineLimit(
@@ -311,7 +312,10 @@ ENGINE_LIMITS = (
 
 
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
-    """Describe the known limitation that may change an engine's outputs for these operators; "" if there is none."""
+    """Describe the known limitation that may change the outputs of a quantized model with these operators.
+
+    Return "" if there is none, or if the model is not quantized.
+    """
     if not comparability.quantized:
         return ""
     return _describe_limit(runtime, lambda limit: limit.quantized and limit.operators.issubset(operators))

@@ -126,7 +126,8 @@ ENTRIES = (
         ),
         means="the installed `onnx` has no `{name}`",
         why="another installed package requires an older or newer `onnx`",
-        fix="upgrade that package, or pin `onnx` (1.19 removed `onnx.mapping`, 1.20 `helper.float32_to_bfloat16`)",
+        fix="upgrade that package, or pin `onnx` "
+        "(1.19 removed `onnx.mapping`; 1.20 removed `helper.float32_to_bfloat16`)",
         rules=("toolchain-drift",),
         self_explanatory=True,
     ),

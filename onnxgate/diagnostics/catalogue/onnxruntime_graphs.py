@@ -19,7 +19,7 @@ def _suggest_cast(captured: CapturedGroups) -> str:
     """Suggest how to convert an array to the type `tensor(…)`."""
     name = captured.get("expected", "").removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32", "double": "float64", "string": "object"}.get(name, name)
-    return f"convert the input: `array.astype(numpy.{dtype or '…'})`"
+    return f"convert the input with `array.astype(numpy.{dtype or '…'})`"
 
 
 _UNLIMITED = str(2**31 - 1)
@@ -37,7 +37,10 @@ _ELEMENT_TYPES = {
     "11": "float64",
     "16": "bfloat16",
 }
-"""Source: `TensorProto.DataType` in onnx.proto."""
+"""Number of an element type in ONNX -> name of the type.
+
+Source: `TensorProto.DataType` in onnx.proto.
+"""
 
 
 def _describe_arity(captured: CapturedGroups) -> str:
@@ -82,7 +85,7 @@ LOADING = (
             "`{parameter}` of `{op}` must have the same type as the other inputs, not {type}",
             "the inputs of `{op}` must have the same type, not {types}",
         ),
-        why="often only parts of the model were converted to float16",
+        why="a common cause is that only part of the model was converted to float16",
         fix="insert a `Cast` before one input, or convert the whole model",
         rules=("type-mismatch", "invalid-model"),
         family="type",
@@ -119,7 +122,7 @@ LOADING = (
     Entry(
         name="type-wrong",
         patterns=r"Type Error: (?P<detail>[^\n]{1,300})",
-        means="the types of a node do not match its operator",
+        means="the input or output types of a node are not valid for its operator",
         fix="run `onnxgate diff --textconv FILE` to print the types, and insert a `Cast`",
         rules=("type-mismatch", "invalid-model"),
         family="type",
@@ -293,7 +296,7 @@ LOADING = (
 )
 
 _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
-"""A position in the source code of ONNX Runtime, which changes with each release."""
+"""Pattern for a position in the source code of ONNX Runtime. The position changes with each release."""
 RUNNING = (
     Entry(
         name="input-dimension-wrong",
@@ -416,7 +419,7 @@ RUNNING = (
         name="concat-failed",
         patterns=r"Non concat axis dimensions must match: Axis (?P<axis>\d{1,9}) has mismatched dimensions of"
         r" (?P<actual>\d{1,20}) and (?P<expected>\d{1,20})",
-        means="the inputs of a `Concat` differ on axis {axis}: {actual} and {expected}",
+        means="the inputs of a `Concat` have different sizes on axis {axis}: {actual} and {expected}",
         fix="pass inputs whose sizes are divisible by the model's strides, or re-export with a dynamic axis",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",

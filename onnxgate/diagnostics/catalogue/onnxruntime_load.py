@@ -26,7 +26,10 @@ def _describe_before(release: str) -> str:
 
 
 def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
-    """Suggest an upgrade to `release`, the first release that supports the feature, or the alternative."""
+    """Suggest `alternative` and, if a release supports `feature`, an upgrade to the first such release.
+
+    `release` is this release; "" if no release supports `feature`.
+    """
     if release:
         return f"upgrade to onnxruntime {release} or newer, or {alternative}"
     return f"{alternative}; no release up to onnxruntime {_newest_release()} supports {feature}"

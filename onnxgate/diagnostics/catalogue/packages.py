@@ -138,7 +138,7 @@ PIP = (
     Entry(
         name="pip-externally-managed",
         patterns=r"externally-managed-environment",
-        means="this Python installation is managed by the operating system, and pip must not change it",
+        means="this Python installation is managed by the operating system, so pip refuses to change it",
         fix="create an environment: `python -m venv .venv` or `uv venv`",
         example="error: externally-managed-environment",
         source="PEP 668; Debian 12, Ubuntu 23.04, pip 23.0 and newer",

@@ -11,7 +11,7 @@ from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
 _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
-"""Suggested name in the error text of `worker/exporters/source.py` for a callable that does not exist."""
+"""Pattern for the name that `worker/exporters/source.py` suggests if the callable in `source` does not exist."""
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")
@@ -60,7 +60,7 @@ def _suggest_fix(subject: Reexport, cause: ExportErrorCause | None) -> str:
         return "reduce the memory usage of the export, or raise `memory-mib` in `[limits]`"
     # The opset is the likely reason: it was refused, or made the file invalid.
     if nearest is not None and (failure.type == "invalid model" or "opset_version" in failure.text):
-        return f"pin opset {nearest}, the nearest opset that this exporter writes and all targets support"
+        return f"pin opset {nearest}, the nearest opset that this exporter can write and all targets support"
     if cause is not None:
         return cause.advice
     if misspelled := _MISSPELLED.search(failure.text):

@@ -19,7 +19,7 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
     still reports success.
 
     ## What to do
-    - Set `opset` in `onnxgate.toml` to an opset that the exporter writes and all targets support, or
+    - Set `opset` in `onnxgate.toml` to an opset that the exporter can write and all targets support, or
     - export with a `command` that converts the model.
     """
     nearest = subject.opsets.nearest
@@ -27,9 +27,9 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
         written = subject.opsets.written.get(domain)
         if not subject.opsets.written or written == requested:
             continue
-        fix = f"pin opset {written}, or use an exporter that writes {requested}" if written else ""
+        fix = f"pin opset {written}, or use an exporter that can write opset {requested}" if written else ""
         if domain == "ai.onnx" and nearest is not None:
-            fix = f"pin opset {nearest}, the nearest opset that this exporter writes and all targets support"
+            fix = f"pin opset {nearest}, the nearest opset that this exporter can write and all targets support"
         yield Hit(
             subject.place,
             f"export with `{subject.source}` wrote {'no opset' if written is None else f'opset {written}'} of "

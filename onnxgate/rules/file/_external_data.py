@@ -12,7 +12,7 @@ from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
 class ExternalFault(msgspec.Struct, frozen=True):
-    """One problem with one data file, and the tensors stored in the file, in model order."""
+    """One problem with one data file, and the affected tensors in model order."""
 
     location: str
     problem: ExternalProblem
@@ -22,7 +22,7 @@ class ExternalFault(msgspec.Struct, frozen=True):
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
-    """Yield one fault of these kinds for each combination of file and kind."""
+    """Yield a fault for each data file and each of the given problems that the file has."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         members = list(group)

@@ -17,7 +17,7 @@ RULES_BY_SUBJECT = {
     "arguments": ("attribute-unsupported",),
     "type": ("type-mismatch",),
 }
-"""`ModelFault.topic` -> rules of the support stage that report this fault for each release."""
+"""`ModelFault.about` -> rules of the support stage that report this fault for each release."""
 
 DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
 _FIXES = {

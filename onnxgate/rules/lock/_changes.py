@@ -39,7 +39,10 @@ def create_breaking_hit(
 def create_note_hit(
     change: ModelChange, message: str, *, identity: str = "", unless: HitReference | None = None
 ) -> Hit:
-    """Create a note about a change that does not break callers. It is omitted if the hit `unless` is reported."""
+    """Create a note about a change that does not break callers.
+
+    The note is omitted if the finding that `unless` refers to is reported.
+    """
     causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
     return Hit(
         change.place,
@@ -68,7 +71,7 @@ def match_outputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match inputs that have a default neither in the baseline nor in the changed model."""
+    """Match inputs of the baseline with inputs of the changed model, except inputs with a default in either model."""
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -112,7 +115,7 @@ def is_same_kind(pair: ValuePair) -> bool:
 
 
 def has_different_rank(pair: ValuePair) -> bool:
-    """Return whether both ranks are known and differ."""
+    """Return whether the rank has changed; False if the old or new rank is unknown."""
     before, after = pair.before.shape, pair.after.shape
     return before is not None and after is not None and len(before) != len(after)
 
@@ -142,7 +145,7 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
 
 
 def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
-    """Return each axis before and after the change; empty if the shapes are not comparable."""
+    """Return the size of each axis before and after the change; empty if the shapes cannot be compared."""
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
         return ()
@@ -172,7 +175,7 @@ def is_reshaped(pair: ValuePair) -> bool:
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
     """Return whether a known rank or fixed size of an output has become unknown.
 
-    An unknown size is ignored if it equals the size of an input axis, which callers know.
+    A size is ignored if an input axis had the same size and now has the same name, because callers know input sizes.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None

@@ -67,7 +67,10 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
 
 
 def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
-    """Return the domains that only `after` uses, except domains that were already in use according to a lock."""
+    """Map each domain that is used in `after`, but not in `before`, to its operators.
+
+    If `before` comes from a lock, domains of operators that the lock lists are also considered used.
+    """
     used = find_used_domains(before)
     counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()
     return {

@@ -26,7 +26,10 @@ REQUIREMENT_SOURCES = {
 def create_mismatch_hits(
     comparison: Comparison, pair: str, words: str, fix: str, *, note: str = "", relations: tuple[Relation, ...] = ()
 ) -> Iterator[Hit]:
-    """Yield a hit if the comparison has this `pair` and its outputs differ. `words` follow "differs" ("from …")."""
+    """Yield a hit if the comparison has this `pair` and its outputs differ.
+
+    `words` follow "differs" in the message, such as "from the source".
+    """
     mismatches = find_mismatches(comparison)
     if comparison.pair != pair or not mismatches:
         return
@@ -144,8 +147,8 @@ def describe_first_values(comparison: Comparison) -> str:
     first = comparison.first
     if first is None:
         return ""
-    inputs = f"differ by at most {first.before_share:.1g} of their largest value" if first.before else "are equal"
-    output = f"differs by {first.value:.2g} ({first.share:.1g} of its largest value)"
+    inputs = f"differ by at most {first.before_share:.1g} times their largest value" if first.before else "are equal"
+    output = f"differs by {first.value:.2g} ({first.share:.1g} times its largest value)"
     if math.isfinite(first.value) and not math.isfinite(first.share):
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):

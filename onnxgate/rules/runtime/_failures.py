@@ -69,7 +69,7 @@ def find_failing_node(attempts: Iterable[Attempt]) -> str:
 
 
 def find_failing_place(runs: ModelRuns, node: str) -> Place:
-    """Return the source line that created the node, or the place of the model."""
+    """Return the source line that created the node, or the place of the model if the line is unknown."""
     return runs.node_places.get(node, runs.place)
 
 
@@ -95,7 +95,7 @@ def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
 
 
 def format_sizes(sizes: dict[str, int]) -> str:
-    """Return `batch=3 time=50`."""
+    """Format sizes, such as "batch=3 time=50"."""
     return " ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 

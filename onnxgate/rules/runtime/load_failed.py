@@ -30,7 +30,7 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ext_policy": ("external-data-refused",),
     "ext_missing": ("external-data-refused",),
 }
-"""Family of a runtime's error text -> rules that predict this error."""
+"""Family of a runtime's error text -> rules that predict errors of this family."""
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families of errors that are predicted by rules about single nodes."""
 

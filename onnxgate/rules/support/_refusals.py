@@ -55,7 +55,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             if not inputs:
                 return f"compute the result as `{to}` and cast it back{remark}"
             names = join_phrases([f"`{name}`" for name in dict.fromkeys(inputs)])
-            result = " and the result back" if back else ""
+            result = ", and cast the result back" if back else ""
             noun = "input" if len(inputs) == 1 else "inputs"
             return f"cast the {noun} {names} of `{subject.operator}` to `{to}`{result}{remark}"
         case FunctionExpansion():

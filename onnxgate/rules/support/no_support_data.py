@@ -15,8 +15,8 @@ def no_support_data(subject: PredictionGap) -> Iterator[Hit]:
     onnxgate cannot predict whether a model or node loads.
 
     ## Why it matters
-    `onnxgate check --static` may miss a failure that the runtime stage would find. Its last line names the runtimes for
-    which there is no prediction (`not predicted: onnxruntime 1.99.0`); the exit status is still 0.
+    `onnxgate check --static` may miss a failure that the runtime stage would find. The last line of the output names
+    the runtimes for which there is no prediction (`not predicted: onnxruntime 1.99.0`); the exit status is still 0.
 
     onnxgate contains data about the IR versions and opsets of ONNX Runtime since 1.8.0 and its kernels since 1.16.0.
     For newer releases and custom builds, the runtime stage collects this data and caches it. There are no predictions

@@ -13,7 +13,7 @@ from onnxgate.rules.support._refusals import create_refusal_hits
 @rule(RefusedOperation, "unknown-operator", level=Level.ERROR, since="0.1.0")
 def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     """
-    A runtime does not have an operator at the imported opset.
+    A model uses an operator that a runtime does not have at the imported opset.
 
     ## Why it matters
     Loading fails with `No Op registered for Gelu with domain_version of 18`.
