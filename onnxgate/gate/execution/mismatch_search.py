@@ -124,7 +124,10 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
-        """Return the origin as comparison fields, or why it is unknown; also whether that reason is transient."""
+        """Return the origin as fields of a comparison, or why it is unknown.
+
+        Also return whether this reason is transient.
+        """
         try:
             return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:

@@ -271,7 +271,7 @@ def is_cost_file(file: Path) -> bool:
 
 
 def _is_digest(text: str) -> bool:
-    """Return whether the text is a digest; names from other machines must not point to other folders."""
+    """Return whether the text is a digest. Names from other machines are untrusted, and could be paths."""
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
