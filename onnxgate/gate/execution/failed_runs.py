@@ -142,7 +142,7 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
             break
-    for _, futures in pending:  # no effect on completed ones
+    for _, futures in pending:  # no effect on completed futures
         for future in futures:
             future.cancel()
 
