@@ -229,7 +229,7 @@ def _undone_static_stages(
 
 
 def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
-    """Load cached support data of builds for which onnxgate ships none; collect it if the runtime stage runs."""
+    """Load cached support data of builds for which onnxgate ships none. The runtime stage collects missing data."""
     runtimes = {runtime.name: runtime for model in planned for runtime in model.runtimes}
     unknown = find_unknown_builds(runtimes.values())
     if not unknown or request.caches.support is None:

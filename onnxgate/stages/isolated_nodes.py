@@ -138,7 +138,7 @@ class LevelRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RefusingRuntime:
-    """A runtime that refuses the model, with its prediction."""
+    """A runtime that refuses the model, with the refusals and the predicted refusals."""
 
     refusals: tuple[LevelRefusal, ...]
     prediction: RefusedOperations | None

@@ -84,7 +84,7 @@ def test_json_preserves_the_matrix(matrix: Matrix) -> None:
 @slow
 @given(matrix=matrices())
 def test_markdown_contains_only_expected_elements(matrix: Matrix) -> None:
-    """As rendered by GitHub, the page contains only expected elements, no link but the issue tracker, and complete tables."""
+    """On GitHub, the page contains only expected elements, no link except to the issue tracker, and complete tables."""
     page = cmarkgfm.github_flavored_markdown_to_html(
         support_matrix.format_markdown(matrix), cmarkgfm.Options.CMARK_OPT_UNSAFE
     )

@@ -283,7 +283,7 @@ def estimate_costs_ms(planned: Iterable[PlannedModel], lock: Lock) -> dict[str, 
 def combine_costs_ms(planned: Iterable[PlannedModel], lock: Lock, folder: Path) -> tuple[dict[str, int], int]:
     """Combine measured costs with estimates; also return the number of models with measured costs.
 
-    Estimates are scaled by the ratio of measured costs to their estimates.
+    Estimates are scaled by the ratio of measured to estimated costs.
     """
     models = tuple(planned)
     parts = {model.path: _dynamic_ms(model, lock) for model in models}
