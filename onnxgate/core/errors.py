@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+ISSUE_TRACKER_URL = "https://github.com/onnxgate/onnxgate/issues"
+
 
 class OnnxgateError(Exception):
     """An error that ends the command. `message` is lower case without a full stop; `hint` describes the fix."""

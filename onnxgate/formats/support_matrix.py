@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from onnxgate.core.errors import ISSUE_TRACKER_URL
 from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
 from onnxgate.core.findings import Stage
 from onnxgate.core.matrix import (
@@ -105,7 +106,9 @@ def _runtime_names(matrix: Matrix) -> list[str]:
     return [entry.runtime for entry in matrix.models[0].runtimes] if matrix.models else []
 
 
-REPORT_REQUEST = "report wrong predictions, and attach the model or the nodes that are named here"
+REPORT_REQUEST = (
+    f"report wrong predictions at {ISSUE_TRACKER_URL}, and attach the model, or a small model with the affected nodes"
+)
 
 
 def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:

@@ -91,11 +91,11 @@ class ModelOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     measured: tuple[Measured, ...]
     observed: tuple[str, ...]  # runtime of each run
     replay: Replay | None
-    entries: tuple[str, ...]  # names of the cached runs that it uses; they are marked as used together with it
+    entries: tuple[str, ...]  # names of the cached runs in the outcome; marked as used whenever the outcome is used
 
 
 class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An outcome with its key. In the file, the SHA-256 of the entry comes before the entry."""
+    """An outcome with its cache key. The file contains the SHA-256 of the encoded entry, followed by the entry."""
 
     key: str
     folders: tuple[
@@ -194,7 +194,7 @@ class OutcomeCache:
             prune(self._folder)
 
     def _touch_replayed_inputs(self, replay: Replay | None) -> bool:
-        """Mark the stored inputs of a replay as used; return False if an input is missing."""
+        """Mark the stored inputs that `replay` needs as used; return False if an input is missing."""
         if replay is None or self._request.caches.inputs is None:
             return True
         folder = self._request.caches.inputs()
@@ -206,7 +206,7 @@ class OutcomeCache:
         return True
 
     def _has_all_inputs(self, collected: CollectedModel, replay: Replay | None) -> bool:
-        """Return whether all generated inputs of a replay could be stored."""
+        """Return whether all generated inputs that `replay` needs could be stored."""
         if replay is None or self._request.caches.inputs is None:
             return True
         generated = [case for case in collected.cases if case.name in replay.cases and case.origin != "user"]

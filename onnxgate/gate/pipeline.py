@@ -130,7 +130,7 @@ def _reuse_or_execute(
 
 
 def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
-    """Resolve the outcome with other ignores; re-run all stages if the new ignores allow a broken model to run."""
+    """Apply the ignores of `request` to the outcome; re-run all stages if this changes which models may be run."""
     blocked = frozenset(resolution.find_broken_models(request, outcome.gathered))
     if blocked != outcome.blocked:
         return run(request)
@@ -138,7 +138,7 @@ def reapply_ignores(request: GateRequest, outcome: GateOutcome) -> GateOutcome:
 
 
 def _with_lock_places(checkout: Checkout) -> tuple[SelectedModel, ...]:
-    """Return the models, with their lock entries as the places to which findings about their files point."""
+    """Return the models. Findings about the file of a locked model will point to the model's entry in the lock."""
     lines = find_key_lines(checkout.lock_text)
     return tuple(
         replace(model, place=Place(checkout.lock_name, find_nearest_line(lines, ("models", model.path))))
@@ -229,7 +229,7 @@ def _undone_static_stages(
 
 
 def _load_custom_builds(request: GateRequest, planned: Sequence[PlannedModel]) -> HarvestedBuilds:
-    """Load cached support data of builds for which onnxgate ships none; collect it if the runtime stage runs."""
+    """Load cached support data of builds for which onnxgate ships none. The runtime stage collects missing data."""
     runtimes = {runtime.name: runtime for model in planned for runtime in model.runtimes}
     unknown = find_unknown_builds(runtimes.values())
     if not unknown or request.caches.support is None:
@@ -436,7 +436,7 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
 
 
 def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
-    """Return an incomplete check for each failed run, since no rule reports it without the runtime stage."""
+    """Return an incomplete check for each failed run, since no rule reports failed runs without the runtime stage."""
     hint = "add `--stage runtime` to see the reason"
     return [
         IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "the model does not load, or a case does not run", hint)

@@ -267,7 +267,7 @@ class GateOutcome(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...]
     gathered: StageResults
     blocked: frozenset[str]  # models with broken files, which were not run
-    # (model, runtime) of every observed error, including errors that a finding explains
+    # (model, runtime) of each observed error that an error finding without an ignore explains
     failed: frozenset[tuple[str, str]]
 
 

@@ -232,7 +232,7 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
 RESULT_LAYOUT = 2
 """Version of the entry format."""
 KEY_HALF_DIGITS = 32
-"""Number of digits in each half of a key: the first is for runtime and model, the second for the inputs."""
+"""Number of digits in each half of a key. The first half identifies runtime and model, the second half the inputs."""
 IRRELEVANT_VARIABLES = frozenset({*sandbox.HOME_VARIABLES, "PATH", "TERM"})
 """Environment variables of a worker that do not affect outputs."""
 

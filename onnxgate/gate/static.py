@@ -54,12 +54,12 @@ MODELS_PER_CHILD = 8
 """Number of small models that can be read in the time that starting a child process takes."""
 BYTES_PER_CHILD = 32 * 2**20
 HASHED_BYTES = 64 * 2**20
-"""Maximum size in bytes of files that are hashed to detect changes; larger files are compared by their status."""
+"""Size in bytes from which files are not hashed to detect changes; only known digests of such files are used."""
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 
 class SupportFindings(msgspec.Struct, frozen=True):
-    """Cached part of the support stage result for one model."""
+    """The part of a `SupportResult` that is cached."""
 
     judged: tuple[RuleHit, ...] = ()
     verdicts: dict[str, LoadVerdict] = msgspec.field(default_factory=dict)  # by runtime
@@ -157,7 +157,7 @@ class StaticAnalyzer:
     ) -> tuple[ModelFile, ...]:
         """Read the file of each model; results are in the order of `models`.
 
-        `requests` contains the later requests to `support`, by model. They are already answered while the file is read.
+        `requests` contains the support requests that will follow, by model. They are processed while the file is read.
         """
         locked = ((model, lock.models.get(model.path)) for model in models)
         self._recall((path for model, entry in locked for path in _model_files(model, entry)), project.root)
@@ -289,7 +289,7 @@ class StaticAnalyzer:
     def call(
         self, function: Callable[[Argument], Answer], argument: Argument, answer: type[Answer], files: Sequence[Path]
     ) -> Answer | CallFailure:
-        """Return the result of `function`, which reads `files`, from a child process."""
+        """Call `function`, which reads `files`, in a child process, and return its result."""
         sizes = [status.st_size for status in map(_stat_or_none, files) if status is not None]
         bounds = CallLimits(CHILD_TIME_S + sum(sizes) // CHILD_BYTES_PER_S, CHILD_MEMORY_BYTES + 4 * sum(sizes))
         (result,) = self._children.run([Call(function, argument, answer, bounds)], at_once=1)

@@ -160,9 +160,9 @@ def _identify_files(folder: str, *, nested: bool) -> Iterator[tuple[str, Identit
 
 DIGESTS_FILE_NAME = "digests.json"
 MAX_REMEMBERED_FILES = 10_000
-"""Maximum number of files; the least recently seen files are removed first."""
+"""Maximum number of files with stored digests; the least recently used digests are removed first."""
 MIN_GIT_QUERY_BYTES = 64 * 2**20
-"""Maximum file size in bytes for which hashing is faster than a git query."""
+"""Total size of files in bytes from which a git query is faster than hashing."""
 
 
 class FileDigestCache:
@@ -222,7 +222,7 @@ class FileDigestCache:
 
 
 def _stat_large_file(path: Path) -> os.stat_result | None:
-    """Return the status of a large regular file; otherwise None."""
+    """Return the `stat` result of a large regular file; None for all other files."""
     try:
         status = path.stat()
     except (OSError, ValueError):

@@ -37,9 +37,9 @@ from onnxgate.runtimes.environments.wheels import (
 )
 
 FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
-"""Environment variable with the restored folder; "" if caching is off."""
+"""Environment variable that contains the path of the restored folder; "" if caching is off."""
 KEY_VARIABLE = "ONNXGATE_ACTION_RESULTS_KEY"
-"""Environment variable with the prefix of the key for results and costs."""
+"""Environment variable that contains the prefix of the key for results and costs."""
 TAMPERING_HINT = (
     "hint: delete the repository's caches whose keys start with `onnxgate-`, and check who can write to them"
 )
@@ -54,7 +54,7 @@ def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[s
         mark_all_unused(Path(folder))
     except OSError:
         return {}
-    # A manipulated archive can also write outside of the cache folder, but cannot know a random folder name.
+    # A manipulated archive can also write outside the cache folder, but cannot know a random folder name.
     own = {} if environment.get("ONNXGATE_CACHE_DIR") else {"ONNXGATE_CACHE_DIR": tempfile.mkdtemp(prefix="onnxgate-")}
     return {SHARED_CACHE_VARIABLE: folder, **own}
 
@@ -173,7 +173,7 @@ def lock_path(inputs: Inputs) -> Path | None:
 
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
-    """Return the entry for the pinned packages. It does not depend on models, which change more often than pins."""
+    """Return the cache entry for packages. Its key depends on the pins, but not on models, which change more often."""
     common = f"onnxgate-{machine}-{PYTHON_TAG}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
@@ -181,7 +181,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Return the entry for the lock and the processor, since processors may round differently."""
+    """Return the cache entry for results. Its key depends on the lock and on the processor, which affects rounding."""
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{PYTHON_TAG}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
@@ -189,7 +189,10 @@ def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> Cac
 
 
 def _cost_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Return the entry for the project: `plan` uses the costs that the last `merge` collected from all shards."""
+    """Return the cache entry for costs.
+
+    All shards of a project share it, since `plan` uses the costs that the last `merge` collected from all shards.
+    """
     project = hashlib.sha256(f"{inputs.directory}\0{inputs.config}".encode("utf-8", "surrogatepass")).hexdigest()[:8]
     common = f"onnxgate-costs-{machine}-{__version__}-{project}-"
     key = f"{common}{digest_text_file(lock)[:16]}-"
@@ -231,7 +234,10 @@ _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove invalid results, and costs that are invalid or unrelated to `contents`. Return the results' names."""
+    """Remove invalid results, and costs that are invalid or unrelated to `contents`.
+
+    Return the names of the removed results.
+    """
     for file in _entries(folder / COSTS_FOLDER):
         if file.name not in contents or not plan.is_cost_file(file):
             remove_path(file)
@@ -287,7 +293,7 @@ def _is_result(entry: Path) -> bool:
 
 
 def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the relative path and status of everything below the entry; links are not followed."""
+    """Yield the relative path and `stat` result of everything below the entry; links are not followed."""
     for parent, folders, files in os.walk(entry):
         for name in (*folders, *files):
             path = Path(parent) / name

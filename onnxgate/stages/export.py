@@ -203,8 +203,8 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
     """Return the requested opset of each domain.
 
-    This is the pinned opset. For a domain without a pinned opset, it is the newest opset that the targets support if
-    the first export used a newer opset; the exporter was then re-run with it. Other domains are omitted.
+    This is the pinned opset. If a domain has no pinned opset and the exporter's default is too new for the targets, it
+    is the newest opset that all targets support. Other domains are omitted.
     """
     pinned = project.config.opset
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
@@ -425,7 +425,7 @@ def _axis_size(value: ValueInfo, axis: int) -> int | str | None:
 
 
 def find_training_nodes(model: ModelView, root: Path, folder: Path) -> tuple[TrainingNode, ...]:
-    """Find nodes in training mode, with their source lines relative to `folder`."""
+    """Find nodes in training mode and the source lines that created them. Paths are relative to `folder`."""
     weights = {tensor.name: tensor for tensor in model.proto.graph.initializer}
     return tuple(
         TrainingNode(operator=node.op_type, node=node.name, place=find_source_line(node, root, folder))

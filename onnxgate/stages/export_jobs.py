@@ -36,7 +36,7 @@ _TRACEBACK_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _ERROR_LINE = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*: \S.*")
 _ERROR_CLASS = re.compile(r"(?:^<class '(?:[\w.]+\.)?(\w+)'>|^(?:[a-z_]\w*\.)+([A-Z]\w*)): ")
 _SUMMARY_HEADING = "## Exception summary"
-"""Heading between a page of advice and the cause of an error. Source: torch.onnx in torch 2.13."""
+"""Heading that torch.onnx prints between a page of advice and the cause of an error. Source: torch 2.13."""
 _CONTEXT_LINE = "During handling of the above exception, another exception occurred:"
 _CAUSE_LINE = "The above exception was the direct cause of the following exception:"
 _PYTHON_PATH = re.compile(
@@ -174,7 +174,10 @@ def plan_second_export(toolchain: ProjectToolchain, plan: ExportPlan, scratch: P
 
 
 def _relocate_job(project: Project, model: SelectedModel, job: Export, link: Path) -> Export:
-    """Return the job with a link to the repository as its path; if links are not supported, return it unchanged."""
+    """Return the job with paths through `link`, which becomes a link to the repository.
+
+    Return the job unchanged if links are not supported, or if the source is outside the repository.
+    """
     source, root = model.settings.source or "", project.root.resolve()
     if not (project.folder / source).resolve().is_relative_to(root):
         return job
@@ -197,7 +200,7 @@ def with_project_folder(plan: ExportPlan) -> ExportPlan:
 
 
 def is_relocated(plan: ExportPlan) -> bool:
-    """Return whether the second export uses a different path from the first."""
+    """Return whether the second export uses a different folder than the first."""
     first, again = plan.source, plan.again
     return isinstance(again, Export) and first is not None and again.folder != first.folder
 

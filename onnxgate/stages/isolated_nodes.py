@@ -138,7 +138,7 @@ class LevelRefusal:
 
 @dataclass(frozen=True, slots=True)
 class RefusingRuntime:
-    """A runtime that refuses the model, with its prediction."""
+    """A runtime that refuses the model, with the refusals and the predicted refusals."""
 
     refusals: tuple[LevelRefusal, ...]
     prediction: RefusedOperations | None
@@ -146,7 +146,7 @@ class RefusingRuntime:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether isolated nodes would be refused for the same reason: the file, the machine or their opset."""
+        """Whether isolated nodes would be refused as well, because of the file, the machine or the opset."""
         is_opset_refused = any(refusal.family == "opset" and "ai.onnx" in refusal.gist for refusal in self.refusals)
         is_opset_too_new = self.prediction is not None and "ai.onnx" in self.prediction.opsets_too_new
         return is_opset_refused or is_opset_too_new or all(refusal.is_about(FILE_FAMILIES) for refusal in self.refusals)
@@ -222,7 +222,10 @@ def select_predicted_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind])
 
 
 def select_remaining_kinds(refusing: RefusingRuntime, kinds: Sequence[NodeKind], loads: LoadsByKind) -> list[NodeKind]:
-    """Select the node kinds left to load: all if the kernels or the cause of a refusal are unknown, otherwise none."""
+    """Select the node kinds that must also be loaded.
+
+    These are all remaining kinds if the kernels of the runtime or the cause of a refusal are unknown, otherwise none.
+    """
     remaining = [kind for kind in kinds if kind not in loads]
     if not refusing.in_full:
         return remaining

@@ -80,7 +80,7 @@ def _entry_place(project: Project, lines: Mapping[Keys, int], path: str) -> Plac
 
 
 def _present_data_file(project: Project, file: ModelFile, locked: ExternalFile) -> ExternalFile:
-    """Describe the data file by its content or its Git LFS pointer; if it is invalid, use the entry in the lock."""
+    """Describe the data file by its content or its Git LFS pointer; if the file is invalid, use the lock entry."""
     data = inspect_data_file(project.folder / file.path, locked.location)
     if data.pointer is not None:
         return ExternalFile(locked.location, data.pointer.size_bytes, data.pointer.sha256)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 NO_ISOLATED_NODES: Mapping[str, tuple[IsolatedNode, ...]] = {}
 CASE_PHASE = "case "
-"""Prefix of the name of the phase in which a worker runs a case."""
+"""Prefix of the phase name that a worker reports while it runs a case."""
 PROVIDER_NOT_USED = "ProviderNotUsedError"
 """Error type that a worker reports if its session silently fell back to other providers."""
 UNKNOWN_AXIS_NAMES = frozenset({"?", "None", "-1", "unk", "unknown"})
@@ -322,7 +322,10 @@ def _output_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _locate_not_finite(array: NDArray[Any], reference: NDArray[Any] | None) -> Literal["", "own", "both"]:
-    """Return "both" if all elements that are not finite are also not finite in the source, otherwise "own"."""
+    """Return "" if all elements are finite.
+
+    Otherwise, return "both" if the elements that are not finite are not finite in the source either, else "own".
+    """
     if not _has_not_finite(array):
         return ""
     if reference is None:
@@ -378,7 +381,7 @@ def _locate_operator(name: str, model: ExecutedModel) -> UnsupportedOperator:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredOutputs:
-    """Declared output shapes in one case, by name, with the axis sizes of the inputs.
+    """Declared shapes of the outputs, by name, and the axis sizes of the inputs in one case.
 
     An output axis is checked if its size is fixed, if an input axis has the same name, or if its name is a formula over
     names of input axes. The size of any other axis depends on the data and is not checked.
@@ -402,8 +405,8 @@ class DeclaredOutputs:
     def _declared_size(self, dim: Dim) -> int | None:
         """Return the declared size; None if it is unknown. Old converters write 0 for an unknown size.
 
-        Names that stand for a sum only by convention are not evaluated. Divisions are evaluated only if the divisor is
-        a number.
+        Names such as `total_sequence_length`, which stand for a sum only by convention, are not evaluated. Divisions
+        are evaluated only if the divisor is a number.
         """
         if isinstance(dim, int):
             return dim or None

@@ -67,8 +67,8 @@ RUN_HINT = "rely on the runtime stage, which loads the model on this runtime"
 HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
 EXTENSION_DOUBT = "an extension may register it; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
-MISSING_PREDICTIONS = {"schemas": "kernels are not predicted", "versions": "operators are not predicted"}
-"""Available support data -> predictions that it does not allow."""
+MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
+"""Kind of available support data -> message that names the missing predictions."""
 NodeKey = tuple[str, str, tuple[str, ...]]
 
 
@@ -111,7 +111,7 @@ def look_up_runtime(planned: PlannedRuntime, harvested: Mapping[str, BuildSuppor
         reason = "is older than 1.16, the first release with kernel data"
         return RuntimeSupportData(planned, release_limits, None, "versions", reason)
     if runtime.engine == GPU_ENGINE:
-        reason = "is a build without kernel data"
+        reason = "is a build for which onnxgate has no kernel data"
         return RuntimeSupportData(planned, release_limits, implementation, "schemas", reason)
     return RuntimeSupportData(planned, release_limits, implementation)
 
@@ -177,7 +177,7 @@ def collect_model_evidence(
         # The facts come from the lock, and can only prove that a runtime refuses the model.
         typed = TypedModel(facts.ir_version, facts.needed_opsets, ())
         predictions = {data.name: predict(typed, None, data.limits) for data in supports}
-        what = "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)"
+        what = "operator support cannot be predicted: the file is a Git LFS pointer (content not fetched)"
         gap = PredictionGap(model.place, what, model=facts.path, about="lfs-pointer", follows_from=("lfs-pointer",))
         return ModelPrediction(
             (*_compare_limits(facts, model.place, supports, {}), gap),

@@ -148,15 +148,15 @@ def test_gpu_builds_have_limits_and_schemas(tmp_path: Path) -> None:
 
     assert ([type(subject) for subject in kernel.subjects], kernel.predictions) == ([ModelOnRuntime], {})
     assert [prediction.verdict for prediction in schema.predictions.values()] == ["refused"]
-    assert unpredicted(gpu) == [("onnxruntime-gpu 1.31.1", "kernels are not predicted")]
+    assert unpredicted(gpu) == [("onnxruntime-gpu 1.31.1", "kernel support is not predicted")]
 
 
 @pytest.mark.parametrize(
     ("runtime", "what"),
     [
         (planned("1.31.1"), None),
-        (planned("1.15.1"), "operators are not predicted"),
-        (planned("1.31.1", environment=".venv"), "operators are not predicted"),
+        (planned("1.15.1"), "operator support is not predicted"),
+        (planned("1.31.1", environment=".venv"), "operator support is not predicted"),
         (planned("1.99.0"), "nothing can be predicted"),
         (planned("2026.1.0", engine="openvino"), "nothing can be predicted"),
     ],
@@ -192,7 +192,7 @@ def test_a_model_that_is_not_here_is_judged_by_the_lock(tmp_path: Path) -> None:
     }
     assert isinstance(unread, PredictionGap)
     assert (unread.what, unread.follows_from) == (
-        "operators cannot be predicted: the file is a Git LFS pointer (content not fetched)",
+        "operator support cannot be predicted: the file is a Git LFS pointer (content not fetched)",
         ("lfs-pointer",),
     )
 

@@ -16,7 +16,7 @@ import click
 
 from onnxgate import __version__
 from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
-from onnxgate.core.errors import OnnxgateError, StorageError
+from onnxgate.core.errors import ISSUE_TRACKER_URL, OnnxgateError, StorageError
 from onnxgate.core.escape import escape_log_line, escape_unprintable
 from onnxgate.core.machine_faults import find_machine_fault
 
@@ -91,7 +91,7 @@ def _report_bug(error: Exception) -> Iterator[str]:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:12]}.txt"  # one file per bug
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
-        yield f"hint: report this bug at https://github.com/onnxgate/onnxgate/issues and attach `{path}`"
+        yield f"hint: report this bug at {ISSUE_TRACKER_URL} and attach `{path}`"
     except OSError as refused:
         yield f"the bug report could not be written ({refused}):"
         yield text

@@ -68,7 +68,7 @@ class Benchmarks:
     place: Callable[[], Path]
 
     def measure(self, model: RunnableModel, cases: tuple[InputCase, ...]) -> StepResult:
-        """Compare the time and memory of a model with those of its baseline, if it has a relative budget.
+        """If a model has a relative budget, compare its time and memory with those of its baseline.
 
         Models with unchanged content are not measured. The check is skipped for new models, and if no baseline is
         selected.

@@ -120,7 +120,7 @@ class _Executor:
         return msgspec.structs.replace(result, collected=collected, reused=(*self._reused, *exports))
 
     def _metered(self, planned: PlannedModel, step: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run one step for a model, and record that the submitted jobs belong to the model."""
+        """Run `step`, and attribute the jobs that it submits to the model."""
         with self._host.meter.attribute_to(str(planned.model.absolute)):
             return step(*arguments, **named)
 

@@ -142,7 +142,7 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
         fatal += any(isinstance(observation, Crashed | TimedOut) for observation in observations)
         if fatal == MAX_FATAL_LOADS:
             break
-    for _, futures in pending:  # no effect on completed ones
+    for _, futures in pending:  # no effect on completed futures
         for future in futures:
             future.cancel()
 
@@ -151,7 +151,7 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
 
 
 def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a generated case failed on a runtime. The source then shows whether its inputs are valid."""
+    """Return whether a generated case failed on a runtime. The source then shows whether the inputs are valid."""
     return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
 
 

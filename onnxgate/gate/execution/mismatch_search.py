@@ -124,7 +124,10 @@ class MismatchSearch:
         return tuple(named), tuple(undone)
 
     def _try(self, model: SearchedModel, comparison: Comparison) -> tuple[dict[str, object] | str, bool]:
-        """Return the origin as comparison fields, or why it is unknown; also whether that reason is transient."""
+        """Return the origin as fields of a comparison, or why it is unknown.
+
+        Also return whether this reason is transient.
+        """
         try:
             return {"first": self._search(model, comparison)}, False
         except NoFirstNodeError as reason:
@@ -159,7 +162,7 @@ class MismatchSearch:
     def _against_source(
         self, model: SearchedModel, comparison: Comparison, side: SearchSide, mismatch: Difference, output: str
     ) -> tuple[DifferenceOrigin | None, str]:
-        """Compare with a fresh export on the same runtime if its outputs are correct, otherwise with the source."""
+        """Compare with the source, or with a fresh export on the same runtime if this export has correct outputs."""
         if model.source is None:
             raise SearchError("intermediate values of the source are not available")
         path = model.fresh or create_fresh_export(model.source, self.run_in_toolchain, self.place())

@@ -28,7 +28,7 @@ LAYOUT = 2
 MAX_REPOSITORY_FILES = 20_000
 """Maximum number of files in the repository; reading more files takes longer than most exports."""
 MAX_HASHED_BYTES = 64 * 2**20
-"""Maximum total size of hashed files in bytes; all other files are identified by their status."""
+"""Maximum total size in bytes of the hashed files; all other files are identified by size and timestamps."""
 _DERIVED_FOLDERS = frozenset({".git", "__pycache__"})
 _DERIVED_FOLDER_MARKS = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
 """Files that mark a folder as a cache or a virtual environment."""
@@ -112,7 +112,7 @@ def digest_state(root: Path, python: Path) -> str:
 
 
 def _iter_files(root: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the path and status of each file and linked folder below the root, except in caches and environments.
+    """Yield the path and `stat` result of each file and linked folder below `root`, except in caches and environments.
 
     Raises:
         OSError: a folder cannot be read.

@@ -109,7 +109,7 @@ class Exporter:
         return self._toolchain, StepResult((state,) if is_judged else ())
 
     def _choose_seed(self, toolchain: ProjectToolchain, exported: Sequence[PlannedModel]) -> ProjectToolchain:
-        """Choose the seed of the first exports: the seed that fewer cached stable exports used."""
+        """Choose the seed that fewer cached exports used. Cached exports with the other seed replace second exports."""
         if Stage.EXPORT not in self._settings.stages:
             return toolchain
         found = ((planned.path, self._stable.find(planned.model, toolchain.python)) for planned in exported)

@@ -72,7 +72,7 @@ class Ignores(msgspec.Struct):
 DYNAMIC_RULE_STAGES = frozenset({Stage.RUNTIME, Stage.PARITY, Stage.EXPORT, Stage.BUDGET})
 STAGES_AFTER_RUNS = frozenset({Stage.PARITY, Stage.BUDGET})
 ALL_MODELS = ""
-"""Placeholder for all models."""
+"""Model name of an incomplete check that applies to all models."""
 
 
 class CheckScope(msgspec.Struct):
@@ -86,7 +86,7 @@ class CheckScope(msgspec.Struct):
     unknown: dict[Stage, set[str]] = msgspec.field(default_factory=dict)
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
-        """Record incomplete stages of models, for which a missing finding does not mean that an ignore is unused."""
+        """Record that stages are incomplete for models. Their ignores may be needed even without a finding."""
         for stage in stages:
             self.unknown.setdefault(stage, set()).update(models)
 

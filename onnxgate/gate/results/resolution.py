@@ -79,11 +79,11 @@ class ResolvedHit(msgspec.Struct, frozen=True):
 
 
 class RelationEffect(msgspec.Struct, frozen=True):
-    """Effect of one kind of relation if its target exists.
+    """Effect of one kind of relation from one hit (source) to another hit (target), if the target exists.
 
-    Observations refer to hits on the same runtime, and apply even if their rule is off. All other relations can also
-    refer to hits on the whole model or, if their source is a hit on the whole model, to hits on any runtime. Their
-    target must be at least as severe as their source.
+    An observation refers to a target on the same runtime, and applies even if the rule of the source is off. For all
+    other relations, the target can also be a hit on the whole model or, if the source is a hit on the whole model, a
+    hit on any runtime. This target must be at least as severe as the source.
     """
 
     is_observation: bool = False
@@ -138,7 +138,7 @@ def _is_redundant(
     confirmed: set[HitKey],
     accepts: Callable[[RuleHit], bool],
 ) -> bool:
-    """Return whether a relation of the hit drops it, and add the targets that it confirms to `confirmed`."""
+    """Return whether the relations of a hit drop this hit; add the targets that they confirm to `confirmed`."""
     is_redundant = False
     for effect, target in _iterate_effects(rule_hit.hit):
         if effect.is_observation:
@@ -161,7 +161,10 @@ def _iterate_effects(hit: Hit) -> Iterator[tuple[RelationEffect, HitReference]]:
 
 
 def _list_identifying_keys(judged: RuleHit) -> tuple[HitKey, ...]:
-    """Return the keys by which relations may refer to a hit: with or without topic, for its runtime or for any."""
+    """Return the keys by which relations may refer to a hit.
+
+    There are keys with and without its topic, for its runtime and for any runtime.
+    """
     hit = judged.hit
     names = dict.fromkeys((HitReference(judged.rule), HitReference(judged.rule, hit.topic)))
     return tuple((name, hit.model, runtime) for name in names for runtime in (hit.runtime, ANY_RUNTIME))
@@ -215,7 +218,7 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
 
 
 def _join_message(message: str, states: Sequence[OnRuntime], availability: Sequence[str], locked: Sequence[str]) -> str:
-    """Append the state on each runtime or the runtime names, and the releases on which the model works."""
+    """Append to a message the state on each runtime or the runtime names, and the releases on which the model works."""
     if any(on.detail for on in states):
         message = f"{message}; {_describe_runtimes(states, locked)}"
         remarks = [*availability]
@@ -320,7 +323,7 @@ def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
 
 
 def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:
-    """Return (model, runtime) pairs with observed errors that no ignore accepts, directly or through their cause."""
+    """Return the (model, runtime) pairs with observed errors that are explained by an error that no ignore accepts."""
     counted = {
         (finding.rule, finding.model) for finding in findings if finding.level == "error" and not finding.ignored
     }

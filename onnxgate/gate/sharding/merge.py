@@ -115,7 +115,7 @@ def _by_model(parts: Iterable[PartType]) -> tuple[PartType, ...]:
 
 
 def _merge_not_done(parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
-    """Sort parts as in a report; parts that are not about a model are deduplicated."""
+    """Sort incomplete checks as in a report; checks that are not about a model are deduplicated."""
     unique: dict[object, NotDone] = {}
     for number, part in enumerate(parts):
         content = (part.stage, part.runtime, part.reason)

@@ -271,7 +271,7 @@ def is_cost_file(file: Path) -> bool:
 
 
 def _is_digest(text: str) -> bool:
-    """Return whether the text is a digest; names from other machines must not point to other folders."""
+    """Return whether the text is a digest. Names from other machines are untrusted, and could be paths."""
     return re.fullmatch("[0-9a-f]{64}", text) is not None
 
 
@@ -283,7 +283,7 @@ def estimate_costs_ms(planned: Iterable[PlannedModel], lock: Lock) -> dict[str, 
 def combine_costs_ms(planned: Iterable[PlannedModel], lock: Lock, folder: Path) -> tuple[dict[str, int], int]:
     """Combine measured costs with estimates; also return the number of models with measured costs.
 
-    Estimates are scaled by the ratio of measured costs to their estimates.
+    Estimates are scaled by the ratio of measured to estimated costs.
     """
     models = tuple(planned)
     parts = {model.path: _dynamic_ms(model, lock) for model in models}

@@ -102,7 +102,7 @@ def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> I
 
 
 def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedIgnore]:
-    """Yield the matches of each ignore in this shard, and whether the shard checked everything that it covers."""
+    """Yield the matches of each ignore in this shard, and whether the shard checked all that the ignore covers."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
     scope = replace(scope, models=scope.models | share.all_models)
@@ -144,7 +144,7 @@ MAX_REPORT_BYTES = 256 * 2**20
 RERUN_HINT = "re-run the job of this shard, or see its log"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
-"""Levels of a rule in the config."""
+"""Valid levels of a rule in the config."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
 def _compare_files(
     baseline: RevisionModels, path: str, before: ModelFacts, now: PresentModel, conditions: tuple[LoadConditions, ...]
 ) -> tuple[ContentComparison | CallFailure, MissingAtRevisionError | None]:
-    """Compare the two files; also return which part of the old model is not available."""
+    """Compare the old file with the current file; also return which part of the old model is not available."""
     calls, layouts = baseline.calls, classify_layouts(now.facts, now.file)
     key: tuple[object, ...] = ("contents", now.facts.sha256, now.facts.external, layouts, conditions)
     whole_key = (*key, before.sha256, before.external)
@@ -216,7 +216,10 @@ def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: L
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:
-    """Return the release since which the model loads or, if the newest release refuses it, the first that loads it."""
+    """Return the release since which the model loads.
+
+    If the newest release refuses the model, return the first release that loads it.
+    """
     releases = list(verdicts)
     loads = [verdict == "loads" for verdict in verdicts.values()]
     if all(loads):

@@ -120,7 +120,7 @@ class ContentQuery(msgspec.Struct, frozen=True):
 
 
 class ContentComparison(msgspec.Struct, frozen=True):
-    """Verdicts for both files, in the order of the conditions, and changes to weights."""
+    """Verdicts for both files, in the order of `ContentQuery.conditions`, and changes to weights."""
 
     before: tuple[dict[str, LoadVerdict], ...] = ()
     now: tuple[dict[str, LoadVerdict], ...] = ()

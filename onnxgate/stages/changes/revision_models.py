@@ -50,14 +50,14 @@ class InvalidAtRevisionError(Exception):
 
 @dataclass(slots=True)
 class RevisionModels:
-    """Models at one revision. Paths in facts are relative to the config folder, all others to the repository root."""
+    """Models at one revision. Paths in facts are relative to the config folder, other paths to the repository root."""
 
     tree: Tree
     folder: str  # config folder, relative to the repository root; "" for the root
     scratch: Path  # an existing folder for the files that are written
     calls: FileCalls
     failures: dict[str, MissingAtRevisionError] = field(default_factory=dict)
-    """Files that could not be read, by path relative to the repository root; each must be reported."""
+    """Reasons why files could not be read, by path relative to the repository root; each must be reported."""
     _readings: dict[str, FactsReading] = field(default_factory=dict)
     _locks: dict[str, Lock | None] = field(default_factory=dict)
     _facts: dict[str, ModelFacts] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class RevisionModels:
 
     @property
     def own_lock(self) -> Lock | None:
-        """The lock at its current path; None if it did not exist or cannot be read."""
+        """The project's lock at the revision, looked up at its current path; None if it is missing or unreadable."""
         return self._lock(posixpath.join(self.folder, LOCK_NAME))
 
     def relative(self, at: str) -> str:
@@ -109,7 +109,7 @@ class RevisionModels:
         return RevisionModels.at(own, "", self.scratch / f"submodule-{len(self._submodules)}", self.calls)
 
     def is_same(self, at: str, file: Path, facts: ModelFacts) -> bool:
-        """Compare digests: return whether the model `file` and its data files equal the model `at` at the revision."""
+        """Compare digests: return whether `file` and its data equal the model at the path `at` in the revision."""
         return self._is_same_file(at, file, facts.sha256) and all(
             self._is_same_data(at, file, facts, data) for data in facts.external
         )
@@ -255,9 +255,9 @@ class RevisionModels:
         return self.scratch / f"{self.tree.entries[at].blob}.onnx"
 
     def _find_locked(self, at: str, content: LfsPointer) -> LockedModel | None:
-        """Find an entry with exactly this content, under any name, in the locks that may list the path.
+        """Find a lock entry with exactly this content, under any name, in the locks that may list the model.
 
-        The lock at its current path is searched first, then locks in the parent folders, because the config may have
+        The current path of the lock is tried first, then the parent folders of the model, because the config may have
         moved.
         """
         folders = (self.folder, *map(str, PurePosixPath(at).parents))

@@ -78,7 +78,10 @@ class NoFirstNodeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class DifferenceOrigin:
-    """Origin of a mismatch, with the distances before and after the node in the two complete runs."""
+    """Node at which a mismatch starts, with the distances between candidate and reference before and after this node.
+
+    The distances are measured in runs of the whole model.
+    """
 
     node: int  # index in the candidate's main graph
     output: str
@@ -267,9 +270,10 @@ def search_across_levels(plain: SearchSide, optimised: SearchSide, output: str) 
 
 
 def _search_fusion(plain: SearchSide, optimised: SearchSide, output: str, limit: float) -> DifferenceOrigin | None:
-    """Find a wrong fusion by making each value on the path an output in turn, which prevents its fusion.
+    """Find a wrong fusion on the longest path to `output`, by bisection.
 
-    `limit` is the largest relative difference that is treated as equal.
+    A value that is made an output is not fused. If this corrects the result, the fusion of this value is wrong. `limit`
+    is the largest relative difference that is treated as equal.
     """
     nodes = list_search_nodes(plain.proto, [output])
     makers = {name: node.index for node in reversed(nodes) for name in node.outputs}
@@ -329,7 +333,7 @@ class FreshExport:
     weights: tuple[WeightPair, ...]
 
     def reference(self, side: SearchSide) -> ReferenceValues:
-        """Return a function that runs the fresh export on `side` and returns values by name in the committed model."""
+        """Return a function that runs the fresh export, and returns its values by their name in the committed model."""
 
         def values(names: Sequence[str]) -> Mapping[str, Path]:
             fresh = side.values([self.names[name] for name in names])

@@ -54,7 +54,7 @@ SAME_FILE_PAIRS = ("runtime", "optimization")
 
 @dataclass(frozen=True, slots=True)
 class ParityModel:
-    """Model whose outputs are compared, with its criteria."""
+    """Model whose outputs are compared, with the criteria of the comparison."""
 
     path: str
     place: Place

@@ -184,7 +184,7 @@ def _plain_value(name: str, values: Values) -> _Elements | None:
 
 
 def _value_before_quantization(pair: TensorPair, quantized: Values, real: Values) -> _Elements | None:
-    """Return the values before quantization, with the included activation applied."""
+    """Return the values before quantization; an activation that the quantized layer includes is applied to them."""
     before = _plain_value(pair.before, quantized)
     reference = real.get(pair.tensor) if before is not None and pair.activation else None
     if before is None or reference is None or not reference.size:
