@@ -147,7 +147,7 @@ def required_bytes(tensor: TensorProto) -> int | None:
 
 
 def format_type(proto: TypeProto) -> str:
-    """Format the type of a value like ONNX Runtime; "" if it is missing."""
+    """Format a type in the format of ONNX Runtime, such as `tensor(float)`; "" if the type is missing."""
     match proto.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({element_name(proto.tensor_type.elem_type)})"

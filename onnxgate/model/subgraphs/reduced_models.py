@@ -217,7 +217,7 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Maximum size in bytes of constants that are kept, such as shapes, axes and scales, which loading may need."""
+"""Maximum size in bytes of constants that are kept. Loading may need constants such as shapes, axes and scales."""
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
@@ -233,7 +233,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
     """Extract a model with the node and the functions that it calls; None if that is not possible.
 
     The types of all inputs must be known, and the data of the node must be available. Omitted lists in its attributes
-    are read from the model at `path`. Inputs keep known shapes, so that `Shape` of a static input is still folded.
+    are read from the model at `path`. Inputs keep known shapes, so that runtimes can fold `Shape` nodes.
     """
     from onnx import ModelProto
 
