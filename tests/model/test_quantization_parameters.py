@@ -102,7 +102,7 @@ def test_operators_of_their_own(tmp_path: Path) -> None:
 
     assert describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="1") == []
     assert describe_faults(tmp_path, body, n="4", ones="1,1,1,1", zeros="0,0,0,0", turned="0") == []
-    assert "of size 4" in describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
+    assert "has size 4" in describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(4, []), (3, ["its `s` has"])])
