@@ -19,7 +19,9 @@ SAMPLE_SIZES = (1600, 2400)
 """Default sizes for the second axis of a float matrix, usually a waveform that must be long for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Default sizes for non-leading axes of float inputs with more than two axes: at even positions, and at odd positions.
+"""Default sizes for non-leading axes of float inputs with more than two axes.
+
+The first pair is for axes at even positions, the second pair for axes at odd positions.
 
 The sizes are multiples of 32, because networks halve them up to five times. Height and width differ, so that swapped
 axes are detected.
@@ -125,8 +127,10 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
-    """Return the inputs that contain the axis, each with its position. Unnamed axes at one position are treated as the
-    same axis."""
+    """Return the inputs that contain the axis, each with the position of the axis.
+
+    Unnamed axes at the same position are treated as one axis.
+    """
     axes = [(value, position) for value in inputs for position in range(len(value.shape or ()))]
     uses = [(value, position) for value, position in axes if name_axes(value)[position] == name]
     first, index = uses[0]
@@ -198,7 +202,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes to try for all axes except leading axes. They suit position tables, repeated halving and waveforms."""
+"""Sizes to try for all axes except leading axes. They suit models with position tables, repeated
+halving or waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
 """Sizes to try for leading axes if size 1 fails."""

@@ -348,7 +348,7 @@ def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, Mea
     The noise is the largest difference between the float32 and float64 outputs in each pair of `cases`.
 
     Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are omitted.
-    A bound accepts zeros if the two outputs differ widely, as masks do that contain the smallest number of their type.
+    A bound accepts zeros if the two outputs differ widely, such as masks with the smallest number of their type.
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
     for narrow, wide in cases:

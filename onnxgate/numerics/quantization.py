@@ -134,9 +134,9 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
-    """Return the SNR in dB, limited to ±200: power of the reference divided by power of the difference.
+    """Return the SNR in dB, limited to ±200.
 
-    The SNR of equal arrays is 200.
+    The SNR is the power of the reference divided by the power of the difference. For equal arrays, it is 200 dB.
     """
     return compute_chunked_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
 
@@ -235,7 +235,7 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 
 def _count_ranked_row(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
-    """Rank one row of any length by combining the largest elements of its chunks."""
+    """Count the matches in one row of any length by combining the largest elements of its chunks."""
     places = []
     for start, part_a, part_b in iter_chunks(a, b):
         if np.isnan(part_a).any() or np.isnan(part_b).any():
@@ -426,8 +426,10 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Compare integers and booleans. `bounds.top1` is the required fraction of equal elements; 8-bit integers may
-    also differ by 1."""
+    """Compare integers and booleans.
+
+    `bounds.top1` is the required fraction of equal elements. All 8-bit integers may differ by 1.
+    """
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
     share = 1.0 - exact.mismatched / max(reference.size, 1)
     if agrees or share >= bounds.top1:

@@ -176,7 +176,7 @@ class NodeMatching:
         return not self.origins(old, is_old=True).isdisjoint(self.origins(new, is_old=False))
 
     def origins(self, source: ValueSource, *, is_old: bool, most: int = MAX_FOLLOWED_NODES) -> frozenset[Hashable]:
-        """Return the graph inputs and outputs of matched nodes from which a value is computed; weights are ignored."""
+        """Return the graph inputs, and the outputs of matched nodes, from which a value is computed; ignore weights."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         values: set[Hashable] = set()
         followed: set[int] = set()

@@ -49,7 +49,8 @@ _ESCAPES: dict[DataLayout, str] = {
     "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Layout that ONNX Runtime refuses since 1.24.2 -> description. Links are still followed if the model is a link."""
+"""Layout that ONNX Runtime refuses since 1.24.2 -> description. If the model itself is a link, it still
+follows links to data."""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):

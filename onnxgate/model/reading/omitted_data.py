@@ -1,4 +1,6 @@
-"""Large tensors and lists that are omitted when a model is parsed: where their data is, and functions to read it.
+"""Large tensors and lists that are omitted when a model is parsed.
+
+This module records where their data is in the file, and reads the data if it is needed.
 
 A tensor with omitted data has an additional entry in `external_data`; its `data_location` is unchanged. An attribute
 with an omitted list keeps only the first element; the position of the list is in `doc_string`.

@@ -120,7 +120,7 @@ ASSUMED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node in the main graph during a search. Subgraphs and local functions are treated as part of their node."""
+    """A node of the main graph, used to search for differences. Its subgraphs and local functions are part of it."""
 
     index: int
     inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights

@@ -158,7 +158,10 @@ def _has_line(path: Path, line: int, text: str) -> bool:
 
 
 MAX_BOXES = 16
-"""Maximum number of boxes in a drawing. It is exceeded only by one neighbor of each box next to the central node."""
+"""Maximum number of boxes in a drawing.
+
+One neighbor of each box next to the central node is always drawn, even above this limit.
+"""
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
 """Maximum number of boxes for the inputs of the central node, for its outputs, and for neighbors of each such box."""
 

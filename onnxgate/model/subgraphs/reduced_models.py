@@ -1,4 +1,4 @@
-"""Reduced models: copies without weights for `onnx.checker`, and single nodes."""
+"""Reduced models: copies without weights for `onnx.checker`, and models of single nodes."""
 
 from __future__ import annotations
 
@@ -221,7 +221,7 @@ MAX_CONSTANT_BYTES = 64 * 1024
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """The values and functions in a model that its nodes can use."""
+    """Values and functions of a model that an extracted node can use."""
 
     imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
     type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
