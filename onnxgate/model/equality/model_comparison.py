@@ -335,7 +335,7 @@ def _is_live(scope: MatchedScope) -> bool:
 
 
 def _is_same_value(matching: NodeMatching, old: ValueSource, new: ValueSource) -> bool:
-    """Return whether two values are the same output of the same operator. A renamed function is not the same operator."""
+    """Return whether two values are the same output of the same operator. A renamed function is a different one."""
     if not matching.same(old, new):
         return False
     return old.kind != "node" or matching.old.nodes[old.node].operator == matching.new.nodes[new.node].operator
