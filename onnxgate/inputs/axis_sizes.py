@@ -19,7 +19,9 @@ SAMPLE_SIZES = (1600, 2400)
 """Default sizes for the second axis of a float matrix, usually a waveform that must be long for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
-"""Default sizes for non-leading axes of float inputs with more than two axes, for even and odd positions.
+"""Default sizes for non-leading axes of float inputs with more than two axes.
+
+The first pair is for axes at even positions, the second pair for axes at odd positions.
 
 The sizes are multiples of 32, because networks halve them up to five times. Height and width differ, so that swapped
 axes are detected.
@@ -64,10 +66,10 @@ def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] |
 def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
     """Return one mapping from axis to size per case, in graph order; a single empty mapping if no axis is dynamic.
 
-    `sizes` comes from the config: the n-th sizes of all axes form the n-th row, and shorter lists are repeated. Other
-    axes have their first default size. Of two more cases, one changes only the leading axes of the first row, and one
-    only its other axes, so that a failure shows which axis causes it. If the name of an axis is a formula
-    (`past + sequence`), its size is computed from the other axes.
+    `sizes` comes from the config: the n-th sizes of all axes form the n-th row, and shorter lists are repeated. Axes
+    without configured sizes have their first default size. Two more cases repeat the first row with the second default
+    size, one for leading axes only, and one for other axes only, so that a failure shows which axis causes it. If the
+    name of an axis is a formula (`past + sequence`), its size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
@@ -125,8 +127,10 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
-    """Return the inputs that contain the axis, each with its position. Unnamed axes at one position are treated as the
-    same axis."""
+    """Return the inputs that contain the axis, each with the position of the axis.
+
+    Unnamed axes at the same position are treated as one axis.
+    """
     axes = [(value, position) for value in inputs for position in range(len(value.shape or ()))]
     uses = [(value, position) for value, position in axes if name_axes(value)[position] == name]
     first, index = uses[0]
@@ -198,7 +202,8 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes to try for all axes except leading axes, suitable for position tables, repeated halving and waveforms."""
+"""Sizes to try for all axes except leading axes. They suit models with position tables, repeated
+halving or waveforms."""
 
 BATCH_SIZES = (2, 4, 8)
 """Sizes to try for leading axes if size 1 fails."""
@@ -210,7 +215,7 @@ MAX_PROBE_ELEMENTS = 1 << 22
 def list_alternative_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]
 ) -> Iterator[dict[str, int]]:
-    """Yield settings in the order to try them; each contains the first row of the sizes in the config."""
+    """Yield the settings to try, in this order. Each contains the first row of the sizes in the config."""
     guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
     first = [name for name in guessed if name in leading]
     rest = [name for name in guessed if name not in leading]

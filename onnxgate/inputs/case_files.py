@@ -72,7 +72,7 @@ def make_callable_cases(
 
 
 def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
-    """Create cases from arrays. If the arrays could not be read, `named` contains the reason instead."""
+    """Create cases from pairs of a case name and either its arrays or the reason why they could not be read."""
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):

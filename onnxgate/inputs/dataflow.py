@@ -28,7 +28,7 @@ MAX_VARIANTS = 4
 """Maximum number of paths that are followed to the same value."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""Maximum size in bits of the denominator of the scale or offset of a value; values beyond it are not followed."""
+"""Maximum size in bits of the denominator of a scale or offset. Values with a larger denominator are not followed."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -206,7 +206,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """Return the result of comparing 1 with a constant; None if comparing 0 has the same result."""
+        """Return the result of a comparison with a constant if the value is 1; None if 0 gives the same result."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -239,7 +239,7 @@ class DataflowGraph:
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
-        """Yield the value and its sources, following only these operators; stop at a cycle."""
+        """Yield the value and its sources, following only the operators in `through`; stop at a cycle."""
         visited: set[str] = set()
         while name not in visited:
             visited.add(name)

@@ -19,7 +19,7 @@ ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"
 
 @dataclass(frozen=True, slots=True)
 class IndexRole:
-    """Indices in `low`..`high - 1` except `avoid` (a padding token); distinct along an axis if that axis is set."""
+    """Indices in `low`..`high - 1` except `avoid` (a padding token), distinct along the axis `distinct_along`."""
 
     low: int
     high: int
@@ -96,7 +96,7 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "com.microsoft.GatherBlockQuantized": (1, 0, "gather_axis"),
     "com.microsoft.EmbedLayerNormalization": (0, 2, 0),
 }
-"""Operator -> input of the indices, input of the data, axis (or the name of the attribute with the axis).
+"""Operator -> (position of the input with indices, position of the input with data, axis or name of its attribute).
 
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
@@ -167,7 +167,7 @@ DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
 """Bounds of each domain. Generated values are not too close to them."""
 
 MASKED_SCORE = -1e4
-"""Attention scores up to this value do not contribute to a softmax."""
+"""Attention scores of at most this value do not contribute to a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
@@ -336,7 +336,7 @@ def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRo
 
 
 def _invert_use(end: float, use: ValueUse) -> float:
-    """Return the value of the graph input for which the used value is `end`."""
+    """Return the value of the graph input that results in the value `end` at this use."""
     if not math.isfinite(end):
         return end if use.value.scale > 0 else -end
     return float((Fraction(end) - use.value.offset) / use.value.scale)
@@ -353,7 +353,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 
 
 def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones in the mask keep elements; None if its uses with scores and in sums do not show this."""
+    """Return whether ones in the mask keep elements; None if the uses of the mask do not show this."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

@@ -25,7 +25,7 @@ BEYOND_ANY_AXIS = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class FixedValues:
-    """The values of an input that can have only these values, in memory order."""
+    """The only valid values of an input, in memory order."""
 
     values: tuple[float, ...]
 
@@ -48,7 +48,7 @@ class NodeShapes:
 def find_control_values(
     use: ValueUse, graph: DataflowGraph, count: int, sizes: Mapping[str, int]
 ) -> FixedValues | None:
-    """Return the values of an input of `count` elements that determines a shape; None if they cannot be derived."""
+    """Return the `count` values of an input that determines a shape; None if they cannot be derived."""
     find = _CONTROL_FINDERS.get((use.operator, use.position))
     if find is None or use.value.offset or use.value.scale != 1 or not use.node.output or count > MAX_CONTROL_VALUES:
         return None
@@ -94,7 +94,7 @@ def _find_split_sizes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_scale_factors(node: NodeShapes) -> Sequence[float] | None:
-    """Return the ratios of output size to data size along the listed axes."""
+    """Return the ratio of output size to data size for each axis in the attribute `axes`; by default, for all axes."""
     data, output = node.data, node.output
     if data is None or output is None or len(data) != len(output):
         return None
@@ -139,7 +139,7 @@ def _find_one_hot_depth(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_cache_lengths(node: NodeShapes) -> Sequence[float] | None:
-    """Return the total number of cached and new keys of an attention operator, minus 1 for input 5."""
+    """Return the total number of cached and new keys of an attention operator; for input 5, this number minus 1."""
     cache, new = node.cache, node.data
     if cache is None or new is None or len(cache) != 4 or len(new) != 3:
         return None

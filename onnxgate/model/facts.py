@@ -147,7 +147,7 @@ def required_bytes(tensor: TensorProto) -> int | None:
 
 
 def format_type(proto: TypeProto) -> str:
-    """Format the type of a value like ONNX Runtime; "" if it is missing."""
+    """Return a type in the notation of ONNX Runtime, such as `tensor(float)`; "" if the type is missing."""
     match proto.WhichOneof("value"):
         case "tensor_type":
             return f"tensor({element_name(proto.tensor_type.elem_type)})"
@@ -166,7 +166,7 @@ def format_type(proto: TypeProto) -> str:
 
 
 def parse_type(text: str) -> TypeProto:
-    """Parse a type in the format of ONNX Runtime. The result has no shape; it is empty if the format is unknown."""
+    """Parse a type in the notation of ONNX Runtime. The result has no shape; it is empty if the type is unknown."""
     from onnx import TypeProto
 
     proto = TypeProto()

@@ -63,7 +63,7 @@ def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> Int
 
 
 def is_compatible(before: ValueInfo, after: ValueInfo) -> bool:
-    """Return whether `after` may be `before` with a new name: equal types and ranks, and no different fixed sizes."""
+    """Return whether `after` may be `before` with a new name: their types, ranks and fixed sizes are equal."""
     if before.type != after.type:
         return False
     if before.shape is None or after.shape is None:
@@ -85,7 +85,10 @@ def _pair_by_position(
     *,
     equal_count: bool = True,
 ) -> Iterator[tuple[int, int]]:
-    """Pair by position the values between the same unchanged neighbors; by default, only if their numbers are equal."""
+    """Pair values by position if they are between the same unchanged neighbors.
+
+    With `equal_count`, both lists must have the same number of values between these neighbors.
+    """
     were = _index_by_neighbours(removed, {was: was for was in places})
     are = _index_by_neighbours(added, {now: was for was, now in places.items()})
     for neighbours in were.keys() & are.keys():

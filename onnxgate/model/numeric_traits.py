@@ -47,7 +47,7 @@ class NumericTraits:
     bfloat16: bool = False  # 16-bit floats have only 8 bits of precision
 
     def is_random(self, output: str) -> bool:
-        """Return whether an output, or the layout of an output that is not a tensor, is random."""
+        """Return whether an output is random. `x (layout)` is the layout of the output `x`, which is not a tensor."""
         return output.removesuffix(" (layout)") in self.random_outputs
 
 

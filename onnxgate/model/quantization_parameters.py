@@ -317,9 +317,9 @@ def _check_axis_size(
     if len(shape) == 1:  # the attribute is ignored for a single axis
         axis = 0
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"{subject} for axis {axis} of a value with {axes}", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis}, but the value has {axes}", "shape")
     elif shape[axis] not in (-1, count):
-        yield QuantizationFault(node, f"{subject} for axis {axis} of size {shape[axis]}", "shape")
+        yield QuantizationFault(node, f"{subject}, but axis {axis} has size {shape[axis]}", "shape")
 
 
 def _check_blocks(

@@ -56,7 +56,7 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topic of a fault that runtimes also report -> pattern of its message in onnx. Source: onnx 1.16–1.23."""
+"""Topic -> pattern of a message from onnx about a fault that runtimes also report. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Error message from onnx if shape inference needs data that the copy does not have; the model itself is not faulty."""
 
@@ -140,7 +140,7 @@ def _has_right_raw_data(tensor: TensorProto) -> bool:
 
 
 def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
-    """Check initializers whose data is not in the message, because `onnx.checker` skips them."""
+    """Check the types of initializers whose data is not in the `ModelProto`, because `onnx.checker` skips them."""
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     for tensor in graph.initializer:
         declared = types.get(tensor.name, tensor.data_type)
@@ -193,7 +193,10 @@ def explain_unchecked(view: ModelView) -> str:
 
 
 def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
-    """Run `check_model(full_check=True)` in two steps; only the first step uses the added shapes."""
+    """Run `check_model(full_check=True)` in two steps: the checker, and strict shape inference.
+
+    Missing shapes are added only for the checker, and sparse weights are replaced only for shape inference.
+    """
     from onnx import checker, shape_inference
 
     content = copy.SerializeToString()

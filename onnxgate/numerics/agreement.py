@@ -229,9 +229,9 @@ def are_both_nan(candidate: Array, reference: Array) -> bool:
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Return whether an array of zeros would also agree, because no element of the reference exceeds its tolerance.
+    """Return whether an array of zeros would also agree, because no element of the reference exceeds `allowed`.
 
-    Arrays whose difference is at most `close` times the largest element are never negligible.
+    Equal arrays, and arrays whose difference is at most `close` times the largest element, are never negligible.
     """
     if reference.dtype.kind not in "fc" or candidate.shape != reference.shape:
         return False
@@ -267,7 +267,9 @@ Source: `argmax` over 21 classes in an untrained float16 network differs in 2 of
 """
 
 MIN_HALF_DB = 45.0
-"""Required SNR of a float16 output, in addition to its bound, which does not detect weights that are wrong by 1 %.
+"""Required SNR in dB of a float16 output, in addition to its bound.
+
+The bound alone does not detect weights that are wrong by 1 %.
 
 Source: for four networks with two to six layers, the SNR of correct outputs is 54 to 69 dB; with a weight that is wrong
 by 1 %, it is about 40 dB. Measured 2026-11-20.
@@ -276,8 +278,9 @@ MIN_HALF_POWER = 0.1
 """Minimum mean square of an output for which `MIN_HALF_DB` is checked; smaller outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""Ratio of the bound to the noise of the source. Source: five networks, in which runtimes differed by 0.9 to
-1.5 times the noise."""
+"""Ratio of the bound of an output to its noise: the difference between float32 and float64 runs of the source.
+
+Source: five networks, in which runtimes differed by 0.9 to 1.5 times the noise."""
 
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound, as a fraction of the largest reference value or of 1, whichever is larger."""
@@ -340,11 +343,12 @@ def _as_number(value: float | Tolerance | None) -> float:
 
 
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
-    """Return the noise of the source and the resulting bound for each output. `cases` are pairs of float32 and float64
-    outputs.
+    """Return the noise and the resulting bound of each output.
+
+    The noise is the largest difference between the float32 and float64 outputs in each pair of `cases`.
 
     Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are omitted.
-    A bound accepts zeros if the float64 values differ widely, as in a mask filled with the smallest number of the type.
+    A bound accepts zeros if the two outputs differ widely, such as masks with the smallest number of their type.
     """
     noises: dict[str, list[tuple[float, float] | None]] = {}
     for narrow, wide in cases:

@@ -29,7 +29,7 @@ Source: 4 ULP of float16 and 32 ULP of float32. Doubles are often casts of float
 MIN_GROWTH = 2.0
 """A node is a suspect if the distance grows by at least this factor from its inputs to its outputs."""
 NEAR_WORST_FACTOR = 16.0
-"""The distance of the reported node in isolation is at least the largest such distance divided by this factor."""
+"""Suspects are ignored if their distance in isolation is below the largest such distance divided by this factor."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Numbers of at least this magnitude are treated as the fill values of a mask."""
@@ -117,7 +117,7 @@ def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
 def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
     """Return the nodes at which the distance grows most, in graph order.
 
-    If the distance of a value is unknown, the largest distance of its inputs is used.
+    If the distance of a node's output is unknown, the largest distance of the node's inputs is used.
     """
     reach = dict(distances)
     suspects = []
@@ -148,7 +148,7 @@ def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distanc
 
 
 def longest_path(steps: Sequence[SearchNode], output: str) -> tuple[str, ...]:
-    """Return the names of the values on the longest path to an output, which includes the values of fused nodes."""
+    """Return the names of the values on the longest path to an output, including values inside fused nodes."""
     makers = {name: step for step in steps for name in step.outputs}
     depth: dict[str, int] = {}
     for step in steps:

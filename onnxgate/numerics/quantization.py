@@ -134,7 +134,10 @@ def compute_ulp_distance(a: Array, b: Array) -> Array | None:
 
 
 def compute_sqnr_db(candidate: Array, reference: Array) -> float:
-    """Return the SNR (power of the reference divided by power of the difference) in dB, within ±200; 200 if equal."""
+    """Return the SNR in dB, limited to ±200.
+
+    The SNR is the power of the reference divided by the power of the difference. For equal arrays, it is 200 dB.
+    """
     return compute_chunked_sqnr_db(lambda: ((a, b) for _, a, b in iter_chunks(candidate, reference)))
 
 
@@ -217,7 +220,7 @@ def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) ->
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Count the rows without NaN: all rows, top-1 matches, and top-5 matches; see `Metrics`."""
+    """Count the rows without NaN, and how many of them are top-1 matches and top-5 matches; see `Metrics`."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
@@ -232,7 +235,7 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 
 def _count_ranked_row(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
-    """Rank one row of any length by combining the largest elements of its chunks."""
+    """Count the matches in one row of any length by combining the largest elements of its chunks."""
     places = []
     for start, part_a, part_b in iter_chunks(a, b):
         if np.isnan(part_a).any() or np.isnan(part_b).any():
@@ -308,7 +311,7 @@ ZERO_ATOL = 5e-3
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """Usual scale of an output over all cases. Errors are compared with it if the values of a case are near zero."""
+    """Scale of an output over all cases. Errors are relative to it if the values of a single case are smaller."""
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -413,7 +416,7 @@ def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> fl
 
 
 def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
-    """Return the SNR in dB. The signal power is at least the usual power of the output."""
+    """Return the SNR in dB, with `power` as the power of the signal."""
     root, noise, count = math.sqrt(power), 0.0, 0
     for a, b in _iter_finite(candidate, reference, np.float64):
         noise, count = noise + float(np.square((a - b) / root).sum()), count + a.size
@@ -423,7 +426,10 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Compare integers and booleans. 8-bit integers may differ by 1; of other types, a few elements may differ."""
+    """Compare integers and booleans.
+
+    `bounds.top1` is the required fraction of equal elements. All 8-bit integers may differ by 1.
+    """
     agrees = exact.agrees or (reference.dtype.itemsize == 1 and reference.dtype.kind in "iu" and exact.max_abs <= 1)
     share = 1.0 - exact.mismatched / max(reference.size, 1)
     if agrees or share >= bounds.top1:

@@ -72,8 +72,8 @@ def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, ops
 @pytest.mark.parametrize(
     ("weights", "axis", "opset", "message"),
     [
-        ("float[3] s = {1,1,1}, int8[3] z = {0,0,0}", "<axis=0>", 17, "has 3 values for axis 0 of size 4"),
-        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "<axis=2>", 17, "for axis 2 of a value with 2 axes"),
+        ("float[3] s = {1,1,1}, int8[3] z = {0,0,0}", "<axis=0>", 17, "has 3 values, but axis 0 has size 4"),
+        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "<axis=2>", 17, "for axis 2, but the value has 2 axes"),
         ("float[4] s = {1,1,1,1}, int8[2] z = {0,0}", "<axis=0>", 17, "has 2 values, but `x_scale` has 4"),
         ("float[4] s = {1,1,1,1}, uint8[4] z = {0,0,0,0}", "<axis=0>", 17, "is uint8, but `x` is int8"),
         ("float[4] s = {0,0,0,0}, int8[4] z = {0,0,0,0}", "<axis=0>", 17, "contains only zeros"),
@@ -102,7 +102,7 @@ def test_operators_of_their_own(tmp_path: Path) -> None:
 
     assert describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="1") == []
     assert describe_faults(tmp_path, body, n="4", ones="1,1,1,1", zeros="0,0,0,0", turned="0") == []
-    assert "of size 4" in describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
+    assert "has size 4" in describe_faults(tmp_path, body, n="3", ones="1,1,1", zeros="0,0,0", turned="0")[0]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(4, []), (3, ["its `s` has"])])

@@ -72,7 +72,7 @@ def _format_source(wiring: Graph, source: ValueSource) -> str:
         case "outer" if wiring.parent is not None:
             return _format_source(wiring.parent, wiring.parent.resolve(source.name))
         case "unknown":
-            return f"`{source.name}`, which no node produces"
+            return f"`{source.name}` (not produced by any node)"
         case _:
             return f"{source.kind} `{source.name}`"
 
@@ -124,7 +124,10 @@ class NodeChangeCollector:
             yield from zip(*rest, strict=True)
 
     def _replacements(self) -> Iterator[tuple[int, int]]:
-        """Pair each removed node with an added node that replaces it: same first input, and a common reader."""
+        """Pair each removed node with the added node that replaces it.
+
+        Both have the same first input, and feed the same matched node or graph output.
+        """
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
         by_reads: dict[object, list[int]] = {}
         for index in sorted(free):
@@ -197,7 +200,7 @@ class NodeChangeCollector:
             yield f"{words} (input {slot}, {before})" if before else words
 
     def _before(self, wiring: Graph, reader: int, slot: int) -> str:
-        """Describe the previous source of an input of a matched node; "" if the new source is computed from it."""
+        """Describe the previous source of an input; "" if the node is new or the new source is computed from it."""
         if wiring is not self._new or reader not in self._it.back or slot < 0:
             return ""
         sources = self._old.nodes[self._it.back[reader]].sources

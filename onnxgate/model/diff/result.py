@@ -1,6 +1,6 @@
 """Difference between two models, as printed by `onnxgate diff --output json`.
 
-Lists are in the order of the new model. The output does not depend on the time or the machine. Every change except
+Lists are in the order of the new model. The output does not depend on the time or the machine. All changes except
 those in `beside` may affect the results of the model.
 """
 
@@ -49,7 +49,7 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of nodes with a certain operator, before and after."""
+    """Number of nodes with a given operator, before and after."""
 
     operator: str
     before: int

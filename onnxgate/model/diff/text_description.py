@@ -43,7 +43,7 @@ _MAX_LISTED = 64
 """Maximum number of elements of an attribute list that is shown completely."""
 _SHOWN_DIGEST_CHARACTERS = 12
 _SELF_EVIDENT_TYPES = (1, 7, 9)
-"""Types that are obvious from the value, such as 1.0, 1 or true."""
+"""Numbers of element types that are not shown, because elements such as 1.0, 1 and true imply the type."""
 _DIGIT_RUN = re.compile(r"(\d+)")
 
 
@@ -197,7 +197,7 @@ def _format_weight_type(weight: Weight) -> str:
 
 
 def _format_small_weight(weight: Weight) -> str:
-    """Format the elements of a small weight, followed by their type unless the type is obvious."""
+    """Format the elements of a small weight after their type; the type is omitted if it is obvious."""
     shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
     return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
 
@@ -221,7 +221,7 @@ def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
 
 
 _MAX_STEPS = 6
-"""Maximum number of steps to preceding nodes that are included to make a generated name unique."""
+"""To be unique, a generated name depends on preceding nodes that are at most this many steps away."""
 _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")

@@ -94,9 +94,9 @@ def describe_opset_changes(before: Mapping[str, int], after: Mapping[str, int]) 
     """Describe the differences between two sets of opset imports, which map domains to versions."""
     for domain in sorted({*before, *after}):
         if domain not in before:
-            yield f"opset {after[domain]} of `{domain}` was added"
+            yield f"the import of opset {after[domain]} of `{domain}` was added"
         elif domain not in after:
-            yield f"opset {before[domain]} of `{domain}` was removed"
+            yield f"the import of opset {before[domain]} of `{domain}` was removed"
         elif before[domain] != after[domain]:
             yield f"opset of `{domain}` changed from {before[domain]} to {after[domain]}"
 
@@ -193,7 +193,7 @@ _Position = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """Two matched tensors to compare. Pairs sorted by `where` are in the node order of the new model."""
+    """Two matched tensors to compare. Sorting pairs by `where` puts them in the node order of the new model."""
 
     where: _Position
     label: str
@@ -335,7 +335,7 @@ def _is_live(scope: MatchedScope) -> bool:
 
 
 def _is_same_value(matching: NodeMatching, old: ValueSource, new: ValueSource) -> bool:
-    """Return whether two values are the same output of the same operator; a renamed function is a different one."""
+    """Return whether two values are the same output of the same operator. A renamed function is a different one."""
     if not matching.same(old, new):
         return False
     return old.kind != "node" or matching.old.nodes[old.node].operator == matching.new.nodes[new.node].operator
@@ -362,4 +362,4 @@ def _format_origin(graph: Graph, source: ValueSource) -> str:
         case "nothing":
             return NOT_PROVIDED
         case _:
-            return f"`{source.name}`, which no node produces"
+            return f"`{source.name}` (not produced by any node)"

@@ -20,7 +20,7 @@ from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
 from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
-"""Maximum number of pairs for an exact match. Above it, keys of many nodes are ignored, because difflib is slow."""
+"""Maximum number of node pairs for an exact comparison. Above it, difflib ignores frequent keys to save time."""
 _DISTINCTIVE_ELEMENTS = 4
 """Minimum number of elements of a weight whose content is used to distinguish nodes."""
 MAX_FOLLOWED_NODES = 200
@@ -28,7 +28,7 @@ MAX_FOLLOWED_NODES = 200
 
 
 KeyNumbers = dict[Hashable, int]
-"""Numbers assigned to keys, shared by several graphs."""
+"""Key -> number. Matched graphs share one mapping, so that equal keys have equal numbers."""
 
 
 class NodeHashes:
@@ -176,7 +176,7 @@ class NodeMatching:
         return not self.origins(old, is_old=True).isdisjoint(self.origins(new, is_old=False))
 
     def origins(self, source: ValueSource, *, is_old: bool, most: int = MAX_FOLLOWED_NODES) -> frozenset[Hashable]:
-        """Return the graph inputs and outputs of matched nodes from which a value is computed; weights are ignored."""
+        """Return the graph inputs, and the outputs of matched nodes, from which a value is computed; ignore weights."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         values: set[Hashable] = set()
         followed: set[int] = set()
@@ -203,7 +203,11 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes. Match several such nodes by name, or by order if both graphs have as many."""
+        """Match nodes with equal hashes.
+
+        Several nodes with the same hash are matched by name. The rest are matched in order if both graphs have the same
+        number of them.
+        """
         groups: defaultdict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         for side, nodes in enumerate((old, new)):
             keys = list(zip(hashes[side].forward(), hashes[side].backward(), strict=True))
@@ -220,7 +224,10 @@ class NodeMatching:
                     self.pair(*pair)
 
     def _match_weights(self, key: Callable[[Weight], Hashable]) -> None:
-        """Match nodes with the same operator that have large weights with equal keys, in the same order."""
+        """Match nodes in order if their operators and the keys of their weights are equal.
+
+        Nodes without a weight of at least `_DISTINCTIVE_ELEMENTS` elements are ignored.
+        """
         sides: list[list[tuple[Hashable, int]]] = []
         for graph, operator in ((self.old, lambda it: it), (self.new, self.operator)):
             sides.append([])
@@ -238,7 +245,10 @@ class NodeMatching:
 
 
 def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Number the inputs of both graphs; they are matched by name, and renamed inputs by position."""
+    """Map the inputs of each graph to numbers; matched inputs have equal numbers.
+
+    Inputs are matched by name, and renamed inputs in order. Without `by_name`, all inputs are matched by position.
+    """
     if not by_name:
         return old.inputs, new.inputs
     numbers = {name: index for index, name in enumerate(old.inputs)}
@@ -271,7 +281,7 @@ class NeighbourMatching:
         self._similar: dict[tuple[int, int], bool] = {}
 
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
-        """Match nodes until no candidate pair is left. The keys describe each node without its neighbors."""
+        """Match nodes until no candidate pair is left. Each key describes one node without its neighbors."""
         heap: list[tuple[float, int, int]] = []
 
         def push(pairs: Iterable[tuple[int, int]]) -> None:
@@ -315,7 +325,7 @@ class NeighbourMatching:
                 yield a.node, b.node
 
     def _iter_neighbours(self, old: int, new: int) -> Iterator[tuple[int, int]]:
-        """Yield pairs of producers of the same input, and pairs of readers."""
+        """Yield pairs of neighbors of two matched nodes: producers of the same input, and any two readers."""
         for a, b in zip(self._it.old.nodes[old].reads, self._it.new.nodes[new].reads, strict=False):
             if a.kind == b.kind == "node" and a.index == b.index:
                 yield a.node, b.node
@@ -357,7 +367,10 @@ class NeighbourMatching:
         return direct if direct == 1 else max(direct, _INDIRECT_FACTOR * _share(*self._collect_readers(old, new)))
 
     def _collect_readers(self, old: int, new: int, *, direct: bool = False) -> Iterator[set[Hashable]]:
-        """Yield the uses of both nodes: only direct uses, or also indirect uses by matched nodes and outputs."""
+        """Yield the set of uses of each node.
+
+        Without `direct`, unmatched readers are followed to matched nodes and graph outputs.
+        """
         for graph, ends, start, number in (
             (self._it.old, self._ends[0], old, self._it.forth.get),
             (self._it.new, self._ends[1], new, lambda it: it if it in self._it.back else None),
@@ -414,7 +427,10 @@ def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
 def _count_neighbours(
     graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey]
 ) -> list[Counter[Hashable]]:
-    """For each node, count the operators of its readers and producers, with the outputs and inputs that they use."""
+    """For each node, count its connections to neighbors and graph outputs.
+
+    Connections are distinguished by the operator of the neighbor and by output and input index.
+    """
     neighbours: list[Counter[Hashable]] = [Counter(ends.get(node.index, ())) for node in graph.nodes]
     for node in graph.nodes:
         uses = [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _MIN_ELEMENTS = 16
-"""Minimum number of elements of a weight that can be similar to another weight."""
+"""Weights with fewer elements are not checked for similarity."""
 _COMPARED_ELEMENTS = 256
 """Maximum number of elements to read from each of two weights to decide whether they are similar."""
 _SKETCH_ELEMENTS = 65536

@@ -49,7 +49,8 @@ _ESCAPES: dict[DataLayout, str] = {
     "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Layouts that ONNX Runtime refuses since 1.24.2; it still follows links if the model itself is a link."""
+"""Layout that ONNX Runtime refuses since 1.24.2 -> description. If the model itself is a link, it still
+follows links to data."""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
@@ -89,7 +90,7 @@ def iter_data_locations(model: ModelView) -> Iterator[str]:
 
 
 def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]:
-    """Check the external data of each tensor in the model at `path`. Files outside its folder are never opened."""
+    """Check the external data of each tensor in the model at `path`. Files outside the model folder are not opened."""
     files = find_data_files(model, path)
     return tuple(_check_use(name, tensor, files) for name, tensor in model.external)
 

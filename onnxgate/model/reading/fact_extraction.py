@@ -239,7 +239,7 @@ _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnp
 _MAX_OPSET = 2**31 - 1
 """Maximum opset version. Source: onnx stores operator versions in an `int`."""
 MAX_LISTED = 8
-"""Maximum number of list elements in a message."""
+"""Maximum number of list elements that a message shows."""
 
 
 def read_attributes(node: NodeProto, opset: int, dims: DimsLookup, model: Path) -> dict[str, AttributeValue]:

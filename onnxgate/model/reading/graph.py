@@ -312,7 +312,10 @@ def _producer_indices(sources: Iterable[ValueSource]) -> Iterator[int]:
 
 
 def _index_consumers(wiring: Graph) -> list[list[tuple[int, int, int]]]:
-    """List the readers of each node as (output, reader, input of the reader); the input is -1 for a captured value."""
+    """List the consumers of each node as (output of the node, consumer, input of the consumer).
+
+    The input is -1 for a captured value.
+    """
     consumers: list[list[tuple[int, int, int]]] = [[] for _ in wiring.nodes]
     for node in wiring.nodes:
         for slot, source in (*enumerate(node.sources), *((-1, source) for source in node.captured)):

@@ -1,4 +1,6 @@
-"""Data that is omitted from the messages of a model: its position in the file, and functions to read it.
+"""Large tensors and lists that are omitted when a model is parsed.
+
+This module records where their data is in the file, and reads the data if it is needed.
 
 A tensor with omitted data has an additional entry in `external_data`; its `data_location` is unchanged. An attribute
 with an omitted list keeps only the first element; the position of the list is in `doc_string`.
@@ -54,18 +56,22 @@ categories, intercepts, n-grams and values of `Constant`.
 Source: `defs/traditionalml` in onnx; measured with onnx 1.18 and 1.23."""
 _ENSEMBLE = (_ML_DOMAIN, "TreeEnsemble")
 _ENSEMBLE_PREFIXES = ("nodes_", "leaf_")
-"""Prefixes of attributes whose lengths onnx compares. Source: shape inference of `TreeEnsemble` in onnx."""
+"""Name prefixes of list attributes. onnx requires equal lengths for lists with the same prefix.
+
+Source: shape inference of `TreeEnsemble` in onnx."""
 _LIST_NUMBERS = (7, 8, 9)
-"""Attribute fields with lists of plain values, which are not packed. Source: onnx.proto."""
+"""Numbers of the AttributeProto fields that contain lists of plain values. Their elements are not packed.
+
+Source: onnx.proto."""
 LEADING_FIELDS = 3
 """Number of fields to read at the start of an attribute: its name, its type and the first element of its list."""
 PIECE_BYTES = 128 * 1024
 _MAX_SPLITS = 16
-"""Maximum number of positions to try as the start of an element; numbers have at most 11 bytes."""
+"""Maximum number of positions to try as the end of a piece; a number in a list has at most 11 bytes."""
 
 
 class OmittedData(msgspec.Struct, frozen=True):
-    """Omitted data of a tensor: its field and its position in the file."""
+    """Omitted data of a tensor: the field that contains it, and its position in the file."""
 
     field: int
     offset: int
@@ -115,9 +121,10 @@ def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[Attri
 
 
 def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
-    """Parse the complete elements at the start of `content`, which start with `tag`; also return their size in bytes.
+    """Parse the complete elements at the start of `content`, and return them with their size in bytes.
 
-    A byte inside an element can look like the start of another element, but protobuf parses only complete elements.
+    Each element starts with `tag`. A byte inside an element can look like the start of another element, but protobuf
+    parses only complete elements.
     """
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from onnx import AttributeProto
@@ -176,7 +183,7 @@ def _restore_node(node: NodeProto, path: Path) -> None:
 
 
 def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
-    """List the tensors of each `TreeEnsemble` with omitted lists, because onnx compares their lengths."""
+    """List the tensors of each `TreeEnsemble` with omitted lists; onnx compares the lengths of tensors and lists."""
     nodes = (node for node in _list_ensembles(model) if any(map(find_omitted_list, node.attributes)))
     attributes = (attribute for node in nodes for attribute in node.attributes)
     return [it.t for it in attributes if it.name.startswith(_ENSEMBLE_PREFIXES) and it.HasField("t")]

@@ -1,4 +1,4 @@
-"""Reader for the messages of a model. Weights and long attribute lists in large files are not read.
+"""Reader for the protobuf messages in a model file. Weights and long attribute lists in large files are not read.
 
 The result is a regular serialized `ModelProto`, which protobuf parses.
 """
@@ -80,7 +80,7 @@ _NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
     MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
     MessageKind.TENSOR: {},
 }
-"""Message type -> fields that contain such messages: field number -> message type. Source: onnx.proto."""
+"""Message type -> (field number -> message type in this field). Source: onnx.proto."""
 RAW_DATA = 9
 DATA_FIELDS = {
     4: "float_data",
@@ -158,7 +158,7 @@ class _WeightStripper:
         return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
-        """Return the attribute with only the first element of its list; b"" if it is not a plain list in `names`."""
+        """Return the attribute with at most the first element of its list; b"" if the whole list must be kept."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
@@ -189,7 +189,7 @@ class _WeightStripper:
         return bytes(stub.SerializeToString())
 
     def _read_attribute_name(self, start: int, end: int) -> str:
-        """Return the name if it is the first field, as exporters write it; otherwise ""."""
+        """Return the name of an attribute if it is among the first fields, as in exported models; otherwise ""."""
         for field in islice(iter_fields(self._source, start, end), LEADING_FIELDS):
             if field.number == _NAME and field.wire == LENGTH and field.end - field.start <= _MAX_NAME_BYTES:
                 return self._source.read(field.start, field.end).decode(errors="replace")
@@ -236,7 +236,8 @@ def read_view(
 ) -> ModelView:
     """Read a view of the model without external data. Files of at least `large_bytes` are read without large tensors.
 
-    To describe an omitted list, all its elements are read. If lists are not described, their attributes are empty.
+    With `describes_lists`, omitted lists are read once to record their lengths and first elements. Otherwise, only the
+    names of their attributes are kept.
 
     Raises:
         UnreadableModel: the file is not a model.

@@ -27,7 +27,7 @@ _MAX_EQUAL_ULPS = 4
 """Maximum difference in ULP that rounding may cause if a model is exported on another machine."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
 _INT4_TYPES = {21: 0, 22: 8}
-"""4-bit type, stored with the low half first -> first encoded value that is negative; 0 for unsigned types."""
+"""4-bit type -> first encoded value that is negative; 0 for unsigned types. The low half of a byte comes first."""
 _FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 

@@ -120,7 +120,7 @@ ASSUMED_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node in the main graph during a search. Subgraphs and local functions are treated as part of their node."""
+    """A node of the main graph, used to search for differences. Its subgraphs and local functions are part of it."""
 
     index: int
     inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights
@@ -205,8 +205,8 @@ def split_by_size(
 def replace_model(fresh: Path, committed: Path) -> None:
     """Replace `committed` (which may be missing) with the model at `fresh`.
 
-    Data files keep the name that the committed model uses; if it has no data file, they are named after the model. Data
-    files are replaced first, so that the model never refers to missing data.
+    A single data file gets the name that the committed model uses or, without such a name, is named after the model.
+    Several data files keep their names. Data files are replaced first, so that the model never refers to missing data.
     """
     target = Path(os.path.realpath(committed))
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +241,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
-    """Map the data locations in the fresh model to the names that the data files get."""
+    """Map each data location in the fresh model to the name of the data file next to the committed model."""
     locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
         (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)

@@ -121,7 +121,7 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
 
 @contextlib.contextmanager
 def track_source_lookups() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether source lines have been searched in the repository during this context."""
+    """Yield a function that returns whether `find_source_line` has searched the repository in this context."""
     before = _source_lookup_happened.get()
     _source_lookup_happened.set(False)
     try:
@@ -158,9 +158,12 @@ def _has_line(path: Path, line: int, text: str) -> bool:
 
 
 MAX_BOXES = 16
-"""Maximum number of boxes in a drawing. One neighbor of each box next to the node is not counted."""
+"""Maximum number of boxes in a drawing.
+
+One neighbor of each box next to the central node is always drawn, even above this limit.
+"""
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
-"""Maximum numbers of boxes: for inputs of the node, for its outputs, and for neighbors of each of these boxes."""
+"""Maximum number of boxes for the inputs of the central node, for its outputs, and for neighbors of each such box."""
 
 
 def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
@@ -191,7 +194,7 @@ def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView
 
 
 BoxKey = tuple[str, int] | tuple[str, str]
-"""Identity of a box: ("node", id), or a kind and the name of a value."""
+"""Key of a box in a drawing: ("node", `id()` of the node), or the kind and the name of a value."""
 
 
 class _Scope(msgspec.Struct):

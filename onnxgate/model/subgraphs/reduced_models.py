@@ -1,4 +1,4 @@
-"""Reduced models: copies without weights for `onnx.checker`, and single nodes."""
+"""Reduced models: copies without weights for `onnx.checker`, and models of single nodes."""
 
 from __future__ import annotations
 
@@ -217,11 +217,11 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Maximum size in bytes of constants that are kept, such as shapes, axes and scales, which loading may need."""
+"""Maximum size in bytes of constants that are kept. Loading may need constants such as shapes, axes and scales."""
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """The values and functions in a model that its nodes can use."""
+    """Values and functions of a model that an extracted node can use."""
 
     imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
     type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
@@ -233,7 +233,7 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
     """Extract a model with the node and the functions that it calls; None if that is not possible.
 
     The types of all inputs must be known, and the data of the node must be available. Omitted lists in its attributes
-    are read from the model at `path`. Inputs keep known shapes, so that `Shape` of a static input is still folded.
+    are read from the model at `path`. Inputs keep known shapes, so that runtimes can fold `Shape` nodes.
     """
     from onnx import ModelProto
 

@@ -245,7 +245,7 @@ def test_opset_changes_are_reported(tmp_path: Path) -> None:
 
     assert compare(tmp_path, net(), new) == (
         "opset of `ai.onnx` changed from 18 to 20",
-        "opset 1 of `my.domain` was added",
+        "the import of opset 1 of `my.domain` was added",
     )
 
 
