@@ -297,7 +297,7 @@ def _operator_and_name(operator: str, name: str) -> str:
 
 
 def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
-    """Return the position of a node in the graph; `was` for a removed node."""
+    """Describe the position of a node in the graph; `was` selects the past tense, for a removed node."""
     sources, targets = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
     verb = "was " if was else ""
     if it.inserted and sources and targets:

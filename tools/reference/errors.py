@@ -84,7 +84,10 @@ def _diagnose_example(entry: Entry) -> tuple[str, Diagnosis]:
 
 @functools.cache
 def _find_examples() -> dict[str, tuple[str, Diagnosis]]:
-    """Return an example text and its diagnosis by entry, from the smallest corpus file with such a text."""
+    """Return an example text and its diagnosis for each catalogue entry, by the name of the entry.
+
+    The text comes from the smallest corpus file that contains a text for the entry.
+    """
     examples: dict[str, tuple[str, Diagnosis]] = {}
     for path in sorted(TEXTS.glob("*/*.json"), key=lambda path: (path.parent.name, path.stat().st_size, path.name)):
         for case in json.loads(path.read_bytes())["texts"].values():
