@@ -108,7 +108,7 @@ SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
 
 
 def rule_identifier(rule: str) -> str:
-    """Return the id of a rule in results."""
+    """Return the id of a rule for SARIF, escaped and limited in length."""
     return escape_unprintable(rule)[:MAX_RULE_ID]
 
 

@@ -119,7 +119,7 @@ CODE_SPACE = "\0"
 
 
 def _join_code(text: str, width: int) -> str:
-    """Return the text with the spaces of code replaced, so that a command stays on one line if it fits."""
+    """Return the text with the spaces in code literals replaced, so that a command stays on one line if it fits."""
     return re.sub(
         r"[^\s`]*`[^`]*`[^\s`]*",
         lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0],
@@ -148,7 +148,7 @@ def _widen_groups(columns: Sequence[Column], gutter: int) -> list[Column]:
 
 
 def _render_group_names(block: Sequence[Column], gutter: int) -> str:
-    """Return the line above the heads, with the name of each group above its first column."""
+    """Return the line above the column heads, with the name of each group above its first column."""
     line, end, last = "", 0, ""
     for column in block:
         if column.group and column.group != last:

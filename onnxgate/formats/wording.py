@@ -140,7 +140,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
-    """Merge entries that have the same reason, stages and runtimes."""
+    """Merge undecided or skipped checks that have the same reason, stages and runtimes."""
     reasons: dict[tuple[str, str, str], list[NotDone]] = {}
     for item in items:
         reasons.setdefault((item.reason, item.hint, item.model), []).append(item)

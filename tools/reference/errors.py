@@ -19,7 +19,7 @@ TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
 QUOTATION_MARKS = ("'", '"', "`")
 GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
-"""Rules that are not linked, because their pages add nothing to an entry."""
+"""Rules to which the page does not link, because the pages of these rules add no information about an error."""
 INTRODUCTION = """
 # Error messages
 

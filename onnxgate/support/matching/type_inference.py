@@ -203,7 +203,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
-        """Add the types that operator schemas determine to the scope; return whether any types were added."""
+        """Add to the scope the types that operator schemas determine; return whether any types were added."""
         before, names = len(self.learnt), scope.names
         for node in graph.nodes:
             for name in node.outputs:
@@ -325,7 +325,7 @@ def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypePr
 
 
 def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
-    """Return the type that ONNX Runtime spells like this, without a shape; None if it is unknown."""
+    """Return the type with this spelling in ONNX Runtime, without a shape; None if the spelling is unknown."""
     like = known_types.get(text)
     if like is not None:
         return _remove_shape(like)
