@@ -54,7 +54,7 @@ def gates(checkouts: Mapping[str, Path], caches: Path) -> tuple[Contestant, ...]
 
 
 def gate() -> tuple[str, ...]:
-    """Return the command that runs onnxgate; the environment from `at` selects the checkout."""
+    """Return the command that runs onnxgate; the environment variables from `at` select the checkout."""
     return (sys.executable, "-m", "onnxgate")
 
 

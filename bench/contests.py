@@ -20,7 +20,7 @@ from bench.processes import Measurement, run
 
 _BIG_BYTES = 100_000_000
 _SLOW_S = 20.0
-"""Another tool that takes longer than this is measured only once."""
+"""Time in seconds; another tool that takes longer is measured only once."""
 _PREDICTIONS = ("bench/predictions.py", "400", "4000")
 _PREDICTIONS_S = 300.0
 _CLICK = 'python -c "import click"'
@@ -29,10 +29,10 @@ _HELP_AT_MOST, _START_AT_MOST, _UNCHANGED_AT_MOST = 2.0, 1.5, 1.0
 
 @contextlib.contextmanager
 def written(corpus: Corpus, folder: Path, *, keep: bool) -> Iterator[Path]:
-    """Yield the project of a corpus below `folder`. If it was created here, it is then removed, unless `keep` is set.
+    """Yield the project of a corpus below `folder`.
 
-    A separate process writes it, so that this process stays small: a child process inherits the peak memory of its
-    parent.
+    If the project is missing, it is created, and removed afterwards unless `keep` is set. A separate process
+    writes the project, so that this process stays small: a child process inherits the peak memory of its parent.
     """
     project = folder.resolve() / corpus.name
     was_there = is_complete(project)

@@ -11,7 +11,7 @@ from bench.processes import Measurement
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Median, smallest and largest of several values."""
+    """Median, minimum and maximum of several values."""
 
     median: float
     least: float
@@ -52,7 +52,7 @@ class WorkResult:
     bound: str  # the contestant that ratios are relative to
     rows: tuple[Row, ...]
     runtimes: int = 0  # full checks: how many releases run
-    own_work_s: Mapping[str, float] = field(default_factory=dict)  # import, session and run of all releases, in sum
+    own_work_s: Mapping[str, float] = field(default_factory=dict)  # step -> total seconds of all releases
 
     def row(self, name: str) -> Row | None:
         """Return the row of the command with this name."""
@@ -61,7 +61,7 @@ class WorkResult:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two commands measured in turn. `subject` may take at most `at_most` times as long as `bound`."""
+    """Results of two commands measured in turn. `subject` may take at most `at_most` times as long as `bound`."""
 
     name: str
     subject: Row
@@ -101,12 +101,12 @@ def peak_mib(row: Row | None) -> float | None:
 
 
 def cpu_ratio(row: Row | None, bound: Row | None) -> Span | None:
-    """Return the ratio of the CPU times, computed for each repetition."""
+    """Return the CPU time of `row` relative to `bound`, computed for each repetition."""
     return _ratio(row, bound, "cpu_s")
 
 
 def wall_ratio(row: Row | None, bound: Row | None) -> Span | None:
-    """Return the ratio of the elapsed times, computed for each repetition."""
+    """Return the elapsed time of `row` relative to `bound`, computed for each repetition."""
     return _ratio(row, bound, "wall_s")
 
 
@@ -118,7 +118,7 @@ def _ratio(row: Row | None, bound: Row | None, quantity: str) -> Span | None:
 
 
 def growth(small: WorkResult, large: WorkResult, more: int) -> dict[str, float]:
-    """Return the CPU time in ms per additional model or node; the larger corpus has `more` of them.
+    """Return the CPU time in ms per additional model or node; `more` is the number of additional models or nodes.
 
     Only commands that completed both corpora are included.
     """

@@ -3,7 +3,7 @@
     python bench/first_difference.py PYTHON [LAYERS ...]
 
 PYTHON is an interpreter with ONNX Runtime, which runs the correct and the wrong model. Only the search is timed; the
-worker is started before.
+worker is started beforehand.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class NotMeasurableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices that apply to all projects."""
+    """Options that apply to all projects."""
 
     checkouts: Mapping[str, Path]
     corpora: Path  # the folder in which corpora are, or are written
@@ -220,7 +220,7 @@ def _models_of_onnx() -> Iterator[tuple[str, Path]]:
 def _gates(
     folder: Path, options: Options, *, cold: bool = False, accepted: tuple[int, ...] = (0,)
 ) -> Iterator[Contestant]:
-    """Return the full checks of each checkout, in the order in which they fill the caches."""
+    """Yield the full checks of each checkout, ordered from an empty to a filled cache."""
     command = (*gate(), "check", "--quiet")
     for name, checkout in options.checkouts.items():
         cache = folder / "caches" / name
@@ -240,7 +240,7 @@ def _loop(folder: Path, project: Path, script: str) -> ReleaseLoop:
 
 
 def _installed_loop(folder: Path, project: Path, script: str) -> ReleaseLoop:
-    """Return the script that runs the releases, after creating its environments."""
+    """Create an environment for each release, and return the script that runs the releases in them."""
     loop = _loop(folder, project, script)
     for release in loop.releases:
         lines = ["set -e", *loop.installation(release, install_by_uv)]

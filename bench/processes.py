@@ -57,7 +57,7 @@ def run(
 ) -> Measurement:
     """Run a command in a folder; at the time limit, stop it and its child processes.
 
-    The end of its output is stored if it fails, or if `keep_output` is set.
+    The end of the output is stored if the command fails, or if `keep_output` is set.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begin = time.perf_counter()

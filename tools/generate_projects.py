@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file differs")
     parser.add_argument("--handmade", action="store_true", help="skip models that need torch")
     parser.add_argument(
-        "--as-locked", type=Path, metavar="FOLDER", help="write `broken` in the state when it was locked"
+        "--as-locked", type=Path, metavar="FOLDER", help="write `broken` in the state in which it was locked"
     )
     options = parser.parse_args()
     if options.as_locked:

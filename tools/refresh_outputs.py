@@ -1,4 +1,7 @@
-"""Run the commands shown on pages and write their output below them. With `--check`, only list outdated pages."""
+"""Run the commands shown in the documentation and write their output below them.
+
+With `--check`, only list outdated pages.
+"""
 
 from __future__ import annotations
 

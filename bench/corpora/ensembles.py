@@ -15,7 +15,7 @@ from bench.corpora.streams import field_header
 FEATURES, CLASSES = 20, 3
 _DEPTH = 12
 _TREE_BYTES = 323_000
-"""Approximate size of one tree of depth `_DEPTH`."""
+"""Approximate size of one tree of depth `_DEPTH`, in bytes."""
 _GRAPH, _NODE, _ATTRIBUTE = 7, 1, 5
 """Fields of ModelProto, GraphProto and NodeProto. Source: onnx.proto."""
 _FLOATS_TAG, _INTS_TAG, _STRINGS_TAG = 7 << 3 | 5, 8 << 3, 9 << 3 | 2
@@ -23,7 +23,7 @@ _FLOATS_TAG, _INTS_TAG, _STRINGS_TAG = 7 << 3 | 5, 8 << 3, 9 << 3 | 2
 _LARGEST_INT = 1 << 21
 
 Items = Callable[[int], bytes]
-"""Takes the number of a tree and returns its serialized items; reproducible."""
+"""Returns the serialized items of the tree with this number; equal numbers result in equal bytes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ def _attention(draft: Draft, x: str, width: int) -> str:
 
 
 def _split_shape(draft: Draft, x: str, width: int) -> str:
-    """Add nodes that compute the shape with separate heads from the value's shape, as exporters do."""
+    """Add nodes that compute, from the shape of `x`, the shape that splits it into heads, as exporters do."""
     shape = draft.node("Shape", x)
     sizes = [draft.node("Gather", shape, draft.constant(f"axis_{axis}", [axis], "int64"), axis=0) for axis in range(2)]
     heads = draft.constant("heads", [_HEADS, width // _HEADS], "int64")

@@ -1,4 +1,4 @@
-"""Compare the outputs of each release with the last release: `python compare.py OUT...` (a folder per release)."""
+"""Compare the outputs of each release with those of the last: `python compare.py OUT...`, with a folder per release."""
 
 import sys
 from pathlib import Path

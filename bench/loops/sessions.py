@@ -1,7 +1,8 @@
 """Load each model below a folder with one release: `python sessions.py MODELS`. Further arguments are ignored.
 
 The last line is a JSON object with the seconds spent in the runtime. Each model is loaded in a fork of this process, so
-that a refused or crashing model does not stop the loop; standard error shows how many there were.
+that a refused or crashing model does not stop the loop. The number of refused sessions and crashed models is printed to
+standard error.
 """
 
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 BEGAN = time.perf_counter()
 import onnxruntime as ort  # noqa: E402
 
-spent = {"import": time.perf_counter() - BEGAN, "session": 0.0}
+spent = {"import": time.perf_counter() - BEGAN, "session creation": 0.0}
 
 
 def load(path: Path) -> int:
@@ -38,7 +39,7 @@ for path in sorted(Path(sys.argv[1]).rglob("*.onnx")):
     if not process:
         os._exit(load(path))
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-    spent["session"] += time.perf_counter() - began
+    spent["session creation"] += time.perf_counter() - began
     if status < 0:
         crashed += 1
     else:

@@ -13,7 +13,7 @@ from onnxgate.formats import wording
 
 WORKFLOW_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 MAX_ANNOTATIONS = 9
-"""Maximum number of findings per level; the tenth annotation counts the others."""
+"""Maximum number of findings shown per level; the tenth annotation states the number of further findings."""
 MAX_MESSAGE_UNITS = 4000
 """Maximum length of a message in UTF-16 units; the runner, a .NET program, truncates messages at 4096."""
 
@@ -45,7 +45,7 @@ def format(report: Report) -> str:
 
 
 def _join_message(text: str, advice: str) -> str:
-    """Return the escaped text and a separate line with the advice, if any, truncated to the runner's limit."""
+    """Return the escaped text and, on a separate line, the advice, if any; both are truncated to the runner's limit."""
     message = "\n".join(escape_unprintable(line) for line in (text, advice) if line)
     units = message.encode("utf-16-le", "replace")
     if len(units) <= 2 * MAX_MESSAGE_UNITS:

@@ -1,7 +1,8 @@
-"""The report as JUnit XML: one suite per model, with a test per runtime and per stage that is not about runtimes.
+"""The report as JUnit XML, with one suite per model.
 
-A finding that makes the check fail is a failure, and an undecided check is an error. Times are 0, since reports contain
-no durations and some readers require the attribute.
+A suite has a test for each runtime, and for each stage that is not about individual runtimes. A finding that makes the
+check fail is a failure, and an undecided check is an error. Times are 0, since reports contain no durations and some
+readers require the attribute.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not predicted": "skipped",
 }
-"""Outcome of a test by the state of its cell; with other states, the test passes."""
+"""State of a cell -> outcome of its test; for all other states, the test passes."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support tables, not run",
     "not predicted": wording.NOT_PREDICTED,
@@ -107,9 +108,10 @@ class CaseContent:
     def select(
         self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False
     ) -> CaseContent:
-        """Return the findings and gaps that match `is_about` or, with `elsewhere`, those that do not.
+        """Return the findings and gaps that match `is_about` or, with `elsewhere`, those that do not match.
 
-        A gap without a runtime applies to all runtimes whose cells have its state, if `states` contains that state.
+        `states` are the states of the selected cells. A gap in RUNTIME_STAGES that names no runtime also matches if its
+        state is in `states`.
         """
 
         def selected(item: NotDone, state: str) -> bool:
@@ -163,13 +165,13 @@ def _group_by_model(report: Report) -> dict[str, CaseContent]:
 
 
 def _failing_levels(report: Report) -> tuple[str, ...]:
-    """Return the levels that fail the check: errors, and also warnings if the check fails without an error."""
+    """Return the levels of findings that make the check fail: errors, and warnings if it fails without an error."""
     errors = any(finding.level == "error" and not finding.ignored for finding in report.findings)
     return ("error",) if errors or report.verdict != "fail" else ("error", "warning")
 
 
 def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    """Yield tests of MODEL_STAGES, and of stages with findings or gaps that no test of a runtime contains."""
+    """Yield a test for each stage in MODEL_STAGES or with findings or gaps that no test of a runtime contains."""
     states = {cell.state for cell in cells.values()}
     rest = content.select(lambda item: not cells.keys().isdisjoint(_runtimes_of(item)), states, elsewhere=True)
     checked = [stage for stage in report.stages if stage in MODEL_STAGES]

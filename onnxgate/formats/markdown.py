@@ -17,7 +17,7 @@ LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Limits of a page. With `html`, it may contain HTML elements for folding and line breaks."""
+    """Size limits of a page. If `html` is true, the page may contain HTML elements for folding and line breaks."""
 
     max_bytes: int = 0  # of one part; 0: no limit
     html: bool = True
@@ -37,7 +37,7 @@ def neutralize_block(block: str) -> str:
 
 
 def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
-    """Yield the blocks that fit into the limit of a part, and the number of omitted blocks."""
+    """Yield the leading blocks that fit within the size limit of one part, and a line with the number of the others."""
     shown, left_out = split_fitting(blocks, page)
     yield from shown
     if left_out:
@@ -45,7 +45,7 @@ def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
 
 
 def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
-    """Return the first blocks that fit into the limit of a part, and the number of omitted blocks."""
+    """Return the leading blocks that fit within the size limit of one part, and the number of omitted blocks."""
     free_bytes, shown, left_out = page.max_bytes, [], 0
     for block in map(neutralize_block, blocks):
         size = len(block.encode()) + 1
@@ -175,7 +175,7 @@ def render_findings(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
-    """Render a finding as a list item; `subject` is for pages without headings."""
+    """Render a finding as a list item; `subject`, the model or file, is for pages without headings."""
     place = markdown_code(truncate(wording.format_place(finding.place)))
     about = f" in {markdown_code(truncate(subject))}" if subject else ""
     lines = [
@@ -190,7 +190,7 @@ def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
 
 
 def render_drawings(report: Report, page: Page) -> Iterator[str]:
-    """Yield the graphs around failing nodes."""
+    """Yield a drawing of the graph around each failing node."""
     shown = report.drawings[: page.drawings or len(report.drawings)]
     if shown:
         yield "\n### Failing nodes\n"

@@ -247,7 +247,7 @@ def _summarize_changes(changes: Sequence[NodeChange | WeightChange], words: Mapp
 
 
 def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
-    """Yield the nodes by graph. If there are too many, start with counts by operator."""
+    """Yield lines for the changed nodes, by graph. If there are too many, start with counts by operator."""
     shown = difference.nodes[:most] if most and len(difference.nodes) > most + 1 else difference.nodes
     left_out = len(difference.nodes) - len(shown)
     if left_out:
@@ -297,7 +297,7 @@ def _operator_and_name(operator: str, name: str) -> str:
 
 
 def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
-    """Return the position of a node in the graph; `was` for a removed node."""
+    """Describe the position of a node in the graph; `was` selects the past tense, for a removed node."""
     sources, targets = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
     verb = "was " if was else ""
     if it.inserted and sources and targets:
@@ -310,7 +310,7 @@ def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
 
 
 def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
-    """Yield the weights, largest changes first. Many weights with rounding differences or many copies share a line."""
+    """Yield lines for the changed weights, largest changes first. Many rounding differences or copies share a line."""
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
     rounded = [
         it

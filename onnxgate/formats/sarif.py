@@ -30,7 +30,7 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """A file as a URI, and the range of lines; 0 if there is no line."""
+    """A file as a URI, and a range of lines in this file; 0 means that there is no line."""
 
     uri: str
     line: int
@@ -102,13 +102,13 @@ def _percent_encode(path: str) -> str:
 
 
 MAX_DESCRIPTION = 1024
-"""Maximum length of a description. Source: GitHub's documentation of SARIF for code scanning."""
+"""Maximum length of a description. Source: GitHub's SARIF documentation for code scanning."""
 MAX_RULE_ID = 255
 SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
 
 
 def rule_identifier(rule: str) -> str:
-    """Return the id of a rule in results."""
+    """Return the id of a rule for SARIF, escaped and limited in length."""
     return escape_unprintable(rule)[:MAX_RULE_ID]
 
 
@@ -147,9 +147,9 @@ def _describe_unknown_rule(name: str) -> JsonObject:
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME_URL = "https://github.com/onnxgate/onnxgate"
 MAX_RESULTS = 25_000
-"""Maximum number of results of one run. Source: GitHub's documentation of SARIF for code scanning."""
+"""Maximum number of results of one run. Source: GitHub's SARIF documentation for code scanning."""
 MAX_COMPRESSED_BYTES = 10_000_000
-"""Maximum size of the compressed file (same source)."""
+"""Maximum size of the compressed file in bytes (same source)."""
 MAX_FINDINGS_PER_RESULT = 20
 """Maximum number of findings of one rule on one line; further findings are only counted."""
 MAX_NOTIFICATIONS = 1000
@@ -283,11 +283,15 @@ def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
         if fix:
             yield f"fix: {truncate(fix, LONG_LIMIT)}"
     if len(findings) > len(shown):
-        yield f"… and {len(findings) - len(shown)} more of `{findings[0].rule}`; see the report"
+        more = pluralize(len(findings) - len(shown), f"more `{findings[0].rule}` finding")
+        yield f"… and {more}; see the report"
 
 
 def _fingerprints(place: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
-    """Return onnxgate's fingerprint; without a line, also GitHub's, which the upload computes only from a line."""
+    """Return onnxgate's fingerprint of a result and, if the result has no line, also GitHub's fingerprint.
+
+    For a result with a line, the upload computes GitHub's fingerprint.
+    """
     identity = "\0".join(sorted(f"{it.rule}|{it.model}|{it.node}|{it.fingerprint}" for it in findings))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
     own = findings[0].fingerprint if len(findings) == 1 else ""

@@ -28,7 +28,7 @@ from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_wor
 from onnxgate.formats.text import Terminal
 
 WORD_WIDTH = 6
-"""Width of the column of verdicts."""
+"""Width of the verdict column in characters."""
 MORE_REASONS_HINT = "`-v` lists all reasons"
 
 

@@ -35,9 +35,9 @@ class RuntimeColumn(msgspec.Struct, frozen=True):
 def join_columns(runtimes: Sequence[str], cells: Mapping[str, Sequence[str]]) -> list[RuntimeColumn]:
     """Return the columns of a table.
 
-    `runtimes` are sorted names such as `onnxruntime 1.18.1`; `cells` contains one cell per model for each of them. A
-    range contains only consecutive minor releases. It ends with a minor release, such as 1.18, if it contains all patch
-    releases of it; otherwise, it ends with a patch release.
+    `runtimes` are sorted names such as `onnxruntime 1.18.1`; `cells` maps each of them to one cell per model. A range
+    contains only consecutive minor releases. An end of a range is shown as a minor release, such as 1.18, if the range
+    contains all patch releases of this minor release; otherwise, it is shown as a patch release.
     """
     patches: dict[str, list[str]] = {}
     for runtime in runtimes:
@@ -78,5 +78,5 @@ def _is_adjacent(older: str, newer: str) -> bool:
 
 
 def list_words(columns: Sequence[RuntimeColumn]) -> set[str]:
-    """Return the words that occur in the columns."""
+    """Return all words that occur in the cells of the columns."""
     return set(itertools.chain.from_iterable(column.cells for column in columns))

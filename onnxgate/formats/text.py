@@ -41,8 +41,10 @@ LABELS = (
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
 SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "comparisons")
-"""Text that is reserved for onnxgate's own lines: beginnings of any line, of lines without indent and of lines indented
-by two spaces, and complete titles. Strings from models that look like this are escaped."""
+"""Text that is reserved for onnxgate's own lines; strings from models that look like it are escaped.
+
+In this order: beginnings of any line, of lines without indent, and of lines indented by two spaces; complete titles.
+"""
 
 
 class Column(msgspec.Struct, frozen=True, dict=True):
@@ -117,7 +119,7 @@ CODE_SPACE = "\0"
 
 
 def _join_code(text: str, width: int) -> str:
-    """Return the text with the spaces of code replaced, so that a command stays on one line if it fits."""
+    """Return the text with the spaces in code literals replaced, so that a command stays on one line if it fits."""
     return re.sub(
         r"[^\s`]*`[^`]*`[^\s`]*",
         lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0],
@@ -146,7 +148,7 @@ def _widen_groups(columns: Sequence[Column], gutter: int) -> list[Column]:
 
 
 def _render_group_names(block: Sequence[Column], gutter: int) -> str:
-    """Return the line above the heads, with the name of each group above its first column."""
+    """Return the line above the column heads, with the name of each group above its first column."""
     line, end, last = "", 0, ""
     for column in block:
         if column.group and column.group != last:
@@ -161,15 +163,15 @@ CellTable = dict[str, dict[str, Cell]]
 STATE_WORDS = wording.STATE_WORDS
 STYLES = {"ok": "pass", "ok*": "predicted", "warn": "warning", "FAIL": "fail", "?": "undecided", "–": "quiet"}
 BODY_COLUMN = 11
-"""Column of a finding's text, after its level."""
+"""Column in which the text of a finding begins, after its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
 """Placeholder for the folder of stored inputs in reports that may be read on another machine."""
 MAX_DIFFERENCES = 6
 """Maximum number of differences shown for a changed model; further differences are only counted."""
 MAX_LISTED = 20
-"""With more models, those that passed on all their runtimes are counted instead of listed."""
+"""Number of models up to which all are listed; beyond it, models that passed on all their runtimes are only counted."""
 UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
-"""A model whose cells all have the same one of these states can be counted instead of listed."""
+"""A model can be counted instead of listed if all its cells have the same state and it is one of these states."""
 
 
 def format(

@@ -1,4 +1,4 @@
-"""Sentences, words and sort orders that all report formats share."""
+"""Wording and sort orders shared by all report formats."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ STATE_WORDS = {
     "skipped": "–",
     "not asked": "–",
 }
-"""Words that tables show for the states of cells."""
+"""State of a table cell -> word shown in the table."""
 WORD_MEANINGS = {
     "ok*": "predicted, not run",
     "warn": "warning or ignored finding",
     "?": "could not be checked",
     "–": "not checked",
 }
-"""Table words that need an explanation."""
+"""Word shown in a table -> its explanation in the legend; words without an explanation are omitted."""
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
 NOT_PREDICTED = "could not be predicted, and was not run"
 DEFAULT_PATH = "onnxgate.lock"
@@ -140,7 +140,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
-    """Merge entries that have the same reason, stages and runtimes."""
+    """Merge undecided or skipped checks that have the same reason, stages and runtimes."""
     reasons: dict[tuple[str, str, str], list[NotDone]] = {}
     for item in items:
         reasons.setdefault((item.reason, item.hint, item.model), []).append(item)
@@ -224,7 +224,7 @@ def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 
 def bound_usage(figure: Measured) -> float:
-    """Return the share of the tolerance that is used; infinity if the value is not finite or has no limit."""
+    """Return the used share of the tolerance (1: all of it); infinity if the value is not finite or has no limit."""
     if figure.value is None or figure.bound is None:
         return math.inf
     if figure.metric in RATIO_METRICS:
@@ -305,7 +305,7 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
 
 
 QUIET_STATES: tuple[CellState, ...] = ("pass", "predicted", "not predicted", "not asked")
-"""States that hide an ignored finding."""
+"""States of cells that tables replace with `warning` if a finding for the cell is ignored."""
 
 
 def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
@@ -326,7 +326,7 @@ def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
 
 
 def _concerns(finding: Finding, runtime: str) -> bool:
-    """Return whether a finding is about a runtime, or about the file on all runtimes."""
+    """Return whether a finding is about the runtime, or about the model file and so about all runtimes."""
     return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
 
 
@@ -348,7 +348,7 @@ def changes_title(report: Report) -> str:
 
 
 def rank_models(report: Report) -> dict[str, int]:
-    """Return the index in LEVELS of the worst finding of each model."""
+    """Return the level of the worst finding of each model, as an index into LEVELS."""
     return {finding.model: LEVELS.index(finding.level) for finding in reversed(list_active_findings(report))}
 
 

@@ -33,21 +33,21 @@ from onnxgate.support.operators import (
 
 PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
 OPEN_END = 2**31 - 1
-"""End of an open-ended version range in ONNX Runtime."""
+"""Number with which ONNX Runtime marks the end of an open-ended version range."""
 HARVEST_VERSION = 1
 """Version of the cache format; builds cached in a different version are harvested again."""
 
 
 class HarvestRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Cached harvest of one build."""
+    """Support data harvested from one build, as it is cached."""
 
     version: int = HARVEST_VERSION
     limits: Limits
-    table: Table | None  # of only this build; None if it has no registry to read
+    table: Table | None  # of only this build; None if it reports no schemas and kernels
 
 
 def make_harvest_record(dump: BuildDump, limits: Limits, source: TableSource) -> HarvestRecord:
-    """Return the harvest of one build from its dump and limits."""
+    """Return the support data of one build for the cache, from its reported schemas and kernels and its limits."""
     return HarvestRecord(limits=limits, table=build_table(dump, source) if dump.registry else None)
 
 
@@ -164,7 +164,7 @@ class DumpedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildDump(msgspec.Struct, frozen=True, kw_only=True):
-    """Schemas and kernels that a build reports. Releases before 1.16 have no `registry` to read."""
+    """Schemas and kernels that a build reports. `registry` is false for releases before 1.16, which report none."""
 
     registry: bool
     release: str
@@ -186,7 +186,10 @@ OperatorKey = tuple[str, str]
 
 
 class TableBuilder:
-    """Collects rows and the releases that each row applies to. Type sets are numbered in order of insertion."""
+    """A table under construction: rows, and the releases that each row applies to.
+
+    Sets of types are numbered in order of insertion.
+    """
 
     def __init__(self) -> None:
         self._numbers: dict[tuple[str, ...], int] = {}
@@ -203,7 +206,10 @@ class TableBuilder:
             self._rows[operator][content] = self._rows[operator].get(content, 0) | row.releases
 
     def take(self, table: Table, places: Mapping[int, int]) -> None:
-        """Add rows of another table. `places` maps its release bits to the bits here; other releases are skipped."""
+        """Add rows of another table.
+
+        `places` maps the release bits of that table to those of this one; releases without an entry are skipped.
+        """
         numbers = [self._number(table.types[index] for index in types) for types in table.sets]
         for domain, operators in table.operators.items():
             for name, raw in operators.items():
@@ -245,7 +251,7 @@ def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases
 
 
 def _sort_rows(rows: Iterable[RowType]) -> tuple[RowType, ...]:
-    """Sort rows, first by version, so that equal rows are stored as equal bytes."""
+    """Sort rows, first by version, so that equal tables are stored as equal bytes."""
     return tuple(sorted(rows, key=msgspec.to_builtins))
 
 

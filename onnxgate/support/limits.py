@@ -19,7 +19,7 @@ class ExternalData(msgspec.Struct, frozen=True):
     """Whether a release reads external data from each location; if not, it rejects the model."""
 
     outside: bool  # a relative path that leads out of the folder: `../weights.bin`
-    link: bool  # a symbolic link in the folder to a file outside of it
+    link: bool  # a symbolic link in the folder to a file outside the folder
     linked_model: bool  # model and data are both symbolic links, into one folder elsewhere
     absolute: bool  # an absolute path, even into the folder
 
@@ -100,7 +100,10 @@ def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
 
 
 def find_layout_span(layout: DataLayout) -> tuple[str, str]:
-    """Return the measured releases since which and up to which all read this layout, as `find_support_span` does."""
+    """Return the oldest release since which all measured releases read this layout, and the newest up to which all do.
+
+    The result is "" in the same cases as that of `find_support_span`.
+    """
     measured = {
         name: answer
         for name, row in load_limit_table().releases.items()

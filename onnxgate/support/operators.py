@@ -20,7 +20,7 @@ SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
 SUPPORT_FOLDER = Path(__file__).resolve().parent
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
-"""Map types as schemas spell them; types of values are spelled `map(int64,tensor(float))`."""
+"""Spelling of `map` types in schemas; the types of values are spelled `map(int64,tensor(float))`."""
 
 
 class TableSource(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,13 +121,13 @@ class Schema(msgspec.Struct, frozen=True, eq=False):
 class Operator(msgspec.Struct, frozen=True, eq=False):
     """One operator with its schemas and kernels. Releases with equal schemas and kernels share the object."""
 
-    domain: str  # "ai.onnx" for the default one
+    domain: str  # "ai.onnx" for the default domain
     name: str
     schemas: tuple[Schema, ...]  # ascending
     kernels: tuple[Kernel, ...]
 
     def schema(self, version: int) -> Schema | None:
-        """Return the schema for an imported `version`: the newest schema that is not newer than it."""
+        """Return the newest schema that was introduced at or before the imported `version`."""
         return next((schema for schema in reversed(self.schemas) if schema.since <= version), None)
 
 
@@ -236,7 +236,10 @@ def load_shipped_table() -> Table:
 
 
 def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:
-    """Return the implementation of each release in a table; `newest_opsets` contains domains and opsets by release."""
+    """Return the implementation of each release in a table.
+
+    `newest_opsets` maps releases to the newest opset that they support of each domain.
+    """
     operators = _OperatorCache(table)
     return {
         source.release: Implementation(source.release, newest_opsets.get(source.release, {}), operators, bit)

@@ -1,4 +1,4 @@
-"""Probes: tiny models whose loads show the limits of a release.
+"""Probes: tiny models that are loaded to find the limits of a release.
 
 A probe's name contains its versions: `ir/10`, `opset/ai.onnx.ml/3`, `unreleased/ai.onnx/27`, `external/outside`.
 Probes named `unreleased/…` must be loaded with `UNRELEASED_ENVIRONMENT` set.
@@ -38,8 +38,10 @@ OPSET_RANGES = {
 }
 """Versions to probe in each domain that has a limit in some release; every version of other domains is accepted."""
 PROBE_OPERATORS = {DEFAULT_DOMAIN: "Relu", "ai.onnx.ml": "Binarizer"}
-"""An operator of each domain that ONNX releases, from the first version of the domain. Without the limit on released
-opsets, an unused import is always accepted; only a node shows which version is supported."""
+"""Domain that ONNX releases -> an operator that exists since the first version of the domain.
+
+Without the limit on released opsets, an unused import is always accepted; only a node shows which version is supported.
+"""
 PROBE_WEIGHTS = b"\0\0\x80?" * 2
 """The values [1, 1] as float32."""
 
@@ -102,7 +104,7 @@ def derive_limits(loads: Mapping[str, bool]) -> Limits:
 
 
 def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -> int:
-    """Return the newest accepted version; no version may be rejected below it."""
+    """Return the newest accepted version; all older versions must be accepted."""
     accepted = [version for version in versions if loads[f"{name}/{version}"]]
     if accepted != list(versions)[: len(accepted)] or not accepted:
         raise ProbeError(f"`{name}`: the accepted versions {accepted} do not start at {versions[0]}, or have gaps")

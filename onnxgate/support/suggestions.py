@@ -81,7 +81,10 @@ class SupportGapGroup:
 def find_implemented_span(
     operations: Sequence[Operation], implementations: Sequence[Implementation]
 ) -> tuple[str, str]:
-    """Return the releases since which and up to which all implement the operations, as `find_support_span` does."""
+    """Return the oldest release since which all releases implement the operations, and the newest up to which all do.
+
+    The result is "" in the same cases as that of `find_support_span`.
+    """
     works = [
         all(match_operation(operation, release) is None for operation in operations) for release in implementations
     ]
@@ -180,7 +183,10 @@ class _SuggestionSearch:
             yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
 
     def _rate_opset(self, domain: str, version: int) -> str:
-        """Rate an opset for the model: all is supported ("whole"), as much as before ("kept"), or less ("lost")."""
+        """Rate an opset by how much of the model it supports.
+
+        The result is "whole" for everything, "kept" for as much as before, and "lost" for less.
+        """
         opsets = {**self.prepared.opsets, domain: version}
         accepted = all(accepts_versions(limit, self.prepared.ir_version, opsets) for limit in self.limits)
         for operation in {node.operation for node in self.prepared.all_nodes() if not node.calls}:
@@ -215,7 +221,7 @@ class _SuggestionSearch:
         yield from (way for _, way in sorted(ranked, key=lambda pair: pair[0])[:1])
 
     def _list_cast_inputs(self, schema: Schema, parameter: str, to: str) -> tuple[str, ...]:
-        """Return the inputs that at least one operation has to cast, by their names in the schema."""
+        """Return the names, as in the schema, of the inputs that must be cast for at least one operation."""
         names: dict[int, str] = {}
         for operation in self.missed.operations:
             changed = change_parameter_type(operation, schema, parameter, to)
@@ -286,14 +292,14 @@ class _SuggestionSearch:
 
 
 def _change_opset(operation: Operation, domain: str, version: int) -> Operation:
-    """Return the operation as in a model that imports a different version of a domain."""
+    """Return the operation as it would be in a model that imports a different version of the domain."""
     opset = version if domain == DEFAULT_DOMAIN and operation.opset else operation.opset
     own = version if domain == operation.domain and operation.version else operation.version
     return replace(operation, version=own, opset=opset)
 
 
 def _remove_attribute(operation: Operation, name: str) -> Operation | None:
-    """Return the operation without the attribute, or None if it does not have it."""
+    """Return the operation without the attribute; None if the operation does not have this attribute."""
     remaining = tuple(attribute for attribute in operation.attributes if attribute.name != name)
     return replace(operation, attributes=remaining) if len(remaining) < len(operation.attributes) else None
 
@@ -338,13 +344,13 @@ _FLOAT_BITS: dict[str, tuple[int, int]] = {
     "tensor(float)": (24, 8),
     "tensor(double)": (53, 11),
 }
-"""Numbers of significand and exponent bits. Source: IEEE 754, and the description of types in ONNX."""
+"""Float type -> numbers of significand and exponent bits. Source: IEEE 754, and the description of types in ONNX."""
 _INTEGER_BITS: dict[str, tuple[int, bool]] = {
     f"tensor({sign}int{bits})": (bits if sign else bits - 1, not sign)
     for bits in (2, 4, 8, 16, 32, 64)
     for sign in ("u", "")
 }
-"""Number of value bits (excluding the sign bit), and whether the type is signed."""
+"""Integer type -> number of bits without the sign bit, and whether the type is signed."""
 _INTEGER_BITS["tensor(bool)"] = (1, False)
 _NUMERIC_TYPES = _FLOAT_BITS.keys() | _INTEGER_BITS.keys()
 

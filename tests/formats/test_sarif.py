@@ -181,7 +181,7 @@ def test_many_on_one_line_are_counted() -> None:
     """A merged message lists a limited number of findings and counts the others."""
     several = tuple(finding(f"no kernel for {n}") for n in range(50))
 
-    assert result_of(several)["message"]["text"].endswith("… and 30 more of `load-failed`; see the report")
+    assert result_of(several)["message"]["text"].endswith("… and 30 more `load-failed` findings; see the report")
 
 
 def test_ignored_finding_is_a_notification() -> None:

@@ -20,8 +20,8 @@ and schemas that official wheels (Linux x86_64, CPU) report since release 1.16.0
 `onnxruntime-limits.json` contains the limits, which are measured by loading tiny models.
 
 In the lists of changes, `7+` is a kernel with an open-ended range of versions; ONNX Runtime uses it only for version 7
-of the operator. `7-12` is a kernel for versions 7 to 12. The kernel after `for` is the replaced one. Types are written
-without `tensor(…)`.
+of the operator. `7-12` is a kernel for versions 7 to 12. After `for` is the kernel or number that was replaced. Types
+are written without `tensor(…)`.
 """
 
 

@@ -44,7 +44,10 @@ def essence(text: str) -> str:
 
 
 def write(emitter: str, release: str, texts: Mapping[str, tuple[str, str]], folder: Path = FOLDER) -> Path:
-    """Write the entry and the text of each case; for a text that an earlier release prints, write only a reference."""
+    """Write the catalogue entry and the text of each case.
+
+    For a text that an earlier release prints, write only a reference to that release.
+    """
     target = folder / emitter / f"{release}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
     seen: dict[str, dict[str, str]] = {}

@@ -40,6 +40,6 @@ def prepare(folder: Path) -> None:
 def run(
     name: str, packages: Sequence[str], cases: Sequence[Snippet], folder: Path, opening: str, python: str = "3.11"
 ) -> dict[str, str]:
-    """Return the texts of one engine."""
+    """Return the error texts of one engine."""
     prepare(folder)
     return snippets.run(environment(name, python, *packages), cases, folder, opening)

@@ -21,7 +21,7 @@ PICKLED = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the texts of a pair of releases: `1.18.1+2.2.6` is ONNX Runtime 1.18.1 with NumPy 2.2.6."""
+    """Return the error texts of a pair of releases: `1.18.1+2.2.6` is ONNX Runtime 1.18.1 with NumPy 2.2.6."""
     runtime, _, numpy = release.partition("+")
     python = environment(f"numpy-{release}", "3.11", f"onnxruntime=={runtime}", f"numpy=={numpy}")
     cases = (PICKLED,) if numpy.startswith("1.") else CASES
@@ -29,5 +29,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return snippets.expected((*CASES, PICKLED))

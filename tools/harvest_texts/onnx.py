@@ -156,7 +156,7 @@ PROTOBUF = {"1.11.0": "protobuf==3.20.3", "1.12.0": "protobuf==3.20.1"}
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case on one release."""
+    """Return the error text of each case on one release."""
     requirements = [f"onnx=={release}", NUMPY.get(release, "numpy<2.1"), PROTOBUF.get(release, "protobuf")]
     requirements += ["typing_extensions", "ml_dtypes"]
     python = environment(f"onnx-{release}", PYTHON.get(release, "3.11"), *requirements, deps=True)
@@ -168,7 +168,10 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(release: str) -> dict[str, str]:
-    """Return the entry that must explain each case; onnx before 1.13 reports any path outside the folder as missing."""
+    """Return the name of the catalogue entry that must explain the error of each case.
+
+    Releases of onnx before 1.13 report any path outside the folder as missing.
+    """
     found = snippets.expected((*ONNX, *REFERENCE))
     if int(release.split(".")[1]) < 13:
         found |= dict.fromkeys(("checker-external-absolute", "checker-external-outside"), "external-data-missing")

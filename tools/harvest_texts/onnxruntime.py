@@ -18,7 +18,7 @@ from tools.harvest_texts.environments import QUIET, environment
 
 LFS = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"0" * 64 + b"\nsize 12345\n"
 Made = tuple[str, str, Any, dict[str, Any]]
-"""Name of the case, expected entry, model (bytes or proto; None: no file), and job for the child process."""
+"""Name of the case, expected catalogue entry, model (bytes or proto; None: no file), and job for the child process."""
 
 
 def stamps() -> Iterator[Made]:
@@ -241,7 +241,10 @@ def made() -> list[Made]:
 
 
 def expected(release: str) -> dict[str, str]:
-    """Return the entry that must explain each case; older releases reject some cases for their version fields."""
+    """Return the name of the catalogue entry that must explain the error of each case.
+
+    Older releases reject some cases for their version fields.
+    """
     limits = get_limits(release)
     minor = int(release.split(".")[1])
     actual = {case: entry for case, entry, _, _ in made()} | {"ort-format": "ort-format-version"}
@@ -281,7 +284,7 @@ def numpy_of(release: str) -> str:
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case that fails on one release."""
+    """Return the error text of each case that fails on one release."""
     packages = [f"onnxruntime=={release}", numpy_of(release)]
     if int(release.split(".")[1]) < 5:
         packages.append("protobuf<3.21")
@@ -310,9 +313,10 @@ def _written(case: Made, folder: Path) -> dict[str, Any]:
 
 
 def _ort_format(folder: Path) -> Iterator[dict[str, Any]]:
-    """Return a minimal file in ORT format with an unknown version.
+    """Write a minimal file in ORT format with an unknown version, and yield the job that loads it.
 
-    Source: `InferenceSession` of its schema, `ort_version` first; the flatbuffer's own layout.
+    Source: the FlatBuffers encoding; the table `InferenceSession` in the schema of ORT format, whose first field is
+    `ort_version`.
     """
     table = (8).to_bytes(2, "little") + (8).to_bytes(2, "little") + (4).to_bytes(2, "little") + bytes(2)
     root = 8 + len(table)

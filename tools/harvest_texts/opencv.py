@@ -19,12 +19,12 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case on one release."""
+    """Return the error text of each case on one release."""
     numpy = "numpy<2" if Version(release) < Version("4.10") else "numpy<2.3"
     packages = [f"opencv-python-headless=={release}", numpy]
     return engines.run(f"opencv-{release}", packages, CASES, folder, OPENING)
 
 
 def expected(_: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return snippets.expected(CASES)

@@ -46,7 +46,7 @@ NOISE = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case with one release of pip."""
+    """Return the error text of each case with one release of pip."""
     python = environment(
         f"pip-{release}", PYTHON.get(release, "3.12"), f"pip=={release}", "setuptools==75.8.0", "wheel"
     )
@@ -81,7 +81,7 @@ def anonymous(text: str) -> str:
 
 
 def expected(release: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     actual = {case: entry for case, (entry, _) in CASES.items()}
     if Version(release) < Version("24.1"):
         actual["invalid"] = "pip-no-distribution"  # this release queries the index anyway

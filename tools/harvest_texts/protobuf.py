@@ -18,7 +18,7 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the texts of a pair of releases: `1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
+    """Return the error texts of a pair of releases: `1.18.0+3.20.3` is onnx 1.18.0 with protobuf 3.20.3."""
     onnx, _, protobuf = release.partition("+")
     python = "3.9" if int(onnx.split(".")[1]) < 13 else "3.11"
     numpy = "numpy<1.24" if python == "3.9" else "numpy<2.1"
@@ -27,5 +27,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return snippets.expected(CASES)

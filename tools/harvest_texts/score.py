@@ -1,4 +1,4 @@
-"""Compare the classification of texts with the expected entries."""
+"""Compare the classification of error texts with the expected catalogue entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.diagnostics.classification import classify
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One text, with the expected entries and the entry that matched."""
+    """One error text, with the expected catalogue entries and the entry that matched."""
 
     where: str
     case: str

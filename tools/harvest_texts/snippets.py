@@ -8,7 +8,7 @@ from pathlib import Path
 from tools.harvest_texts.environments import said
 
 Snippet = tuple[str, str, str]
-"""Name of the case, expected entry and code."""
+"""Name of the case, expected catalogue entry and code."""
 
 
 def run(
@@ -26,5 +26,5 @@ def run(
 
 
 def expected(snippets: Sequence[Snippet]) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return {case: entry for case, entry, _ in snippets}

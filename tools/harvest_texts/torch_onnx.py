@@ -92,7 +92,10 @@ BOTH = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case. `HARVEST_TEXTS_TORCH` must name an interpreter that has this release of torch."""
+    """Return the error text of each case.
+
+    `HARVEST_TEXTS_TORCH` must name an interpreter that has this release of torch.
+    """
     given = os.environ.get("HARVEST_TEXTS_TORCH")
     packages = (f"torch=={release}", "onnx", "onnxscript", "numpy")
     python = Path(given) if given else environment(f"torch-{release}", "3.11", *packages, deps=True)
@@ -100,5 +103,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return snippets.expected(BOTH)

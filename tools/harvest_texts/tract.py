@@ -27,10 +27,10 @@ CASES = (
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case on one release."""
+    """Return the error text of each case on one release."""
     return engines.run(f"tract-{release}", [f"tract=={release}", "numpy<2.1"], CASES, folder, OPENING)
 
 
 def expected(_: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return snippets.expected(CASES)

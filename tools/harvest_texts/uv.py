@@ -23,7 +23,7 @@ CASES: Mapping[str, tuple[str, tuple[str, ...]]] = {
 
 
 def harvest(release: str, folder: Path) -> dict[str, str]:
-    """Return the text of each case with one release of uv."""
+    """Return the error text of each case with one release of uv."""
     tool = environment(f"uv-{release}", "3.12", f"uv=={release}")
     python = environment("uv-target", "3.12", "setuptools==75.8.0")
     (folder / "hashed.txt").write_text(f"packaging==24.1 --hash={WRONG}\n")
@@ -47,5 +47,5 @@ def harvest(release: str, folder: Path) -> dict[str, str]:
 
 
 def expected(_: str) -> dict[str, str]:
-    """Return the entry that must explain each case."""
+    """Return the name of the catalogue entry that must explain the error of each case."""
     return {case: entry for case, (entry, _) in CASES.items()}

@@ -28,7 +28,7 @@ class Expected:
         return f"models/{self.model}.onnx" if self.model else ""
 
     def stands(self) -> tuple[str, str]:
-        """Return the file of the finding, and the beginning of the line."""
+        """Return the file of the finding, and the beginning of the line in this file."""
         if self.place == LOCK:
             return "onnxgate.lock", f'[models."{self.path}"]'
         if self.place == CONFIG:

@@ -19,7 +19,7 @@ TOOLS = ("pip", "tract", "uv")
 FIRST_PROGRAMS = ("ONNX Runtime: loading a model", "ONNX Runtime: running a model")
 QUOTATION_MARKS = ("'", '"', "`")
 GENERAL_RULES = ("export-failed", "invalid-model", "load-failed", "run-failed")
-"""Rules that are not linked, because their pages add nothing to an entry."""
+"""Rules to which the page does not link, because the pages of these rules add no information about an error."""
 INTRODUCTION = """
 # Error messages
 
@@ -84,7 +84,10 @@ def _diagnose_example(entry: Entry) -> tuple[str, Diagnosis]:
 
 @functools.cache
 def _find_examples() -> dict[str, tuple[str, Diagnosis]]:
-    """Return an example text and its diagnosis by entry, from the smallest corpus file with such a text."""
+    """Return an example text and its diagnosis for each catalogue entry, by the name of the entry.
+
+    The text comes from the smallest corpus file that contains a text for the entry.
+    """
     examples: dict[str, tuple[str, Diagnosis]] = {}
     for path in sorted(TEXTS.glob("*/*.json"), key=lambda path: (path.parent.name, path.stat().st_size, path.name)):
         for case in json.loads(path.read_bytes())["texts"].values():

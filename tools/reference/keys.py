@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,13 +77,18 @@ def _type(entry: Schema) -> str:
         return " or ".join(_type(each) for each in entry["anyOf"] if each.get("type") != "null")
     match entry.get("type"):
         case "array":
-            return f"array of {_type(entry.get('items', {}))}"
+            return f"array of {_plural_type(entry.get('items', {}))}"
         case "object":
-            return f"table of {_type(entry.get('additionalProperties', {}))}"
+            return f"table of {_plural_type(entry.get('additionalProperties', {}))}"
         case str(name):
             return str(entry.get("format", name))
         case _:
             return "any"
+
+
+def _plural_type(entry: Schema) -> str:
+    """Return the type in words, in the plural unless it is a link or a list of choices."""
+    return re.sub(r"\b(array|boolean|integer|number|string|table)\b", r"\1s", _type(entry))
 
 
 def _join_choices(values: Sequence[object]) -> str:

@@ -78,7 +78,7 @@ def _page(rule: AnyRule) -> str:
 
 
 def _example(rule: AnyRule) -> Iterator[str]:
-    """Yield a finding of the rule and the model, or both models for a change, if they are short."""
+    """Yield a finding of the rule. For a change, also yield the models before and after it if they are short."""
     cases = [case for case in _list_cases(rule.id) if _findings(case, rule.id)]
     if not cases:
         return

@@ -13,7 +13,7 @@ from onnxgate.formats import wording
 from onnxgate.formats.html.markup import Markup, join_lines, join_markup, render_code, render_scrolled, tag
 
 MAX_TABLE_ROWS = 10_000
-"""Maximum number of values in tables; those furthest from their limits are omitted and counted."""
+"""Maximum number of values in all tables of a page; the values furthest from their limits are omitted and counted."""
 LEAD_TEXT = "Marks are measured values, bars are their limits. Overlapping marks are merged."
 TABLE_HEAD = ("case", "metric", "value", "limit", "source of limit")
 
@@ -98,9 +98,9 @@ def _format_value(value: float | None) -> str:
 
 
 MAX_PLOT_ROWS = 24
-"""Maximum number of pairs in a plot; those furthest from their limits are omitted."""
+"""Maximum number of pairs of runs in a plot; the pairs furthest from their limits are omitted."""
 ROW_HEIGHT, ROW_BASELINE = 36, 24
-"""Height of a row and distance of its marks from the top, in pixels."""
+"""Height of a plot row, and distance of its marks from the top of the row, in pixels."""
 METRIC_NAMES = {
     "worst_abs": "max difference",
     "sqnr_db": "SNR in dB",
@@ -190,7 +190,7 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
 
 
 def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
-    """Return marks by CSS class; values at the same position share a mark."""
+    """Return the marks of a plot by CSS class; values at the same position share a mark."""
     marks: dict[str, list[Markup]] = {kind: [] for kind in ("base", "bound", "spread", "within", "over", "pair")}
     for top, row in enumerate(rows):
         y = top * ROW_HEIGHT + ROW_BASELINE
@@ -225,7 +225,10 @@ def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst:
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
-"""Positions of the smallest and largest values in percent; 0 and non-finite values lie outside this range."""
+"""Positions of the smallest and largest values on the axis, in percent of its width.
+
+The marks of 0 and of non-finite values lie outside this range.
+"""
 ZERO_POSITION, NOT_FINITE_POSITION = 2.0, 98.0
 MAX_TICKS = 5
 SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -240,7 +243,7 @@ class Scale:
     logarithmic: bool
 
     def at(self, value: float | None) -> float:
-        """Return the position in percent, in steps of 0.5, so that marks can be merged."""
+        """Return the position of a value in percent of the width, in steps of 0.5, so that marks can be merged."""
         if value is None or not math.isfinite(value):
             return NOT_FINITE_POSITION
         if self.logarithmic and value <= 0:
@@ -279,7 +282,7 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
 
 
 def bound_nearness(figure: Measured) -> float:
-    """Return a number that increases towards the limit and beyond it, to compare values of one metric."""
+    """Return a sort key for values of one metric: it increases as a value approaches or exceeds its limit."""
     if figure.metric in wording.RATIO_METRICS and figure.value is not None and figure.bound is not None:
         return figure.bound - figure.value
     return wording.bound_usage(figure)

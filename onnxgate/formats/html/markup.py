@@ -31,7 +31,10 @@ def escape_html(text: str) -> Markup:
 
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
-    """Return an element. In attribute names, a final `_` is removed and `_` becomes `-`; None and False omit them."""
+    """Return an element. Attributes whose value is None or False are omitted.
+
+    In attribute names, a final `_` is removed, and any other `_` becomes `-`.
+    """
     start = f"<{name}"
     for key, value in attributes.items():
         if value is not None and value is not False:

@@ -21,15 +21,18 @@ _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
 """Opset for models that do not import ai.onnx."""
 _SHAPE_DEPENDENT_BODIES = frozenset({"CausalConvWithState(27)"})
-"""Operators with a body only for nodes of known shapes. Source: onnx 1.23.2; loads on ONNX Runtime 1.32.0."""
+"""Operators that have a function body only if the shapes of their inputs are known.
+
+Source: onnx 1.23.2; models loaded on ONNX Runtime 1.32.0.
+"""
 Expansion = tuple[TypedNode, ...] | str | None
-"""One of: the nodes of a function body, the reason why they are unknown, None if the operator has no body."""
+"""The nodes of a function body, the reason why they are unknown, or None if the operator has no function body."""
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
     """Return the nodes that replace an operation if a release expands its function body.
 
-    A release does not expand a body if the schema of an operator in it has changed since the body was written."""
+    A release does not expand a body if the schema of an operator in the body has changed since the body was written."""
     name, release = f"{operation.label}({schema.since})", version_sort_key(implementation.release)
     if name in CONTRIB_BODIES:
         is_expanded = release >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
@@ -64,7 +67,7 @@ def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, .
 
 
 class _ExpandedFunction:
-    """A function body, and its nodes for one call; their types are inferred on first use.
+    """A function body, and its nodes for one call. The types of the nodes are inferred on first use.
 
     `written_for` is the opset of ai.onnx that the body was written for."""
 
@@ -148,8 +151,8 @@ def _find_body(
 ) -> tuple[FunctionProto, int] | None:
     """Return the function body to use at an opset, and the opset that the body was written for; None if there is none.
 
-    Source: ONNX Runtime 1.16 to 1.31 uses the body written for the newest opset that is not newer than the model's,
-    and prefers context-dependent bodies.
+    Source: ONNX Runtime 1.16 to 1.31 uses the body that was written for the newest opset up to the model's opset, and
+    prefers context-dependent bodies.
     """
     from onnx import FunctionProto, TypeProto
 
@@ -214,7 +217,10 @@ CONTRIB_BODIES = {
 A call sets the attribute `to` to the element type of the second input.
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
-"""First release that runs the expanded body. Older releases fuse its nodes into an operator without a kernel."""
+"""Operator -> first release that can run the nodes of its function body.
+
+Older releases fuse these nodes into an operator without a kernel.
+"""
 
 
 @functools.cache

@@ -1,6 +1,6 @@
 """Predict whether a release loads a model: match its operations against schemas and kernels as ONNX Runtime does.
 
-Source: loads of models on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` compares the predictions with them.
+Source: models loaded on ONNX Runtime 1.16 to 1.31; `campaigns/conformance` compares the predictions with the results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
-"""One of: a support gap, the reason why the result is unknown, None if the operation is implemented."""
+"""A support gap, the reason why the result is unknown, or None if the operation is implemented."""
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -124,10 +124,10 @@ class _Matcher:
 
 
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
-    """Match with float16 replaced by float: ONNX Runtime inserts such casts if an input is float16.
+    """Match with float16 replaced by float: ONNX Runtime inserts casts to float if an input is float16.
 
-    Source: ONNX Runtime 1.16 to 1.31. It inserts no casts below opset 6, in which Cast has a different
-    attribute, or for nodes with subgraphs or sequences.
+    Source: ONNX Runtime 1.16 to 1.31. It inserts no casts before opset 6, because the attribute of Cast is different
+    there, and none for nodes with subgraphs or sequences.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
@@ -214,9 +214,9 @@ def predict(
     providers: Sequence[str] = (CPU_PROVIDER,),
     kinds: Sequence[TypedNode] | None = None,
 ) -> Prediction:
-    """Predict which parts of a model a release rejects. Without `implementation`, only version fields are compared.
+    """Predict which parts of a model a release rejects. If `implementation` is None, only version fields are compared.
 
-    `kinds` are the nodes of `prepared.kinds` to match; None means all of them.
+    `kinds` limits matching to some nodes of `prepared.kinds`; None means all of them.
     """
     problems = []
     if implementation is not None:
@@ -266,8 +266,8 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """Return whether the release treats a node as a call of a local function rather than as its own operator.
 
-    Source: on ONNX Runtime 1.16 to 1.31, loads of models with local functions in the domain of an operator, some of
-    them with the same name as an operator.
+    Source: models loaded on ONNX Runtime 1.16 to 1.31. The domain of their local functions also contains operators;
+    some functions have the name of an operator.
     """
     operation = node.operation
     if not node.calls or operation.domain in _CLOSED_DOMAINS:

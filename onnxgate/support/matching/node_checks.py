@@ -14,7 +14,7 @@ from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"
-"""Reported for attribute kinds for which a release has no name, such as value types."""
+"""Attribute kind that a release reports if it has no name for the kind, such as for value types."""
 
 
 Violation = tuple[str, str]  # problem; facts that distinguish it from other problems of the operator
@@ -78,7 +78,7 @@ ArgumentTypes = Sequence[str | None]
 
 
 def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalParameter | None:
-    """Return the formal parameter of the argument at `index`; a variadic last one accepts all further arguments."""
+    """Return the formal parameter of the argument at `index`; a variadic last parameter takes all further arguments."""
     if index < len(formals):
         return formals[index]
     if formals and formals[-1].option in (VARIADIC, MIXED):
@@ -136,7 +136,9 @@ def _infer_bound_output(schema: Schema, bound: dict[str, str], index: int) -> st
 
 
 def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outputs: ArgumentTypes) -> str | None:
-    """Return the type that a kernel's constraint limits: the type of its first argument that is not omitted.
+    """Return the type to which the constraint `key` of a kernel applies, or None if all its arguments are omitted.
+
+    It is the type of the first argument that belongs to the constraint and is not omitted.
 
     Source: ONNX Runtime 1.16 to 1.31, which checks only the first argument of a variadic parameter.
     """
@@ -215,7 +217,7 @@ RESULT_TYPE_RESTRICTIONS = (
         ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make", "1.17.0", "1.17.3"),
     ),
 )
-"""Output types that operators do not support on some releases."""
+"""Output types, with the operators and releases that do not support them."""
 UNREGISTERED_TYPES = (
     (("tensor(complex64)", "tensor(complex128)"), "", ""),
     (("tensor(int4)", "tensor(uint4)"), "1.18.0", "1.18.1"),
@@ -224,8 +226,8 @@ UNREGISTERED_TYPES = (
 )
 """Types that releases do not support although they support an opset with these types.
 
-Each entry has the types and the first and last such release; "" means no bound. Source: models with a Constant of each
-type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
+Each entry contains types, and the first and last release that do not support them; "" means no bound. Source: models
+with a Constant of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
 """
 LOCALE_RESTRICTIONS = (
     ReleaseRestriction(("StringNormalizer",), lambda values: True, "", last="1.17.3"),
@@ -246,7 +248,10 @@ LOCALE_RESTRICTIONS = (
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
-    """Return why the release rejects the node; a string if the result depends on the machine."""
+    """Return the restriction for which the release rejects the node; None if there is none.
+
+    The result is a reason as a string if the outcome depends on the machine.
+    """
     name = f"{operation.label}({since})"
     for restriction in ATTRIBUTE_RESTRICTIONS:
         if restriction.concerns(operation, release):
@@ -263,10 +268,10 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 
 
 def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why the function body of an operator is invalid for its types.
+    """Return why a release rejects the function body of Attention for the type of its mask; None if it does not.
 
-    Source: loads on ONNX Runtime 1.23.0 to 1.32.0: Attention(23) until 1.23.2; until 1.31.1, Attention with `is_causal`
-    or a seventh input, `nonpad_kv_seqlen`.
+    Source: models loaded on ONNX Runtime 1.23.0 to 1.32.0. If the mask is neither bool nor float, releases up to 1.23.2
+    reject the node; releases up to 1.31.1 reject it only with `is_causal` or `nonpad_kv_seqlen` (the seventh input).
     """
     mask = operation.inputs[3] if operation.name == "Attention" and len(operation.inputs) > 3 else None
     if operation.domain != DEFAULT_DOMAIN or mask in (None, "", "tensor(bool)", "tensor(float)"):

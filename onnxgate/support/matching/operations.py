@@ -51,7 +51,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The operator's name, with its domain unless that is the default one."""
+        """The operator's name; outside the default domain, preceded by its domain."""
         return self.name if self.domain == DEFAULT_DOMAIN else f"{self.domain}.{self.name}"
 
 
@@ -124,7 +124,7 @@ class NodeProblem(msgspec.Struct, frozen=True, eq=False):
 
 
 class RefusedOperations(msgspec.Struct, frozen=True):
-    """Operations of a model that a release is predicted to refuse, as plain data for another process."""
+    """Domains and operations of a model for which a release is predicted to refuse it, as data for another process."""
 
     opsets_too_new: tuple[str, ...]  # domains
     gaps: tuple[tuple[SupportGap, Operation], ...]
@@ -139,7 +139,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def refused(self) -> RefusedOperations:
-        """The refused operations, without their nodes."""
+        """The domains and operations for which the model is refused, without their nodes."""
         gaps = tuple((found.miss, found.node.operation) for found in self.found if found.miss is not None)
         return RefusedOperations(self.opsets_too_new, gaps)
 
@@ -152,7 +152,7 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
 
 
 class OpsetChange(msgspec.Struct, frozen=True):
-    """Export with a different opset of a domain, one in which all runtimes implement the operation."""
+    """Export with a different opset of a domain, in which all runtimes implement the operation."""
 
     domain: str
     version: int

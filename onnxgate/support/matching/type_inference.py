@@ -24,9 +24,12 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 _MAX_ATTRIBUTE_BYTES = 4096
-"""Maximum size of attributes whose data is used for matching."""
+"""Maximum size in bytes of attributes whose data is used for matching."""
 _MAX_ROUNDS = 16
-"""Maximum number of times that inference is repeated after operators that onnx does not define."""
+"""Maximum number of rounds of type inference.
+
+Another round follows if a round found types of operators that onnx does not define.
+"""
 MAX_FUNCTION_CALLS = 4000
 """Maximum number of different calls of local functions, as types are inferred for each call separately."""
 _TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
@@ -112,7 +115,7 @@ def _infer_shapes(proto: ModelProto) -> ModelProto:
 
 
 def _import_used_domains(proto: ModelProto) -> ModelProto:
-    """Return a copy that imports every domain in use: inference requires imports that releases add implicitly."""
+    """Return a copy that imports every domain in use, as onnx requires. ONNX Runtime imports some implicitly."""
     from onnx import defs
 
     copy = deepcopy(proto)
@@ -200,7 +203,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
-        """Add the types that operator schemas determine to the scope; return whether any types were added."""
+        """Add to the scope the types that operator schemas determine; return whether any types were added."""
         before, names = len(self.learnt), scope.names
         for node in graph.nodes:
             for name in node.outputs:
@@ -260,8 +263,8 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             return None
         function = body.proto
         types = [scope.type_of(name) if name else None for name in node.inputs]
-        # Its nodes become nodes of the model, at the model's versions. Source: loads of functions that import other
-        # versions than their model, on ONNX Runtime 1.16 to 1.31.
+        # Its nodes become nodes of the model, at the model's versions. Source: models whose functions import
+        # different versions than the model itself, loaded on ONNX Runtime 1.16 to 1.31.
         imports = {
             opset.domain: self.imports.get(canonical_domain(opset.domain), opset.version)
             for opset in function.opset_import
@@ -322,7 +325,7 @@ def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypePr
 
 
 def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
-    """Return the type that ONNX Runtime spells like this, without a shape; None if it is unknown."""
+    """Return the type with this spelling in ONNX Runtime, without a shape; None if the spelling is unknown."""
     like = known_types.get(text)
     if like is not None:
         return _remove_shape(like)
@@ -362,9 +365,9 @@ def instantiate_function(
     defaults: Mapping[str, AttributeProto] = MappingProxyType({}),
     functions: Sequence[FunctionProto] = (),
 ) -> ModelProto:
-    """Return a model with the nodes of one function call, with its input types and attribute values.
+    """Return a model with the nodes of one function call, with the input types and attribute values of the call.
 
-    Omitted inputs are "". In `imports`, "" is the default domain.
+    In `imports`, "" is the default domain.
     """
     from onnx import ModelProto
 
