@@ -88,7 +88,7 @@ def _work(work: WorkResult) -> str:
     rows = [_row(work, row, bound) for row in work.rows]
     size = f"{work.size_bytes / 1e6:,.1f} MB"
     title = f"### {work.title[0].upper()}{work.title[1:]} ({size})"
-    columns = ("", "CPU s", f"CPU x `{work.bound}`", "wall s", "peak MiB")
+    columns = ("", "CPU s", f"CPU relative to `{work.bound}`", "wall s", "peak MiB")
     return "\n\n".join([title, *_own_work(work), _table(columns, rows)])
 
 

@@ -12,7 +12,7 @@ BEGAN = time.perf_counter()
 import numpy as np  # noqa: E402
 import onnxruntime as ort  # noqa: E402
 
-spent = {"import": time.perf_counter() - BEGAN, "session": 0.0, "run": 0.0}
+spent = {"import": time.perf_counter() - BEGAN, "session creation": 0.0, "run": 0.0}
 models, samples, out = (Path(word) for word in sys.argv[1:])
 for path in sorted(models.glob("*.onnx")):
     for level in ("ORT_ENABLE_ALL", "ORT_DISABLE_ALL"):
@@ -21,7 +21,7 @@ for path in sorted(models.glob("*.onnx")):
         options.intra_op_num_threads = 1
         began = time.perf_counter()
         session = ort.InferenceSession(str(path), sess_options=options, providers=["CPUExecutionProvider"])
-        spent["session"] += time.perf_counter() - began
+        spent["session creation"] += time.perf_counter() - began
         names = [output.name for output in session.get_outputs()]
         for case in sorted((samples / path.stem).glob("*.npz")):
             feeds = dict(np.load(case))

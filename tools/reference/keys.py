@@ -33,7 +33,8 @@ def page(
         lines += _section(name, definitions[name], written.get(name, ""), with_defaults=bool(written))
     text = "\n".join(lines).rstrip() + "\n"
     for name in hidden:
-        text = text.replace(f"[{name}](#{name.lower()})", "object")
+        link = f"[{name}](#{name.lower()})"
+        text = text.replace(f"array of {link}", "array of objects").replace(link, "object")
     return text
 
 
@@ -64,8 +65,8 @@ def _default(entry: Schema) -> str:
     return "" if value in (None, "", [], {}) or isinstance(value, dict) else f"`{json.dumps(value)}`"
 
 
-def _type(entry: Schema) -> str:
-    """Return the type in words."""
+def _type(entry: Schema, *, plural: bool = False) -> str:
+    """Return the type in words, such as `array of strings`."""
     if "$ref" in entry:
         name = str(entry["$ref"]).rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -73,16 +74,20 @@ def _type(entry: Schema) -> str:
         values = entry["enum"]
         return _join_choices(values) if len(values) <= SHORT else "one of the rules"
     if "anyOf" in entry:
-        return " or ".join(_type(each) for each in entry["anyOf"] if each.get("type") != "null")
+        return " or ".join(_type(each, plural=plural) for each in entry["anyOf"] if each.get("type") != "null")
     match entry.get("type"):
         case "array":
-            return f"array of {_type(entry.get('items', {}))}"
+            return f"{_form('array', plural)} of {_type(entry.get('items', {}), plural=True)}"
         case "object":
-            return f"table of {_type(entry.get('additionalProperties', {}))}"
+            return f"{_form('table', plural)} of {_type(entry.get('additionalProperties', {}), plural=True)}"
         case str(name):
-            return str(entry.get("format", name))
+            return _form(str(entry.get("format", name)), plural)
         case _:
             return "any"
+
+
+def _form(noun: str, plural: bool) -> str:
+    return f"{noun}s" if plural else noun
 
 
 def _join_choices(values: Sequence[object]) -> str:
