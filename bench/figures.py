@@ -52,7 +52,7 @@ class WorkResult:
     bound: str  # the contestant that ratios are relative to
     rows: tuple[Row, ...]
     runtimes: int = 0  # full checks: how many releases run
-    own_work_s: Mapping[str, float] = field(default_factory=dict)  # seconds per step, as a total over all releases
+    own_work_s: Mapping[str, float] = field(default_factory=dict)  # import, session and run of all releases, in sum
 
     def row(self, name: str) -> Row | None:
         """Return the row of the command with this name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -65,8 +66,8 @@ def _default(entry: Schema) -> str:
     return "" if value in (None, "", [], {}) or isinstance(value, dict) else f"`{json.dumps(value)}`"
 
 
-def _type(entry: Schema, *, plural: bool = False) -> str:
-    """Return the type in words, such as `array of strings`."""
+def _type(entry: Schema) -> str:
+    """Return the type in words."""
     if "$ref" in entry:
         name = str(entry["$ref"]).rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -74,20 +75,21 @@ def _type(entry: Schema, *, plural: bool = False) -> str:
         values = entry["enum"]
         return _join_choices(values) if len(values) <= SHORT else "one of the rules"
     if "anyOf" in entry:
-        return " or ".join(_type(each, plural=plural) for each in entry["anyOf"] if each.get("type") != "null")
+        return " or ".join(_type(each) for each in entry["anyOf"] if each.get("type") != "null")
     match entry.get("type"):
         case "array":
-            return f"{_form('array', plural)} of {_type(entry.get('items', {}), plural=True)}"
+            return f"array of {_plural_type(entry.get('items', {}))}"
         case "object":
-            return f"{_form('table', plural)} of {_type(entry.get('additionalProperties', {}), plural=True)}"
+            return f"table of {_plural_type(entry.get('additionalProperties', {}))}"
         case str(name):
-            return _form(str(entry.get("format", name)), plural)
+            return str(entry.get("format", name))
         case _:
             return "any"
 
 
-def _form(noun: str, plural: bool) -> str:
-    return f"{noun}s" if plural else noun
+def _plural_type(entry: Schema) -> str:
+    """Return the type in words, in the plural unless it is a link or a list of choices."""
+    return re.sub(r"\b(array|boolean|integer|number|string|table)\b", r"\1s", _type(entry))
 
 
 def _join_choices(values: Sequence[object]) -> str:
