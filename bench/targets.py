@@ -55,7 +55,7 @@ def _checkouts(result: Result) -> list[str]:
 
 
 def _pair(pair: Pair) -> Target:
-    work, at_most = f"{pair.name} / `{pair.bound.name}`", f"wall at most {pair.at_most:g} x"
+    work, at_most = f"{pair.name} / `{pair.bound.name}`", f"wall time at most {pair.at_most:g} x"
     wall = figures.wall_ratio(pair.subject, pair.bound)
     if wall is None:
         return Target(work, at_most, "", None)
@@ -70,18 +70,18 @@ def _small_models(result: Result, name: str) -> Iterator[Target]:
     cpu, ratio = figures.cpu_s(cold), figures.cpu_ratio(cold, work.row(DOCTOR))
     is_below = _within(cpu, 5.0) and (ratio is None or ratio.median < 1)
     title = _title(name, f"{work.title}, static")
-    target = _timed(title, "CPU at most 5 s, below onnx-doctor", cpu, is_below)
+    target = _timed(title, "CPU time at most 5 s, and less than onnx-doctor", cpu, is_below)
     compared = "" if ratio is None else f", {ratio.median:.2f} x onnx-doctor"
     yield replace(target, measured=target.measured + compared)
     wall = figures.wall_s(unchanged)
-    yield _timed(f"{title}, unchanged", "wall at most 0.4 s", wall, _within(wall, 0.4))
+    yield _timed(f"{title}, unchanged", "wall time at most 0.4 s", wall, _within(wall, 0.4))
 
 
 def _large_graph(result: Result, name: str) -> Iterator[Target]:
     work = result.work("nodes-20000")
     if work is not None:
         cpu = figures.cpu_s(work.row(f"{name} {STATIC}"))
-        yield _timed(_title(name, f"{work.title}, static"), "CPU at most 1 s", cpu, _within(cpu, 1.0))
+        yield _timed(_title(name, f"{work.title}, static"), "CPU time at most 1 s", cpu, _within(cpu, 1.0))
 
 
 def _ensemble(result: Result, name: str) -> Iterator[Target]:
@@ -92,7 +92,7 @@ def _ensemble(result: Result, name: str) -> Iterator[Target]:
     title = _title(name, f"{work.title}, static")
     own = figures.cpu_s(row)
     is_met = None if own is None or bound is None else own.median <= 2 * bound.median + 1
-    at_most = f"CPU at most 2 x `{SHA256SUM}` + 1 s"
+    at_most = f"CPU time at most 2 x `{SHA256SUM}` + 1 s"
     if bound is not None:
         at_most += f" = {2 * bound.median + 1:.2f} s"
     yield _timed(title, at_most, own, is_met)
@@ -113,10 +113,10 @@ def _huge(result: Result, name: str) -> Iterator[Target]:
         measured = f"{load.median:.2f} s / {rest_s:.2f} s"
         measured += "" if times is None else f" = {times:.1f} x"
         is_met = times is None or times >= 10
-        yield Target(f"{title}: CPU of `onnx.load` / onnxgate without hashing", "at least 10 x", measured, is_met)
+        yield Target(f"{title}: CPU time of `onnx.load` / onnxgate without hashing", "at least 10 x", measured, is_met)
     ratio = figures.cpu_ratio(work.row(HASH), work.row(SHA256SUM))
     if ratio is not None and name == HERE:
-        title = f"{work.title}, hashing: CPU of `hashlib` / `{SHA256SUM}`"
+        title = f"{work.title}, hashing: CPU time of `hashlib` / `{SHA256SUM}`"
         yield Target(title, "at most 1 x", f"{ratio.text()} x", ratio.median <= 1)
 
 
@@ -124,11 +124,13 @@ def _quickstart(result: Result, name: str) -> Iterator[Target]:
     work = result.work("quickstart")
     if work is not None:
         wall = figures.wall_s(work.row(f"{name} {FULL_WARM}"))
-        yield _timed(_title(name, f"{work.title}, environments cached"), "wall at most 6 s", wall, _within(wall, 6.0))
+        yield _timed(
+            _title(name, f"{work.title}, environments cached"), "wall time at most 6 s", wall, _within(wall, 6.0)
+        )
     work = result.work("no-sources")
     if work is not None:
         title = _title(name, f"{work.title}, environments cached")
-        at_most = "wall at most 0.5 s per runtime, without the work of the runtimes themselves"
+        at_most = "wall time at most 0.5 s per runtime, without the work of the runtimes themselves"
         wall = figures.wall_s(work.row(f"{name} {FULL_WARM}"))
         if wall is None:
             yield Target(title, at_most, "", None)
@@ -145,13 +147,13 @@ def _full_ensemble(result: Result, name: str) -> Iterator[Target]:
         return
     row, alone = work.row(f"{name} {FULL_WARM}"), work.row(ALONE)
     title = _title(name, work.title)
-    ratio, at_most = figures.cpu_ratio(row, alone), "CPU at most 1.2 x the runtimes alone"
+    ratio, at_most = figures.cpu_ratio(row, alone), "CPU time at most 1.2 x the runtimes alone"
     if ratio is None:
         yield Target(title, at_most, "", None)
     else:
         yield Target(title, at_most, f"{ratio.text()} x", ratio.median <= 1.2)
     own, bound = figures.peak_mib(row), figures.peak_mib(alone)
-    at_most = "peak at most 1.2 x the runtimes alone"
+    at_most = "peak memory at most 1.2 x the runtimes alone"
     if own is None or bound is None:
         yield Target(title, at_most, "", None)
     else:
@@ -163,7 +165,7 @@ def _real_models(result: Result, name: str) -> Iterator[Target]:
     if work is not None:
         row = work.row(f"{name} {FULL_UNCHANGED}")
         title, wall = _title(name, f"{work.title}, unchanged"), figures.wall_s(row)
-        yield _timed(title, "wall at most 2 s", wall, _within(wall, 2.0))
+        yield _timed(title, "wall time at most 2 s", wall, _within(wall, 2.0))
         yield _peak(row, title, 300)
 
 
@@ -178,7 +180,7 @@ def _timed(title: str, at_most: str, time_s: Span | None, is_met: bool | None) -
 
 
 def _peak(row: Row | None, title: str, at_most_mib: int) -> Target:
-    peak, at_most = figures.peak_mib(row), f"peak at most {at_most_mib} MiB"
+    peak, at_most = figures.peak_mib(row), f"peak memory at most {at_most_mib} MiB"
     if peak is None:
         return Target(title, at_most, "", None)
     return Target(title, at_most, f"{peak:,.0f} MiB", peak <= at_most_mib)

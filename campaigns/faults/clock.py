@@ -44,7 +44,7 @@ def with_ignore(ground: Ground) -> None:
     config.write_text(config.read_text() + entry)
 
 
-@fault("clock", "changed by ten years between runs")
+@fault("clock", "moved by 10 years between runs")
 def clock_changed(ground: Ground) -> Iterator[FaultOutcome]:
     """Verdicts do not depend on the clock, and cached results stay valid."""
     for years in (-10, 10, 0):

@@ -32,7 +32,7 @@ def other_layout(ground: Ground) -> dict[str, Path]:
     return doctored(ground, "other layout", {"runtimes/store.py": (r"^LAYOUT = \d+", "LAYOUT = 99")})
 
 
-@fault("two versions of onnxgate", "runs of a version with a different cache layout, before and after this version")
+@fault("two versions of onnxgate", "a version with a different cache layout runs before and after the current version")
 def versions_in_turn(ground: Ground) -> Iterator[FaultOutcome]:
     """Each version creates its own environments and ignores those of the other."""
     ground.own_environments()
@@ -52,7 +52,10 @@ def version_with_more_fields(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,))
 
 
-@fault("two versions of onnxgate", "both versions at the same time, with an empty cache")
+@fault(
+    "two versions of onnxgate",
+    "a version with a different cache layout and the current version run in parallel, with an empty cache",
+)
 def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The two versions do not interfere."""
     ground.truth()

@@ -20,11 +20,11 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     release: str
     python: str = ""  # minor version, such as "3.11"; "" for Node.js and your own environment
     state: State
-    reason: str = ""  # why it is not ready
+    reason: str = ""  # why the environment is not ready
     hint: str = ""
     folder: str = ""  # path, even if it does not exist yet
     size_bytes: int = 0  # disk usage
-    freed_bytes: int = 0  # disk space freed by removing it
+    freed_bytes: int = 0  # disk space that removing the environment frees
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +36,7 @@ class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """All locked environments on this machine, with their paths."""
+    """The environments of all locked runtimes, with their paths on this machine."""
 
     version: int = VERSION
     cache: str  # folder of the environments

@@ -58,7 +58,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     predicted: Predicted
     reasons: tuple[Reason, ...] = ()
     observed: Observed = ""  # "" without `--verify`
-    error: str = ""  # error of the observation
+    error: str = ""  # error message if loading failed or could not be tried
 
     @property
     def state(self) -> Predicted:
@@ -98,7 +98,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
     """Results of one model on all selected releases."""
 
     path: str
-    runtimes: tuple[Entry, ...]  # ascending
+    runtimes: tuple[Entry, ...]  # in ascending order
 
     def on(self, state: Predicted) -> tuple[str, ...]:
         """Return the releases with this outcome."""
@@ -123,7 +123,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
-    """Outcomes by model and release, with the verdict of a check of these models."""
+    """Results of each model on each release, with the overall verdict."""
 
     version: int = VERSION
     onnxgate: str
@@ -131,7 +131,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     exit: int
     models: tuple[MatrixModel, ...]
     findings: tuple[Finding, ...] = ()  # errors and warnings
-    undecided: tuple[NotDone, ...] = ()  # checks that could not be done
+    undecided: tuple[NotDone, ...] = ()  # checks that could not be completed
     remarks: tuple[str, ...] = ()  # other information, such as parts of a check that were skipped
 
     @property

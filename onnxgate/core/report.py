@@ -56,7 +56,7 @@ class Finding(Part, frozen=True, kw_only=True):
     works_since: str  # first release that works; "" if unknown
     works_until: str  # last release that worked; "" if unknown
     confirmed: bool  # whether a run confirmed the prediction
-    fingerprint: str  # stable id across commits
+    fingerprint: str  # identifier that is stable across commits
     ignored: str = ""  # reason given in the ignore; "" if not ignored
 
 
@@ -233,7 +233,7 @@ class Report(Part, frozen=True, kw_only=True):
     runtimes: tuple[ReportedRuntime, ...]
     cells: tuple[Cell, ...]  # sorted by model, then in the order of `runtimes`
     findings: tuple[Finding, ...]  # most severe first
-    undecided: tuple[NotDone, ...]  # selected checks that could not be done
+    undecided: tuple[NotDone, ...]  # selected checks that could not be completed
     skipped: tuple[NotDone, ...]  # checks that do not apply
     measured: tuple[Measured, ...]
     counts: dict[str, int]

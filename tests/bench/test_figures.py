@@ -75,7 +75,7 @@ def test_a_pair_that_failed_does_not_meet_its_target() -> None:
     """A pair in which one command failed does not meet its target, even if the failure was fast."""
     pair = Pair("start", row("own", 1, exit_status=2), row("bound", 1), 2.0)
 
-    assert "| start / `bound` | wall at most 2 x | **failed** |  |" in tables.markdown(Result({}, pairs=(pair,)))
+    assert "| start / `bound` | wall time at most 2 x | **failed** |  |" in tables.markdown(Result({}, pairs=(pair,)))
 
 
 def test_hashing_time_is_subtracted() -> None:

@@ -34,7 +34,8 @@ def page(
         lines += _section(name, definitions[name], written.get(name, ""), with_defaults=bool(written))
     text = "\n".join(lines).rstrip() + "\n"
     for name in hidden:
-        text = text.replace(f"[{name}](#{name.lower()})", "object")
+        link = f"[{name}](#{name.lower()})"
+        text = text.replace(f"array of {link}", "array of objects").replace(link, "object")
     return text
 
 

@@ -29,7 +29,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file; the value is null if the model does not have it."""
+    """One version field, metadata key or data file. `before` is null if it was added, `after` if it was removed."""
 
     what: str
     before: str | None = None
@@ -37,7 +37,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One input or output."""
+    """One change to an input or output."""
 
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
@@ -73,9 +73,9 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     was: str = ""  # operator of the replaced node
     was_name: str = ""
     position: int  # index of the node in its graph
-    inserted: bool = False  # whether it was inserted between two connected nodes
-    reads: tuple[str, ...] = ()  # sources of its inputs except weights, such as "`Conv` `c1`" or "input `x`"
-    feeds: tuple[str, ...] = ()  # nodes and graph outputs that use its outputs
+    inserted: bool = False  # whether the node was inserted between two connected nodes
+    reads: tuple[str, ...] = ()  # sources of the inputs, except weights, such as "`Conv` `c1`" or "input `x`"
+    feeds: tuple[str, ...] = ()  # nodes and graph outputs that use the outputs
     details: tuple[Detail, ...] = ()
 
 

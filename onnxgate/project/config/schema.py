@@ -22,7 +22,7 @@ ReleaseSelection = Literal["minors", "bounds", "newest", "all"]
 
 
 class Target(Table, frozen=True, kw_only=True):
-    """A range of releases that the models must support."""
+    """A range of releases on which the models must load and run."""
 
     runtime: str  # PEP 508 requirement: "onnxruntime>=1.18,<1.32"
     select: ReleaseSelection = (
@@ -43,14 +43,14 @@ class Toolchain(Table, frozen=True, kw_only=True):
 
 
 class Tolerance(Table, frozen=True, kw_only=True):
-    """A tolerance: `|a - b| <= atol + rtol * |b|`, where b is the reference."""
+    """Tolerance for outputs. A value `a` agrees with its reference `b` if `|a - b| <= atol + rtol * |b|`."""
 
-    rtol: float  # relative to the magnitude of the reference
-    atol: float  # absolute
+    rtol: float  # relative tolerance
+    atol: float  # absolute tolerance
 
 
 class Budget(Table, frozen=True, kw_only=True):
-    """The maximum cost of a model. Ratios are model / baseline; both are measured in the same run."""
+    """Maximum size, run time and memory of a model. Ratios are model / baseline, measured in the same check."""
 
     size_mib: float | None = None  # MiB of the file with its external data
     slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 %
@@ -68,7 +68,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     inputs: str | None = None  # glob of .npz files or test_data_set_* folders, or "file.py:callable"
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or per output
     quantized_from: str | None = None  # path of the float model, relative to the config
-    budget: Budget | None = None  # maximum cost
+    budget: Budget | None = None  # maximum size, run time and memory
 
 
 class Ignore(Table, frozen=True, kw_only=True):
@@ -78,19 +78,21 @@ class Ignore(Table, frozen=True, kw_only=True):
     reason: str  # shown in reports
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies
-    sha256: str | None = None  # only while the model has this SHA-256 digest
-    fingerprints: tuple[str, ...] | None = None  # only for these findings; written by `check --write-ignores`
+    sha256: str | None = None  # SHA-256 of the model; the entry applies only to this version
+    fingerprints: tuple[str, ...] | None = (
+        None  # the only findings that are accepted; written by `check --write-ignores`
+    )
 
 
 class Limits(Table, frozen=True, kw_only=True):
-    """Limits of one job."""
+    """Time and memory limits of each job: one load, run or export."""
 
-    time_s: float = 300.0  # maximum seconds per load, run or export
-    memory_mib: int | None = None  # default: 4 x model size + 4 GiB (20 x for tree ensembles)
+    time_s: float = 300.0  # maximum duration in seconds
+    memory_mib: int | None = None  # maximum memory in MiB; default: 4 x model size + 4 GiB (20 x for tree ensembles)
 
 
 class Config(Table, frozen=True, kw_only=True):
-    """All of `onnxgate.toml`."""
+    """The top-level keys of `onnxgate.toml`."""
 
     required_version: str | None = None  # allowed versions of onnxgate: ">=0.1,<0.2"
     models: tuple[str, ...] | None = None  # paths, folders or globs; default: tracked .onnx files
@@ -100,9 +102,9 @@ class Config(Table, frozen=True, kw_only=True):
     targets: dict[str, Target] = {}  # supported runtimes, by name
     toolchain: Toolchain = Toolchain()  # environment for exports
     model: tuple[ModelSettings, ...] = ()  # settings of models
-    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule -> level
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule name -> level of its findings
     ignore: tuple[Ignore, ...] = ()  # accepted findings
-    limits: Limits = Limits()  # limits of one job
+    limits: Limits = Limits()  # time and memory limits of each job
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
