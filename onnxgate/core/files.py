@@ -76,7 +76,7 @@ def create_process_folder() -> Path:
 
 
 STALE_AFTER_S = 24 * 60 * 60
-"""Age after which a temporary file from another machine or container is assumed to be left by a killed writer."""
+"""Age after which a temporary file of another machine or container is assumed to have been left by a killed process."""
 _STEM_LIMIT = 40
 """Maximum length of the target's name within the temporary name, since file names are limited to 255 bytes."""
 

@@ -81,7 +81,7 @@ def _check_executable(program: str, folder: Path | None) -> None:
 
 
 def _guard_pipe() -> int:
-    """Return the read end; the write end stays open as long as this process runs."""
+    """Return the read end of a pipe, whose write end stays open as long as this process runs."""
     with _guard_pipes_lock:
         return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]
 

@@ -222,7 +222,7 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
     assert checkout["with"]["lfs"] is True
     assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
-    comment = "# There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content not\n# fetched).\n"
+    comment = "# There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content\n# not fetched).\n"
     assert comment in (repository / CONFIG).read_text(encoding="utf-8")
     assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
 
@@ -238,7 +238,8 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
 
     done = init(installed, repository)
 
-    assert "  - optional: return `(module, inputs)` from `export.py:build_model` and set `source` to it" in done.stdout
+    step = 'return `(module, inputs)` from `export.py:build_model` and set `source = "export.py:build_model"`'
+    assert f"  - optional: {step}" in done.stdout
     assert (
         "# To compare the model with PyTorch, return `(module, inputs)` from\n"
         "# `build_model`, where `inputs` is a tuple of example inputs, and set `source =\n"

@@ -41,7 +41,7 @@ from onnxgate.runtimes.environments.storage import (
 from onnxgate.runtimes.worker_spec import JobMeter
 
 Snippets = Mapping[str, Sequence[str]]
-"""Config lines that accept a finding, by the fingerprint of the finding."""
+"""Fingerprint of a finding -> config lines that would accept the finding."""
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):

@@ -80,7 +80,7 @@ class Deployments:
 
 
 class Declaration(NamedTuple):
-    """A package as declared in a file. `convert` returns the specifier for `version`."""
+    """A package as declared in a file. `convert` turns `version` into a specifier."""
 
     package: str
     version: str
@@ -194,7 +194,7 @@ def _normalize_specifier(text: str) -> str:
 
 
 def _find_line(text: str, package: str, version: str = "") -> int:
-    """Return the number of the first line with the package and its version, or with the package; 1 if there is none."""
+    """Return the number of a line that contains the package and its version, or at least the package; otherwise 1."""
     name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
     match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
