@@ -118,7 +118,7 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
-    """Return whether the writer was killed: by its process ID if that is valid here, otherwise by the file's age."""
+    """Return whether the writer was killed, using its process ID if that is valid here, otherwise the file's age."""
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
         try:
             os.kill(pid, 0)

@@ -167,7 +167,7 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def _relative_name(path: Path, start: Path) -> str:
-    """Return the path; inside the working directory, relative to it."""
+    """Return the path, made relative to the folder `start` if it is inside."""
     resolved = start.resolve()
     return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 

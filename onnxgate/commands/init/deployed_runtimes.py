@@ -29,7 +29,7 @@ IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "
 DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
 )
-"""If the name of a file, folder or group contains one of these words, its packages are not deployed."""
+"""If the name of a file, folder or dependency group contains one of these words, its packages are not deployed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class DeployedRuntime:
 
     @property
     def is_for_development(self) -> bool:
-        """True if the name of the file, its folder or the group indicates development, tests, docs or CI."""
+        """True if the name of the file, its folder or the dependency group indicates development, tests, docs or CI."""
         *folders, name = PurePosixPath(self.file).parts
         words = {*(folder.lstrip(".").lower() for folder in folders), *_split_name(name), *_split_name(self.group)}
         return not DEVELOPMENT_WORDS.isdisjoint(words)
