@@ -45,7 +45,7 @@ class VersionLimits:
 
 @dataclass(frozen=True, slots=True)
 class FixRequest:
-    """One model."""
+    """A model to fix, and the data that fixes need."""
 
     path: Path  # the file; external data are relative to its folder
     proto: ModelProto  # its structure

@@ -45,7 +45,7 @@ class DeployedRuntime:
 
     @property
     def requirement(self) -> str:
-        """`onnxruntime==1.18.1`."""
+        """The package and its specifier, such as `onnxruntime==1.18.1`."""
         return f"{self.package}{self.specifier}"
 
     @property
