@@ -32,7 +32,7 @@ COMMANDS = {
     "plan": "Divide a check among CI jobs.",
     "merge": "Merge the reports of CI jobs into one verdict.",
 }
-"""Commands with their descriptions in `onnxgate --help`. Each is defined as `command` in `onnxgate/cli/<name>.py`."""
+"""Commands, with the descriptions that `onnxgate --help` shows. Each is `command` in `onnxgate/cli/<name>.py`."""
 CI_COMMANDS = ("plan", "merge")
 """Commands listed under a separate heading in the help."""
 
@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; for an unknown name, the error suggests the most similar one."""
+        """Return the command; for an unknown name, the error suggests the most similar name."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = find_similar(args[0], COMMANDS)
             suggestion = f" Did you mean '{near}'?" if near else ""

@@ -75,7 +75,7 @@ def command(
 
 
 def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
-    """Return a command that compares the model with its committed version, or an example if that does not exist."""
+    """Return a command that compares the model with its committed version; if there is none, an example."""
     name = models[0] if len(models) == 1 else "new.onnx"
     is_committed = read_git_output(options.start, "cat-file", "-e", f"HEAD:./{name}") is not None
     return shlex.join(["onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx", name])
@@ -118,7 +118,10 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return the model at a git revision. A path that begins with `./` is relative to `start`, others to git's root."""
+    """Return the model at a git revision.
+
+    Paths that begin with `./` or `../` are relative to the start folder, all others to the root of the repository.
+    """
     revision, _, path = name.partition(":")
     start = options.start.resolve()
     root = find_git_root(start)

@@ -156,7 +156,7 @@ def _fix_models(
     runs: bool,
     dry_run: bool,
 ) -> Iterator[tuple[str, FixResult]]:
-    """Yield the state of each model, and print its result immediately."""
+    """Fix each model, print the result, and yield its state and the result."""
     with (
         temporary_folder() as scratch,
         open_progress(quiet=options.quiet) as progress,
@@ -173,7 +173,7 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
-    """Write a repaired model. Return its state and the lines to print; the list is empty if nothing was fixed."""
+    """Write a repaired model. Return its state and the lines to print; the list is empty if there is nothing to fix."""
     if repair.state == "unchanged":
         return repair.state, []
     lines = list(_render_result(repair, options))
@@ -215,7 +215,7 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
-    """Yield the remaining findings, and notes about further changes that the user has to make."""
+    """Yield lines about the remaining findings and about further changes that the user has to make."""
     yield from _render_others(repair)
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
@@ -225,7 +225,7 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
 
 
 def _render_others(repair: FixResult) -> Iterator[str]:
-    """Yield the remaining findings that were not printed above."""
+    """Yield lines for the remaining findings that were not printed above."""
     for finding in repair.remaining:
         if finding not in repair.findings:
             yield f"  not fixed: {finding.level} {finding.rule}: {finding.message}"
@@ -246,7 +246,7 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, named: bool) -> str:
 
 
 def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
-    """List the remaining findings, such as "; 1 finding remains: `missing-kernel` (no automatic fix)"; "" for none."""
+    """List the findings, such as "; 1 finding remains: `missing-kernel` (no automatic fix)"; "" if there are none."""
     if not remaining:
         return ""
     names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)

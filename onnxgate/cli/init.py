@@ -150,9 +150,10 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
             "add `submodules: true` to `actions/checkout` in the workflow"
         )
     for builder in dict.fromkeys(script.builder for script in survey.exports if script.builder):
+        setting = f"source = {generated_files.quote(builder)}"
         yield (
-            f"optional: return `(module, inputs)` from `{builder}` and set `source` to it, so that `check` compares "
-            "the model with PyTorch"
+            f"optional: return `(module, inputs)` from `{builder}` and set `{setting}`, so that `check` compares the "
+            "model with PyTorch"
         )
     if len(exported) < len(survey.exports):
         yield f"optional: let `check` export models from source; see the comments in {CONFIG_NAME}"

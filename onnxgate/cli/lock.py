@@ -67,7 +67,7 @@ from onnxgate.support.probes import ProbeError
     flag_value="",
     multiple=True,
     metavar="[REQUIREMENT]",
-    help="Upgrade all pins, or only those of one package (`numpy`, `onnxruntime=1.31.1`). Repeatable.",
+    help="Upgrade all pins, or only those of one package (`numpy`, `onnxruntime==1.31.1`). Repeatable.",
 )
 @click.option(
     "--measure",

@@ -247,7 +247,7 @@ def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]
 
 
 def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Yield the findings without releases that were observed to load the model; omit findings without other releases.
+    """Remove from each finding the releases that were observed to load the model; drop findings without other releases.
 
     A finding that names no releases predicts a failure on all releases.
     """
@@ -268,7 +268,7 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Downgrade findings about loading to notes, unless the newest release and all others refuse the model."""
+    """Downgrade findings about loading to notes, except those about the newest release if no release loads a model."""
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
     for finding in findings:
         if finding.stage == Stage.FILE.value or refused.get(finding.model, "") in finding.runtimes:
@@ -319,7 +319,7 @@ def _adapt_fix(finding: Finding, target: str | None) -> Finding:
 
 
 def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Yield the findings. A fix that raises the target names a release since which every release loads the model.
+    """In fixes that raise the target, insert the oldest release since which every release loads the model.
 
     The first release without the finding may have no kernel data, or refuse the model for another reason.
     """
@@ -337,7 +337,7 @@ def _find_first_working_release(model: MatrixModel) -> str:
 
 
 def _complete_fix_command(options: str, model: str, target: str | None) -> str:
-    """Return the command with the model and a target, which it needs if there is no config."""
+    """Return an `onnxgate fix` command that works without a config: it contains the model and a target."""
     table = limits.load_limit_table()
     target = target or f"{table.engine}=={list(table.releases)[-1]}"
     return shlex.join(["onnxgate", "fix", *options.split(), model, "--target", target])

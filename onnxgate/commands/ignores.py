@@ -36,7 +36,7 @@ NON_IGNORABLE_RULES = {
 
 @dataclass(frozen=True, slots=True)
 class IgnoreUpdate:
-    """The outcome with the new entries, the new config, and remarks."""
+    """The outcome of the check with the new entries applied; the new content of the config; and remarks."""
 
     outcome: GateOutcome
     data: bytes
@@ -82,7 +82,7 @@ def accept_findings(
 
 @dataclass(slots=True)
 class _IgnorePlan:
-    """The existing entries with their new fingerprints, and the added entries."""
+    """Changes to the `[[ignore]]` entries: new fingerprints in existing entries, and added entries."""
 
     entries: tuple[Ignore, ...]
     today: datetime.date
@@ -120,7 +120,7 @@ class _IgnorePlan:
         return msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, project=project))
 
     def accept(self, outcome: GateOutcome) -> bool:
-        """Add the findings of the outcome; return False if there is no new finding."""
+        """Add the findings of the outcome to the entries; return False if all of them were added before."""
         before, contents = self.accepted, _content_digests(outcome)
         expired = Ignores([entry for entry in self.entries if not self._is_current(entry)], self.today, contents)
         for finding in outcome.findings:
@@ -133,7 +133,7 @@ class _IgnorePlan:
         return self.accepted > before
 
     def refused(self, outcome: GateOutcome) -> Iterator[str]:
-        """Yield the findings that were not accepted, with the reason."""
+        """Yield remarks about findings that cannot be ignored, with the reason."""
         closing = [finding for finding in outcome.findings if _is_blocking(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
         for rule, why in sorted(set(never)):
@@ -142,7 +142,7 @@ class _IgnorePlan:
             yield f"{pluralize(ended, 'finding')} not ignored again: the `until` date has passed"
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
-        """Remove findings that no longer occur from the new entries."""
+        """Remove fingerprints of findings that no longer occur. `stale` lists them by the position of their entry."""
         indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
             if place < len(indices) and marks:
@@ -187,7 +187,7 @@ def _content_digests(outcome: GateOutcome) -> dict[str, str]:
 
 
 def _bound_content(finding: Finding, contents: Mapping[str, str]) -> str:
-    """Return the digest that an entry is limited to; "" for no limit."""
+    """Return the digest of the model content to which an entry for the finding is limited; "" for no limit."""
     of_one = finding.rule in CONTENT_BOUND_RULES or is_about_change(finding.rule)
     return contents.get(finding.model, "") if of_one else ""
 
@@ -206,7 +206,7 @@ def _create_entry(
 
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
-    """Return the lines to paste into the config, by fingerprint. The user fills in the reason."""
+    """Return the config lines that accept each finding, by fingerprint. The user fills in the reason."""
     contents, lines = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)

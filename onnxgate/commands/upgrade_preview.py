@@ -69,7 +69,7 @@ class OutputStore:
 
 
 def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
-    """Compare checks with the old lock, which `request` contains, and the new one. `folder` returns unused paths."""
+    """Compare a check with the lock in `request` and a check with the `new` lock. `folder` returns unused paths."""
     old, stores = request.lock, (OutputStore(folder), OutputStore(folder))
     locked, planned = _planned_runtimes(request, old), _planned_runtimes(request, new)
     changes_by_model = {path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in planned.items()}
@@ -184,7 +184,7 @@ def _measure_output_changes(
     old, new = stores[0].outputs.get((cell.model, before)), stores[1].outputs.get((cell.model, cell.runtime))
     if model is None or not old or not new:
         missing = [name for name, outputs in ((cell.runtime, new), (before, old)) if not outputs]
-        return (), f"no outputs on {' and '.join(missing)}"
+        return (), f"no outputs from {' and '.join(missing)}"
     rows = []
     for comparison in compare_runtimes(model, cell.runtime, new, before, old):
         by_output: dict[str, list[Difference]] = {}

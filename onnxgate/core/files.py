@@ -76,7 +76,7 @@ def create_process_folder() -> Path:
 
 
 STALE_AFTER_S = 24 * 60 * 60
-"""Age after which a temporary file from another machine or container is assumed to be left by a killed writer."""
+"""Age after which a temporary file of another machine or container is assumed to have been left by a killed process."""
 _STEM_LIMIT = 40
 """Maximum length of the target's name within the temporary name, since file names are limited to 255 bytes."""
 
@@ -118,7 +118,7 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
-    """Return whether the writer was killed: by its process ID if that is valid here, otherwise by the file's age."""
+    """Return whether the writer was killed, using its process ID if that is valid here, otherwise the file's age."""
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
         try:
             os.kill(pid, 0)

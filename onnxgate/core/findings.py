@@ -84,13 +84,13 @@ def _relate(kind: RelationKind, *targets: str | HitReference) -> tuple[Relation,
 
 
 contradicts = functools.partial(_relate, RelationKind.CONTRADICTS)
-"""Return relations to predictions that an observation refutes."""
+"""Return relations of an observation to the predictions that it refutes."""
 confirms = functools.partial(_relate, RelationKind.CONFIRMS)
-"""Return relations to predictions that an observation confirms but that do not explain it."""
+"""Return relations of an observation to the predictions that it confirms; the observation is still reported."""
 explained_by = functools.partial(_relate, RelationKind.EXPLAINED_BY)
-"""Return relations to predictions that an observation confirms, and that make the observation redundant."""
+"""Return relations of an observation to the predictions that it confirms and that are reported in its place."""
 follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
-"""Return relations to problems that cause this hit."""
+"""Return relations of a hit to the problems that cause it."""
 
 
 class OnRuntime(msgspec.Struct, frozen=True):

@@ -36,14 +36,14 @@ class GrownAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReturnedLeaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the values that the source returns, flattened."""
+    """One value in the flattened return value of the source."""
 
     key: str = ""  # key in a mapping, such as "plus"; "" if only its position is known
     kind: Literal["tensor", "none", "other"] = "tensor"
 
 
 class BakedConstant(msgspec.Struct, frozen=True, kw_only=True):
-    """A value from the example inputs that became a constant in the file, although the source uses the passed value."""
+    """A constant in the exported model that was taken from the example inputs, although each call can pass another."""
 
     what: str  # the tracer's warning, or "argument `n` is the number 3"
     source: str = ""  # "file.py:31"
@@ -53,7 +53,7 @@ class BakedConstant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """Details of an export that the file does not contain; fields that the exporter does not know are empty."""
+    """Details of an export that are not in the exported file. Unknown fields are empty."""
 
     exporter: str = ""  # "dynamo", "TorchScript"
     opsets: tuple[int, int] | None = None  # the lowest and the highest opset of `ai.onnx` that the exporter supports
@@ -74,7 +74,7 @@ Optimization = Literal["all", "disabled"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that is sent through the pipe, with the field names as keys."""
+    """An object sent through the pipe between onnxgate and a worker, with the field names as keys."""
 
     @property
     def tag(self) -> str:
@@ -180,7 +180,7 @@ class Inputs(Message, frozen=True, kw_only=True, tag="inputs", tag_field="kind")
 
 
 class Command(Message, frozen=True, kw_only=True, tag="command", tag_field="kind"):
-    """Run a user's command that writes a model. `argv` has its placeholders filled in; no shell is used."""
+    """Run a user's command that writes a model. The placeholders in `argv` have been replaced; no shell is used."""
 
     argv: tuple[str, ...]
     folder: str
@@ -229,7 +229,7 @@ class RunResult(Message, frozen=True, kw_only=True, tag="run", tag_field="kind")
 
 
 class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Seconds per run, in pairs per round, and additional MiB compared with a process without a model, per process."""
+    """Seconds of each run (two per round), and MiB of each process beyond those of a process without a model."""
 
     case: str = ""
     reason: str = ""  # why nothing was timed
@@ -240,14 +240,14 @@ class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field=
 
 
 class ProbeResult(Message, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
-    """Versions with local suffixes, such as `{"torch": "2.13.0+cpu"}`; packages that are not installed are omitted."""
+    """Installed versions with local suffixes, such as `{"torch": "2.13.0+cpu"}`; missing packages are omitted."""
 
     python: str
     packages: dict[str, str]
 
 
 class HarvestResult(Message, frozen=True, kw_only=True, tag="harvest", tag_field="kind"):
-    """Release and commit of the build; kernels and schemas are in the file."""
+    """Release and commit of the build; kernels and schemas are in the file that the job names."""
 
     registry: bool  # whether the build can list its kernels and schemas
     release: str

@@ -106,7 +106,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Predicted:
-        """The overall outcome: `loads` if the model loads on any release, otherwise the one on the newest release."""
+        """`loads` if the model loads on any release, otherwise the outcome on the newest release."""
         return "loads" if self.on("loads") else self.runtimes[-1].state
 
     def rate(self, *, required: bool) -> Verdict:
@@ -232,10 +232,10 @@ class WorkingRange(msgspec.Struct, frozen=True):
 
 
 def describe_working_range(model: MatrixModel, *, required: bool = False) -> WorkingRange:
-    """Describe the working range with the fewest reasons that cover all releases that do not load the model.
+    """Describe which releases load the model, and why the others do not, with as few reasons as possible.
 
-    With `required`, the releases that do not load the model come first. Otherwise, releases without kernel data are
-    left to `describe_missing_data`, if others load the model.
+    With `required`, the releases that do not load the model come first. Otherwise, if any release loads the model,
+    releases without kernel data are omitted, because `describe_missing_data` lists them.
     """
     runtimes = [entry.runtime for entry in model.runtimes]
     spans = list_reasons(model)
@@ -267,7 +267,7 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
 
 
 def describe_missing_data(models: Sequence[MatrixModel]) -> str:
-    """Return the releases without kernel data for which a result is unknown, with this reason; "" if there are none."""
+    """Describe on which releases a result is unknown because there is no kernel data; "" if there are none."""
     names = {
         entry.runtime: None
         for model in models
@@ -290,7 +290,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[Reason, ...]:
-        """Reasons to include in the sentence: the first, or all about version fields if the first is about one."""
+        """The reasons in the sentence: the first; for a version field, also others with the same `works_since`."""
         first = self.reasons[0]
         return (
             tuple(it for it in self.reasons if it.rule in SUPPORT_RULES and it.works_since == first.works_since)
@@ -324,7 +324,7 @@ SUPPORT_RULES = {
 
 
 def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
-    """Describe the named reasons, such as `IR version 10, supported since 1.18.0`, and count the others."""
+    """Describe the reasons in `group.named`, such as `IR version 10, supported since 1.18.0`, and count the others."""
     first = group.reasons[0]
     others = len(group.reasons) - len(group.named)
     more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""

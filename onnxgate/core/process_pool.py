@@ -59,7 +59,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Describe why a model could not be read, with a hint. `doing` is a phrase such as "reading it"."""
+    """Return why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
     report = "report this to the onnxgate issue tracker, with the model if possible"
     match failure.how:
         case "crashed":
@@ -84,7 +84,7 @@ class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
 
 
 class ProcessPool:
-    """Up to `count` children, which start on demand and end with the block. If `count` is 0, calls run in this process.
+    """Up to `count` child processes, started on demand and ended with the block. With 0, calls run in this process.
 
     Each child first calls `prepare`, a module-level function.
     """
@@ -152,7 +152,7 @@ class _PoolProcess(msgspec.Struct):
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:
-        """Send calls to an idle child. A busy one may be writing, so that both processes could block on full pipes."""
+        """Send calls to an idle child. If a busy child is writing, both processes could block on full pipes."""
         self.pending.extend(share)
         data = pickle.dumps([(call.function, call.argument, call.bounds) for _, call in share], pickle.HIGHEST_PROTOCOL)
         with contextlib.suppress(BrokenPipeError):  # the child has ended; reading from it reports that
@@ -160,7 +160,10 @@ class _PoolProcess(msgspec.Struct):
             self.calls.flush()
 
     def receive(self, queue: _CallQueue) -> bool:
-        """Receive one answer. Return False if the child is idle or has ended, which fails only its current call."""
+        """Receive one answer, and return whether the child has more calls to answer.
+
+        If the child has ended, only its current call fails; its other calls are queued again.
+        """
         index, call = self.pending.popleft()
         try:
             queue.results[index] = _read_answer(self.answers, call.answer)

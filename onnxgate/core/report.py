@@ -136,7 +136,7 @@ class Drawing(Part, frozen=True, kw_only=True):
 
 
 class SharedHit(Part, frozen=True, kw_only=True):
-    """A hit about the project, a runtime or a removed model, which several shards may report."""
+    """A problem with the project, a runtime or a removed model, which several shards may report."""
 
     rule: str
     level: Literal["error", "warning", "note"]

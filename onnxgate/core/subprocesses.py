@@ -81,7 +81,7 @@ def _check_executable(program: str, folder: Path | None) -> None:
 
 
 def _guard_pipe() -> int:
-    """Return the read end; the write end stays open as long as this process runs."""
+    """Return the read end of a pipe, whose write end stays open as long as this process runs."""
     with _guard_pipes_lock:
         return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]
 
@@ -157,14 +157,14 @@ def describe_exit_status(status: int) -> str:
 INSTALL_VARIABLES = (
     *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_BUILD_CONSTRAINT", "UV_EXCLUDE", "UV_NO_BINARY", "UV_NO_BINARY_PACKAGE"),
 )
-"""Variables that change which packages uv installs; variables that configure package indexes are not removed."""
+"""Environment variables that change which packages uv installs, except those that configure package indexes."""
 # The other variables select a Python or an environment, which onnxgate always passes as paths.
 REMOVED_VARIABLES = (
     *INSTALL_VARIABLES,
     *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME", "PYTHONPATH", "UV_PYTHON", "UV_SYSTEM_PYTHON"),
 )
 TELEMETRY_VARIABLES = {"ORT_DISABLE_TELEMETRY": "1"}
-"""Variables that turn off the telemetry of engines, which writes to the user's home folder and connects to the network.
+"""Environment variables that turn off the telemetry of engines. It writes to the home folder and uses the network.
 
 Source: onnxruntime 1.29.0 to 1.32.0. In the sandbox, the telemetry of 1.29.0 crashes with SIGSEGV at import.
 """

@@ -77,7 +77,7 @@ def _is_similar(ratio: float, *names: str) -> bool:
 
 
 def _file_stem(name: str) -> str:
-    """Return a file name without folder and extension, which many files share; other names are unchanged."""
+    """Return a file name without its folder and extension, since many files share these. Other names are unchanged."""
     name = name.rpartition("/")[2]
     return name.rpartition(".")[0] or name
 

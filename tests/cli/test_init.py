@@ -238,7 +238,8 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
 
     done = init(installed, repository)
 
-    assert "  - optional: return `(module, inputs)` from `export.py:build_model` and set `source` to it" in done.stdout
+    step = 'return `(module, inputs)` from `export.py:build_model` and set `source = "export.py:build_model"`'
+    assert f"  - optional: {step}" in done.stdout
     assert (
         "# To compare the model with PyTorch, return `(module, inputs)` from\n"
         "# `build_model`, where `inputs` is a tuple of example inputs, and set `source =\n"

@@ -14,7 +14,7 @@ _COMMAND = re.compile(r"`(?:onnxgate (?!explain)|git |ls )[^`]+`")
 
 
 class CommandFolder(NamedTuple):
-    """The folder for which commands are written, and its config, or None if there is no project."""
+    """The folder in which printed commands must be run, and the config of its project; None if there is no project."""
 
     folder: Path
     config: Path | None = None
@@ -24,18 +24,18 @@ _command_folder: ContextVar[CommandFolder | None] = ContextVar("_command_folder"
 
 
 def set_command_folder(folder: Path, config: Path | None = None) -> None:
-    """Record the folder for which the commands in the following output are written."""
+    """Record the folder in which the commands in the following output must be run."""
     _command_folder.set(CommandFolder(folder.resolve(), config.absolute() if config is not None else None))
 
 
 def prefix_command_folder(advice: str) -> str:
-    """Put the folder and the config in front of a hint or fix with commands, if they are not the default ones."""
+    """Put the folder and `--config` before a hint or fix whose commands need them."""
     place = _describe_place(advice)
     return f"{place}, {advice}" if place else advice
 
 
 def append_command_folder(line: str) -> str:
-    """Put the folder and the config after a line with commands, if they are not the default ones."""
+    """Put the folder and `--config` after a line whose commands need them."""
     place = _describe_place(line)
     return f"{line} ({place})" if place else line
 

@@ -140,7 +140,7 @@ def _with_relative_replays(report: Report, config: Path) -> Report:
 
 
 def with_command_folder(report: Report) -> Report:
-    """Return the report; fixes and hints name the folder of their commands if it is not the working directory."""
+    """Add to fixes and hints the folder in which their commands must be run, if it is not the working directory."""
     return replace(
         report,
         findings=tuple(replace(it, fix=prefix_command_folder(it.fix)) for it in report.findings),

@@ -41,7 +41,7 @@ from onnxgate.runtimes.environments.storage import (
 from onnxgate.runtimes.worker_spec import JobMeter
 
 Snippets = Mapping[str, Sequence[str]]
-"""Config lines that accept a finding, by the fingerprint of the finding."""
+"""Fingerprint of a finding -> config lines that would accept the finding."""
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):
@@ -167,7 +167,7 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def _relative_name(path: Path, start: Path) -> str:
-    """Return the path; inside the working directory, relative to it."""
+    """Return the path, made relative to the folder `start` if it is inside."""
     resolved = start.resolve()
     return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 

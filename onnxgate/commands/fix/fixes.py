@@ -45,19 +45,19 @@ class VersionLimits:
 
 @dataclass(frozen=True, slots=True)
 class FixRequest:
-    """One model."""
+    """A model to fix, and the data that fixes need."""
 
     path: Path  # the file; external data are relative to its folder
     proto: ModelProto  # its structure
     limits: VersionLimits
-    root: Path  # the repository; no file outside of it is read
+    root: Path  # the repository; no file outside it is read
     scratch: Path  # an empty folder
     run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "" or the error
 
 
 @dataclass(frozen=True, slots=True)
 class RunnableCopy:
-    """Copy of a model that runtimes can load; they reject the external data of the original."""
+    """Copy of a model that runtimes can load. They reject the original because of its external data."""
 
     parts: tuple[Part, ...]
     data: Mapping[str, Path]  # name in the folder of the model -> the file
@@ -120,7 +120,7 @@ class _DataRange:
 
 
 def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
-    """Move the bytes of the data file into the tensor; both formats are little-endian and have the same length."""
+    """Move external data into the model. The bytes need no conversion, because `raw_data` has the same layout."""
 
     def inlined(match: FieldMatch) -> list[Part] | None:
         tensor = _parse_external_tensor(match)
@@ -163,12 +163,12 @@ def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
 
 
 def _resolve_data_file(request: FixRequest, location: str) -> Path:
-    """Return the data file. Files outside of the repository are not read."""
+    """Return the data file. Files outside the repository are not read."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
         raise _NotInlinableError("the location of its external data is missing")
     real = Path(os.path.realpath(request.path.parent / location))
     if not real.is_relative_to(os.path.realpath(request.root)):
-        message = f"`{location}` is outside of the repository"
+        message = f"`{location}` is outside the repository"
         hint = "copy the file into the repository, or re-export the model"
         raise _NotInlinableError(message, hint)
     try:
@@ -195,7 +195,7 @@ def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
 
 
 def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
-    """Return a copy with its data files in the same folder, so that runtimes can load it."""
+    """Return a copy of the model that has its data files in the same folder, so that runtimes can load it."""
     names: dict[str, str] = {}
     files: dict[str, Path] = {}
 
@@ -297,7 +297,7 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
 
 
 def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) -> Change:
-    """Insert a node between each input and its output. The input keeps its name, the output gets a new one."""
+    """Insert a node between each input and the output of the same name. The output is renamed."""
     used = set(_used_names(request.proto))
     identities = [(name, _reserve_name(f"{name}_out", used), _reserve_name(f"{name}_identity", used)) for name in names]
     new_names = iter([output for _, output, _ in identities])
@@ -420,11 +420,11 @@ _DOCUMENTED_MESSAGES = (
     *("ModelProto", "GraphProto", "FunctionProto", "NodeProto", "ValueInfoProto", "TensorProto", "AttributeProto"),
     "OperatorSetIdProto",
 )
-"""Messages that have a `doc_string`, `metadata_props` or both."""
+"""Protobuf messages that have a `doc_string`, `metadata_props` or both."""
 
 
 def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
-    """Make paths relative to the repository or to their package; reduce all others to the file name."""
+    """Make paths relative to the repository or to `site-packages`; reduce all others to the file name."""
     paths = {}
     for path in find_leaked_paths(ModelView(request.proto)):
         inside = _PACKAGES_FOLDER.sub("", path)

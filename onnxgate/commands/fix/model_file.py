@@ -47,7 +47,7 @@ def total_size(parts: Iterable[Part]) -> int:
 
 
 def write_parts(parts: Sequence[Part], path: Path) -> None:
-    """Write the parts one after the other.
+    """Write the parts to a file, one after the other.
 
     Raises:
         OSError: the file cannot be written, or a source file became shorter.
@@ -73,12 +73,12 @@ _MAX_DEPTH = 100
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
-"""Return the replacement of a field with its header; None keeps the field."""
+"""Function that returns the new field including its header, or None to keep the old field."""
 Edits = Mapping[FieldKey, Edit]
 
 
 def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
-    """Return the parts of the edited file.
+    """Return the edited file as parts: new bytes, and ranges of the original file.
 
     Raises:
         UnreadableModel: the file is not a valid protobuf message.
@@ -96,7 +96,7 @@ def length_delimited_field(number: int, parts: Sequence[Part]) -> list[Part]:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """The range of a message in its file. `form` is the descriptor of the message."""
+    """A protobuf message, given by its range in a file. `form` is the descriptor of its type."""
 
     path: Path
     source: FileWindow
@@ -136,7 +136,7 @@ class FieldMatch:
         return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
 
     def without(self, numbers: frozenset[int]) -> list[Part]:
-        """Return the content of this field without the fields with these numbers."""
+        """Return the content of this field, except the inner fields with these numbers."""
         inside = self._inside()
         parts: list[Part] = []
         for field in inside.fields():
@@ -191,12 +191,12 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
     """Replace a model with `fresh`, following symbolic links. Return the path of the backup in `backups`.
 
     Raises:
-        OnnxgateError: the file is outside of the repository, cannot be written, or was changed in the meantime; the
+        OnnxgateError: the file is outside the repository, cannot be written, or was changed in the meantime; the
             original is not modified.
     """
     file = Path(os.path.realpath(model))
     if not file.is_relative_to(os.path.realpath(root)):
-        message = f"`{model}` is a link to `{file}`, which is outside of the repository"
+        message = f"`{model}` is a link to `{file}`, which is outside the repository"
         raise OnnxgateError(message, hint="replace the link with a copy of the file")
     if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise OnnxgateError(f"`{model}` is read-only", hint=f"run `chmod u+w {shlex.quote(str(file))}`")

@@ -47,12 +47,13 @@ OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
 """Rules whose findings are about the lock or the config, not about the model."""
 
 FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
-"""No finding; repair verified; requires `--unsafe`; no fix applies; verification failed; not verified; unreadable."""
+"""States in order: nothing to fix; repair verified; repair requires `--unsafe`; no fix applies; verification failed;
+repair could not be verified; model could not be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixOptions:
-    """The options of the command."""
+    """The options of `onnxgate fix`."""
 
     rules: frozenset[str] = frozenset()  # empty: all
     unsafe: bool = False
@@ -71,7 +72,7 @@ class RepairedFile:
 
 @dataclass(frozen=True, slots=True)
 class FixResult:
-    """Result for one model."""
+    """Result of fixing one model."""
 
     model: SelectedModel
     state: FixState
@@ -103,7 +104,7 @@ def fix_models(
 ) -> Iterator[FixResult]:
     """Yield the repair of each model in the request. Files are written only to `scratch`.
 
-    Without `runs`, the planned runtimes cannot be started, and outputs are compared only on the reference evaluator.
+    Without `runs`, no locked runtime is started, and outputs are compared only on ONNX's reference evaluator.
     """
     selection = msgspec.structs.replace(request.selection, stages=frozenset(STATIC_STAGES) & request.stages)
     request = msgspec.structs.replace(request, selection=selection)
@@ -121,7 +122,7 @@ STILL_REFUSED = "the repaired model would still not load on any required release
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A model with the changes that were applied."""
+    """A model, and the changes that were applied to it."""
 
     model: SelectedModel
     changes: tuple[tuple[Fix, Change], ...] = ()
@@ -142,7 +143,7 @@ class _ModelFixer:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def repair(self) -> FixResult:
-        """Return the verified result of all fixes that apply to a finding."""
+        """Apply the fixes for the findings to a copy of the model, verify the copy, and return the result."""
         model, fixable = self.planned.model, fixable_rules(self.fixes)
         rules = self.fix_options.rules & fixable if self.fix_options.rules else fixable
         fixable_findings = [finding for finding in self._of_model(self.before) if finding.rule in rules]
@@ -183,7 +184,7 @@ class _ModelFixer:
     def _apply_fixes(
         self, findings: Sequence[Finding], fixes: Sequence[Fix], unfixed: list[tuple[str, NoFix]], withheld: list[str]
     ) -> Candidate:
-        """Return the model with all changes for the findings applied in order.
+        """Apply the fixes for the findings to a copy of the model, in the given order.
 
         Raises:
             UnreadableModel: the file is not a model.
@@ -290,7 +291,7 @@ class _ModelFixer:
                 return replace(result, state="unverified", reason=reason, hint=proof.hint)
 
     def _check(self, candidate: Candidate) -> GateOutcome:
-        """Run the static stages on the candidate."""
+        """Run the static stages on the repaired model."""
         checkout = msgspec.structs.replace(self.request.checkout, models=(candidate.model,))
         return pipeline.run(msgspec.structs.replace(self.request, checkout=checkout))
 
@@ -301,9 +302,9 @@ class _ModelFixer:
         return bool(self.planned.runtimes) and all(runtime.name in refused for runtime in self.planned.runtimes)
 
     def _gains_nothing(self, candidate: Candidate) -> bool:
-        """Return whether neither the original nor the candidate loads on any required runtime.
+        """Return whether neither the original nor the repaired model loads on any required runtime.
 
-        This does not matter with `--rule`, which selects specific findings.
+        With `--rule`, return False, because the user wants to fix specific findings.
         """
         if not candidate.changes or self.fix_options.rules or not self._loads_nowhere(self.before):
             return False
@@ -353,7 +354,7 @@ def _depends_on_target(fix: Fix, findings: Sequence[Finding]) -> bool:
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:
-    """Return the root of the repository; for a file outside of it, the folder of the file."""
+    """Return the root of the repository; for a file outside it, the folder of the file."""
     return project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
 
 

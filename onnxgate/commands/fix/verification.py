@@ -41,12 +41,12 @@ from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_ru
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]
-"""Outputs are, in order: equal on all required runtimes; equal on some, unknown on others; different; not compared."""
+"""Outputs, in order: equal on all required runtimes; equal on some and unknown on others; different; not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Result of running both models."""
+    """Result of running the original and the repaired model."""
 
     rows: tuple[RuntimeComparison, ...] = ()
     cases: int = 0
@@ -56,7 +56,7 @@ class Verification:
 
     @property
     def verdict(self) -> VerificationVerdict:
-        """Return the combined result; a difference takes precedence over unknown results."""
+        """Return the combined result of all runtimes; a difference takes precedence over unknown results."""
         states = {row.state for row in self.rows}
         if "differs" in states:
             return "failed"
@@ -82,7 +82,7 @@ MakeInputs = Callable[[ParsedModel, Path], InputCases]
 def verify_fix(
     pair: ModelPair, specs: Mapping[PlannedRuntime, WorkerSpec], pool: WorkerPool, create: MakeInputs, scratch: Path
 ) -> Verification:
-    """Run both models on these runtimes and compare their outputs. `create` writes input cases to a folder."""
+    """Run both models on the runtimes in `specs` and compare their outputs. `create` writes input cases to a folder."""
     return _Verifier(pair, dict(specs), pool, create, scratch).proof()
 
 
@@ -129,7 +129,7 @@ class _Verifier:
     def _run(
         self, model: Path, cases: Sequence[InputCase], runtimes: Sequence[PlannedRuntime] = ()
     ) -> list[ObservedRun]:
-        """Run a model on these runtimes, or on all runtimes if none are given."""
+        """Run a model on the given runtimes, or on all runtimes if none are given."""
         submitted = []
         for runtime in runtimes or self.specs:
             for job in prepare_runs(model, cases, runtime, self._folder()):
@@ -165,7 +165,7 @@ _StateText = tuple[ComparisonState, str]
 
 @dataclass(frozen=True, slots=True)
 class RuntimeComparison:
-    """Result on one runtime, as text."""
+    """Comparison of the two models on one runtime. `text` describes the result."""
 
     runtime: str
     text: str
@@ -175,7 +175,7 @@ class RuntimeComparison:
 
 @dataclass(slots=True)
 class RunComparison:
-    """Runs of both models. `largest` is the largest difference within a tolerance."""
+    """Compares the runs of both models. `largest` is the largest difference so far that is within the tolerance."""
 
     model: ParityModel
     renamed: Mapping[str, str]
@@ -210,7 +210,10 @@ class RunComparison:
         return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
-        """Return the original's outputs on the newest other runtime (at this `level` if possible) or the evaluator."""
+        """Return another runtime that has outputs of the original, and these outputs.
+
+        The newest runtime is preferred; the reference evaluator comes last. Outputs of `level` are preferred.
+        """
         runs = {name: levels for name, levels in collect_outputs(self.old).items() if name != runtime}
         for name in sorted(runs, key=lambda name: (not name.startswith("onnx "), runtime_sort_key(name)), reverse=True):
             outputs = runs[name].get(level) or next(iter(runs[name].values()))
@@ -228,7 +231,7 @@ class RunComparison:
         retyped = [key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])]
         if retyped:
             case, output = min(retyped)
-            return "differs", f"output `{output}` of `{case}` has a different type"
+            return "differs", f"the type of output `{output}` of `{case}` changed"
         unlike = {key for key in old.paths if not _is_bit_identical(new.paths[key], old.paths[key])}
         if not unlike:
             return "equal", "bit-identical"
@@ -248,7 +251,7 @@ class RunComparison:
         return "equal", f"within tolerance (max difference {largest:.2g})"
 
     def _with_old_names(self, new: RunOutputs) -> RunOutputs:
-        """Return the outputs under their old names. The layout that follows the name of a container is kept."""
+        """Return the outputs under their old names. A suffix that describes the layout of a container is kept."""
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -285,7 +288,7 @@ def _element_type(path: str | None) -> str:
 
 
 def describe_observation(observation: Observation) -> str:
-    """Describe a run without outputs in one line."""
+    """Explain in one line why a run has no outputs."""
     match observation:
         case Unavailable(reason=reason):
             return f"not available: {reason}"

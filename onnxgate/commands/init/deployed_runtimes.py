@@ -29,7 +29,7 @@ IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "
 DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
 )
-"""If the name of a file, folder or group contains one of these words, its packages are not deployed."""
+"""If the name of a file, folder or dependency group contains one of these words, its packages are not deployed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +45,12 @@ class DeployedRuntime:
 
     @property
     def requirement(self) -> str:
-        """`onnxruntime==1.18.1`."""
+        """The package and its specifier, such as `onnxruntime==1.18.1`."""
         return f"{self.package}{self.specifier}"
 
     @property
     def is_for_development(self) -> bool:
-        """True if the name of the file, its folder or the group indicates development, tests, docs or CI."""
+        """True if the name of the file, its folder or the dependency group indicates development, tests, docs or CI."""
         *folders, name = PurePosixPath(self.file).parts
         words = {*(folder.lstrip(".").lower() for folder in folders), *_split_name(name), *_split_name(self.group)}
         return not DEVELOPMENT_WORDS.isdisjoint(words)
@@ -80,7 +80,7 @@ class Deployments:
 
 
 class Declaration(NamedTuple):
-    """A package as declared in a file. `convert` returns the specifier for `version`."""
+    """A package as declared in a file. `convert` turns `version` into a specifier."""
 
     package: str
     version: str
@@ -194,7 +194,7 @@ def _normalize_specifier(text: str) -> str:
 
 
 def _find_line(text: str, package: str, version: str = "") -> int:
-    """Return the number of the first line with the package and its version, or with the package; 1 if there is none."""
+    """Return the number of a line that contains the package and its version, or at least the package; otherwise 1."""
     name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
     match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1

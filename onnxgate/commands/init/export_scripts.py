@@ -20,7 +20,7 @@ SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axe
 
 @dataclass(frozen=True, slots=True)
 class ExportScript:
-    """One call. `path` is relative to the config's folder."""
+    """One call that exports a model. `path` is the script, relative to the config's folder."""
 
     path: str
     line: int
@@ -38,7 +38,7 @@ class ExportScript:
 
 
 def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
-    """Return the calls in one file; an empty list if the file is not Python. `relative` is its path in the project."""
+    """Return the export calls in one file; empty if it is not Python. `relative` is its path in the project."""
     script = _parse_script(path, "onnx")
     if script is None:
         return ()
@@ -66,7 +66,10 @@ def _parse_script(path: Path, word: str) -> _ParsedScript | None:
 def _locate_function(
     script: _ParsedScript, name: str, path: Path, folder: Path, relative: str, fallbacks: Sequence[str] = ()
 ) -> str:
-    """Return the function as `file.py:function`, "" if it cannot be imported. Without a name, `fallbacks` are used."""
+    """Return `file.py:function` for a function name; "" if it cannot be imported.
+
+    If the name is empty, `fallbacks` are tried, of which exactly one must be usable.
+    """
     module, _, imported = script.names.get(name, "").rpartition(".")
     if not module:
         candidates = [name] if name else fallbacks
@@ -104,7 +107,7 @@ class _ParsedScript:
                     self.options |= _defined_options(node)
 
     def calls(self) -> Iterator[ast.Call]:
-        """Yield every export, in the order of the file."""
+        """Yield the export calls, in the order of their lines."""
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         yield from sorted((c for c in calls if self._name(c.func) in EXPORT_FUNCTIONS), key=lambda call: call.lineno)
 
@@ -117,7 +120,7 @@ class _ParsedScript:
         return ""
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
-        """Return the call with its output path if the path is known."""
+        """Describe an export call as an `ExportScript`, including its output path if the path is known."""
         words, default = None, ""
         settings = tuple(keyword.arg for keyword in call.keywords if keyword.arg in SOURCE_SETTINGS)
         match self._target(call):
@@ -130,7 +133,7 @@ class _ParsedScript:
         return ExportScript(path, call.lineno, default, words or (), words is not None, settings=settings)
 
     def builder_of(self, call: ast.Call) -> str:
-        """Return the function whose two results are the module and the inputs of the call; "" if there is none."""
+        """Return the name of the function that returns both the module and the inputs of an export call, or ""."""
         match call.args[:1]:
             case [ast.Starred(value=ast.Call(func=ast.Name(id=name), args=[], keywords=[]))]:
                 return name  # `torch.onnx.export(*build(), path)`
@@ -153,7 +156,7 @@ class _ParsedScript:
         return ""
 
     def module_builder_of(self, call: ast.Call) -> str:
-        """Return the function whose result is the module of the call; "" if there is none."""
+        """Return the name of the function that returns only the module of an export call, or ""."""
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         module = call.args[0] if call.args else keywords.get("model")
         if isinstance(module, ast.Name):
@@ -166,7 +169,7 @@ class _ParsedScript:
         return ""
 
     def builders(self) -> list[str]:
-        """Return the functions of the file that return a module with its inputs."""
+        """Return the names of the functions in the file that return a module and its inputs."""
         functions = [node for node in self.tree.body if isinstance(node, ast.FunctionDef)]
         return [node.name for node in functions if _returns_module_and_inputs(node)]
 
@@ -183,7 +186,7 @@ class _ParsedScript:
 
     @property
     def is_importable(self) -> bool:
-        """Return whether an import of the file neither exports a model nor parses the command line."""
+        """Return whether the file can be imported without exporting a model or parsing the command line."""
         statements = [
             node
             for node in self.tree.body
@@ -197,7 +200,7 @@ class _ParsedScript:
         )
 
     def _target(self, call: ast.Call) -> ast.expr | None:
-        """Return the expression for the path; a variable is replaced by its value."""
+        """Return the expression for the output path of an export call; a variable is replaced by its value."""
         keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
         target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
         for _ in range(3):
@@ -210,7 +213,7 @@ class _ParsedScript:
 
 
 def _returns_module_and_inputs(function: ast.FunctionDef) -> bool:
-    """Return whether all results are a module with a tuple or a tensor, or a mapping with `model` and `args`."""
+    """Return whether every `return` has a module with a tuple or a tensor, or a mapping with `model` and `args`."""
     results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return bool(results) and all(map(_is_module_with_inputs, results))
 

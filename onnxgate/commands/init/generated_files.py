@@ -14,7 +14,7 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import join_quoted
 
 EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
-"""Operator domain -> package that registers its operators. Source: `default_opset_domain()` of version 0.15.2."""
+"""Operator domain -> package that registers its operators. Source: `default_opset_domain()` in release 0.15.2."""
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
@@ -100,7 +100,7 @@ def render_config(
 
 
 def _render_assigned_targets(survey: RepositorySurvey, targets: Sequence[SuggestedTarget]) -> Iterator[str]:
-    """Yield an entry for each folder that is deployed with its own dependencies."""
+    """Yield a `[[model]]` entry for each folder that is deployed with its own dependencies."""
     services = assign_targets(targets, survey.models)
     for folder, names in services.items():
         yield ""

@@ -15,7 +15,7 @@ ATTRIBUTES = ".gitattributes"
 MODEL_PATTERN, DRIVER_ATTRIBUTE = "*.onnx", "diff=onnx"
 TEXTCONV_KEY, CACHE_KEY = "diff.onnx.textconv", "diff.onnx.cachetextconv"
 _MAX_CHECKED_MODELS = 200
-"""Maximum number of models for which the attribute is verified."""
+"""Maximum number of models for which the git attribute is verified."""
 _MODEL_LINE = re.compile(rb'^[ \t]*(?:\*\.onnx|"\*\.onnx")[ \t]')
 _DIFF_ATTRIBUTE = re.compile(rb"(?<=[ \t])(?:diff=\S*|[-!]?diff)(?=\s|$)")
 
@@ -23,7 +23,7 @@ PrintAction = Callable[[str, str], None]
 
 
 def set_up_git_driver(root: Path, models: Sequence[str], report: PrintAction, *, uses_lfs: bool) -> Iterator[str]:
-    """Write the attribute and the local git setting; yield the steps that the user has to do."""
+    """Write the git attribute and the local git setting; yield the steps that remain for the user."""
     yield from _write_attribute(root, models, report)
     # With Git LFS, a cached description of a pointer would still be shown after its content was fetched.
     yield from _write_git_setting(root, report, cached="false" if uses_lfs else "true")
@@ -55,7 +55,7 @@ def _write_attribute(root: Path, models: Sequence[str], report: PrintAction) -> 
 
 
 def add_driver(content: bytes) -> bytes:
-    """Return the attributes with the driver added to the last line for `*.onnx`, or to a new line."""
+    """Return the content of `.gitattributes` with the driver added to the last line for `*.onnx`, or in a new line."""
     driver, lines = DRIVER_ATTRIBUTE.encode(), content.splitlines(keepends=True)
     for index, line in reversed(list(enumerate(lines))):
         if _MODEL_LINE.match(line):  # keeps its other attributes

@@ -158,7 +158,7 @@ def _has_deployed_runtime(deployments: Deployments) -> bool:
 
 
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str, list[str]]:
-    """Return the requirements of the first file that names torch, that file, and problems in the files read so far."""
+    """Return the export packages in the first requirements file with torch, its path, and problems found."""
     problems = []
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):

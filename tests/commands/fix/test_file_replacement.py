@@ -47,7 +47,7 @@ def list_files(model: Path) -> list[str]:
 
 
 def test_replaced(model: Path, fresh: Path, tmp_path: Path) -> None:
-    """The new file has the permissions of the old one, whose backup is outside of the repository."""
+    """The new file has the permissions of the old one, whose backup is outside the repository."""
     model.chmod(0o640)
     kept = put(model, fresh, tmp_path)
 
@@ -81,7 +81,7 @@ def test_outside_is_not_written(model: Path, fresh: Path, tmp_path: Path) -> Non
     model.rename(outside)
     model.symlink_to(outside)
 
-    with pytest.raises(OnnxgateError, match="outside of the repository"):
+    with pytest.raises(OnnxgateError, match="outside the repository"):
         put(model, fresh, tmp_path)
     assert outside.read_bytes() == OLD
 

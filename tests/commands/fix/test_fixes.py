@@ -175,7 +175,7 @@ def test_data_of_the_repository(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["relative", "absolute", "link"])
 def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
-    """A file outside of the repository is not embedded, so that a model cannot leak local files."""
+    """A file outside the repository is not embedded, so that a model cannot leak local files."""
     secret = tmp_path / "secret.bin"
     inside = tmp_path / "repository" / "models"
     location = {"relative": "../../secret.bin", "absolute": str(secret), "link": "link.bin"}[how]
@@ -186,7 +186,7 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
         (inside / "link.bin").symlink_to(secret)
     question = fix_request(path, root=tmp_path / "repository")
 
-    assert refused(EXTERNAL_DATA, question) == (f"`{location}` is outside of the repository")
+    assert refused(EXTERNAL_DATA, question) == (f"`{location}` is outside the repository")
 
 
 @pytest.mark.parametrize(

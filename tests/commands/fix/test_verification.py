@@ -74,7 +74,7 @@ def verify(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("
         (ONE, ONE, "equal", "bit-identical"),
         (ONE, np.nextafter(ONE, np.float32(9)), "equal", "within tolerance (max difference 1.2e-07)"),
         (ONE, -ONE, "differs", "output `y` of `a` differs: at [1]"),
-        (ONE, ONE.astype(np.float64), "differs", "output `y` of `a` has a different type"),
+        (ONE, ONE.astype(np.float64), "differs", "the type of output `y` of `a` changed"),
         (ONE, ONE[:1], "differs", "output `y` of `a` differs: shape"),
         (np.array([np.nan], np.float32), np.array([0], np.float32), "differs", "output `y` of `a` differs: "),
         (np.array(["a"]), np.array(["b"]), "differs", "output `y` of `a` differs: "),
