@@ -73,5 +73,5 @@ def test_loader_that_cannot_start_is_an_error(tmp_path: Path) -> None:
     """A loader that cannot start is an error, not a result."""
     (tmp_path / "child.py").write_text("raise SystemExit(3)")
 
-    with pytest.raises(RuntimeError, match="loads nothing: crashed: exit status 3"):
+    with pytest.raises(RuntimeError, match="loads no model: crashed: exit status 3"):
         observed(Path(sys.executable), _corpus(tmp_path, a=""), tmp_path / "found.json")
