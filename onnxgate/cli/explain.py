@@ -32,12 +32,13 @@ FORMATS = ("text", "json")
     type=click.Path(path_type=Path),
     help="Explain the errors in this log; '-' reads standard input.",
 )
-@output_option(f"{name_formats(FORMATS)} (with `--log`)")
+@output_option(f"the explained log as {name_formats(FORMATS)}")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
     """Explain a rule, or the errors in a log.
 
-    RULE is the name of a rule; without it, all rules are listed. With `--log`, each known error from inference engines,
-    exporters, onnx, pip, uv, numpy and protobuf is printed with its cause, its fix and the affected releases.
+    RULE is the name of a rule; without it, all rules are listed. With `--log`, each error that onnxgate knows (from
+    inference engines, exporters, onnx, pip, uv, numpy or protobuf) is printed with its cause, its fix and the affected
+    releases.
 
     Exit status with `--log`: 3 if the log contains only unknown errors, otherwise 0.
     """

@@ -344,7 +344,7 @@ def _complete_fix_command(options: str, model: str, target: str | None) -> str:
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules of the file stage for models that no release loads, unless the data is a Git LFS pointer."""
+"""Rules of the file stage whose findings mean that no release loads the model, except those about Git LFS pointers."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
 """Rules of the file stage whose effect on loading is not predicted, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")

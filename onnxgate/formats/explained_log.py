@@ -55,4 +55,5 @@ def _render_summary(log: ExplainedLog) -> str:
     if not log.errors and not log.unknown:
         return f"{lines}: no errors found"
     more = f" ({log.more_errors} more not shown)" if log.more_errors else ""
-    return f"{lines}: {pluralize(len(log.errors), 'known error')}{more}, {pluralize(log.unknown, 'unknown line')}"
+    known, unknown = pluralize(len(log.errors), "known error"), pluralize(log.unknown, "unrecognized error line")
+    return f"{lines}: {known}{more}, {unknown}"

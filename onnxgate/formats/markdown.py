@@ -159,7 +159,7 @@ def render_comparisons(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_findings(report: Report, page: Page) -> Iterator[str]:
-    """Yield the active findings by subject, worst first, and the ignored findings."""
+    """Yield the active findings grouped by subject, worst first, and the ignored findings."""
     blocks = []
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
         heading = f"\n### {markdown_code(truncate(subject))}\n\n"  # a block with the first finding: never alone

@@ -310,7 +310,10 @@ def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
 
 
 def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
-    """Yield lines for the changed weights, largest changes first. Many rounding differences or copies share a line."""
+    """Yield lines for the changed weights, largest changes first.
+
+    If there are many rounding differences or copies, they are merged into one line.
+    """
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
     rounded = [
         it

@@ -16,7 +16,7 @@ TOKEN_SIZES = (8, 12)
 """Default sizes for other axes of integer inputs; they are within the position table of any transformer."""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default sizes for the second axis of a float matrix, usually a waveform that must be long for convolutions."""
+"""Default sizes for the second axis of a float matrix: usually a waveform, long enough for convolutions."""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
 """Default sizes for non-leading axes of float inputs with more than two axes.

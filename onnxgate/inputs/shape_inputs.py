@@ -15,7 +15,7 @@ REDUCTION_OPERATORS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
 MAX_TRIED_AXES = 6
-"""Maximum number of axes of a tensor for which combinations of axes are tried."""
+"""Maximum rank of a tensor for which every combination of reduced axes is tried."""
 
 MAX_CONTROL_VALUES = 1 << 20
 """Maximum number of values in an input that determines shapes, axes or sizes."""

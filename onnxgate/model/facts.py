@@ -1,4 +1,4 @@
-"""Facts of a model for the lock, rules and inputs, and the table of element types."""
+"""Facts about a model, which the lock, the rules and the input generator use, and the table of element types."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ RECORDS = (
         ),
     ),
 )
-"""All engines, in display order. The health check's model is `y = Neg(x)`, so the sum of `-ones` is -3."""
+"""All engines, in display order. The health check computes `y = -x` for an array of 3 ones and adds up `y`."""
 ENGINES = tuple(engine.name for engine in RECORDS)
 ONNXRUNTIME_BUILDS = RECORDS[0].builds
 REQUIRED_DEPENDENCIES = {engine.name: engine.dependencies for engine in RECORDS}

@@ -46,7 +46,7 @@ def test_an_error_with_numbers_filled_in() -> None:
         "   affected: onnxruntime before 1.24.1\n"
         "   see also: `onnxgate explain ir-version-too-new`\n"
         "\n"
-        "2 lines: 1 known error, 0 unknown lines\n"
+        "2 lines: 1 known error, 0 unrecognized error lines\n"
     )
 
 
@@ -105,7 +105,7 @@ def test_unknown_errors() -> None:
     alone = run("--log", "-", log="AcmeError: no idea\n")
 
     assert "   line 2: AcmeError: no idea\n" in some.output
-    assert some.output.endswith("   and 5 more\n\n11 lines: 1 known error, 10 unknown lines\n")
+    assert some.output.endswith("   and 5 more\n\n11 lines: 1 known error, 10 unrecognized error lines\n")
     assert (some.return_value, alone.return_value) == (0, 3)
 
 
@@ -136,7 +136,7 @@ def test_consequences_of_an_error_are_not_unknown(line: str) -> None:
     """Exit statuses and names of tests are not errors themselves."""
     result = run("--log", "-", log=f"{IR}\n{line}\n")
 
-    assert result.output.endswith(", 0 unknown lines\n")
+    assert result.output.endswith(", 0 unrecognized error lines\n")
 
 
 def test_files(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ GROUPS = {
     Stage.LOCK.value: "Does the model match `onnxgate.lock` and the pinned versions?",
     Stage.SUPPORT.value: "Is each required runtime predicted to support the model?",
     Stage.RUNTIME.value: "Does the model load and run on every required runtime?",
-    Stage.PARITY.value: "Do the outputs agree with the source and between runtimes?",
+    Stage.PARITY.value: "Do the outputs agree with the source and across runtimes?",
     Stage.EXPORT.value: "Does exporting the source again produce the committed model?",
     CHANGES: "What changed since the baseline? (stage: lock)",
     Stage.BUDGET.value: "Is the model within its limits for size, time and memory?",

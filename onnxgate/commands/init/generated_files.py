@@ -216,7 +216,7 @@ def render_workflow(survey: RepositorySurvey) -> str:
 
 
 def render_workflow_step(survey: RepositorySurvey) -> str:
-    """Return the step that checks the project."""
+    """Return the workflow step that runs onnxgate."""
     step = f"      - uses: {REPOSITORY}@v{__version__}\n"
     if survey.below_root:
         step += f"        with:\n          working-directory: {quote(survey.below_root)}\n"

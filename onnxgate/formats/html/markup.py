@@ -10,7 +10,7 @@ from onnxgate.core.text import LONG_LIMIT, truncate
 
 VOID_ELEMENTS = frozenset({"meta", "input"})
 SVG_SHAPES = frozenset({"circle", "rect", "path"})
-"""SVG elements without content, which must be closed, unlike HTML elements."""
+"""SVG elements without content. Unlike void HTML elements, they must be closed."""
 
 
 class Markup(str):

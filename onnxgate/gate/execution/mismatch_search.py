@@ -72,7 +72,7 @@ class SearchedModel:
 def create_searched_model(
     settings: ExecutionSettings, started: StartedModel, ran: Sequence[ObservedRun]
 ) -> SearchedModel:
-    """Create the search input from a model that was run. The model is read with its weights."""
+    """Collect the data that the search needs about a model that was run. The model is read with its weights."""
     prepared, exporting = started.prepared, started.prepared.exporting
     exported = exporting.source.result() if exporting and exporting.source else None
     result = exported.result if isinstance(exported, Completed) else None

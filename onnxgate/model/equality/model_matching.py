@@ -58,7 +58,7 @@ class ModelMatching:
 
 
 def match_models(old: ModelGraphs, new: ModelGraphs) -> ModelMatching:
-    """Match two models."""
+    """Match the graphs, functions and weights of two models."""
     models = match_graphs(old, new)
     _match_weights(models)
     return models

@@ -369,7 +369,7 @@ def format_change(before: AttributeValue | None, after: AttributeValue | None) -
 
 
 NOT_PROVIDED = "not provided"
-"""Description of the source of an omitted input."""
+"""Text used in place of a value's origin if an optional input is omitted."""
 
 
 def format_source_change(before: str, after: str) -> str:

@@ -132,7 +132,7 @@ def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
 
 
 def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
-    """Raise if the config requires another release of onnxgate, before other keys are read."""
+    """Raise an error if the config requires a different release of onnxgate; called before other keys are read."""
     required = raw.get("required-version")
     if not isinstance(required, str):
         return  # a wrong type is reported with the other problems

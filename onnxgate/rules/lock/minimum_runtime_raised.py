@@ -49,7 +49,7 @@ def _is_raised(minimum: MinimumRelease) -> bool:
 
 def _describe_minimum(minimum: MinimumRelease, baseline: str) -> str:
     if not _is_raised(minimum):
-        return f"is predicted to load on fewer onnxruntime releases than {baseline}"
+        return f"is predicted to load on fewer onnxruntime releases than the version {baseline}"
     if not minimum.after:
         return f"is predicted not to load on any known onnxruntime release; it needed {minimum.before} {baseline}"
     return f"is predicted to need onnxruntime {minimum.after}; it needed {minimum.before} {baseline}"

@@ -216,7 +216,7 @@ def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
 
 
 def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
-    """Return the packages that affect an export, which the lock records if they are installed.
+    """Return the packages that affect an export; the lock records those that are installed.
 
     For a `command`, whose dependencies are unknown, PyTorch's packages are recorded.
     """

@@ -30,7 +30,7 @@ FACTS = ModelFacts("m.onnx", "", 1, 8, {}, "", (), (), {}, ())
         (
             MinimumRelease(before="1.9.0", after="1.9.0", lost=("1.31.0",)),
             [
-                "error: is predicted to load on fewer onnxruntime releases than at `main`; "
+                "error: is predicted to load on fewer onnxruntime releases than the version at `main`; "
                 "no longer loads on 1.31.0, which the targets require"
             ],
         ),
