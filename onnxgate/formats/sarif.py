@@ -276,7 +276,7 @@ def _render_result(
 
 
 def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield a line for each finding, followed by its fix; consecutive findings share equal fixes."""
+    """Yield a line for each finding, followed by its fix; equal fixes of consecutive findings are printed once."""
     shown = findings[:MAX_FINDINGS_PER_RESULT]
     for fix, group in itertools.groupby(shown, key=lambda finding: finding.fix):
         yield from map(wording.render_sentence, group)

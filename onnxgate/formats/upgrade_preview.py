@@ -77,7 +77,7 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
 
 
 def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """Yield the differences of outputs; runtimes with equal differences share a line."""
+    """Yield a line for each difference between outputs; runtimes with the same difference share a line."""
     for model in sorted({arrival.model for arrival in preview.arrivals}):
         yield paper.ink(quote_name(truncate(model)), "heading")
         groups: dict[str, list[str]] = {}

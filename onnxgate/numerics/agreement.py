@@ -229,7 +229,7 @@ def are_both_nan(candidate: Array, reference: Array) -> bool:
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Return whether an array of zeros would also agree, because no element of the reference exceeds `allowed`.
+    """Return whether an array of zeros would also pass: no element of the reference exceeds `allowed`.
 
     Equal arrays, and arrays whose difference is at most `close` times the largest element, are never negligible.
     """

@@ -213,7 +213,7 @@ def requirement_problem(text: str, example: str = "onnxruntime>=1.18,<1.32") -> 
 
 
 def specifier_problem(text: str) -> str:
-    """Return why the text is not a version specifier that can be satisfied; "" if it is one."""
+    """Return the problem with a version specifier: invalid, or not satisfied by any version; "" if there is none."""
     try:
         specifier = SpecifierSet(text)
     except InvalidSpecifier:

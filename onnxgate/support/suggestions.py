@@ -238,7 +238,7 @@ class _SuggestionSearch:
         return all(map(self._all_implement, casts))
 
     def _schema(self) -> Schema | None:
-        """Return the operations' schema in the newest required release that has one."""
+        """Return the schema of the operator from the newest required release that has one."""
         for release in reversed(self.releases):
             operator = release.implementation.operator(self.first.domain, self.first.name)
             schema = operator.schema(self.first.version or 1) if operator else None

@@ -289,7 +289,7 @@ def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Pat
     shutil.copytree(small.folder, other)
     error = fails(small, "check", "--static", str(other / "models" / "small.onnx"))
 
-    assert "run onnxgate in the project of that model" in error.err
+    assert "run onnxgate in the project that contains the model" in error.err
     assert small.at(other).run("check", "--static", "models/small.onnx").status == 0
 
 

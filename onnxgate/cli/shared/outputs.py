@@ -126,7 +126,7 @@ def write_answer(
 
 
 def _with_relative_replays(report: Report, config: Path) -> Report:
-    """Return the report with reproduction commands for the working directory instead of the config's folder."""
+    """Return the report with reproduction commands that work in the current working directory."""
     folder = config.resolve().parent
     current = Path.cwd().resolve()
     if folder == current:

@@ -229,7 +229,7 @@ def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
     if error or not types:
         names = ", ".join(f"`{name}`" for name in sorted(untyped))
         reason = f"shape inference could not determine the type of {names}{f' ({error})' if error else ''}"
-        return NoFix(reason, "re-export the model with types of all outputs")
+        return NoFix(reason, "re-export the model with types for all outputs")
 
     def filled(match: FieldMatch) -> list[Part] | None:
         value = ValueInfoProto.FromString(match.content())

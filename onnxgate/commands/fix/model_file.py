@@ -201,7 +201,7 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
     if not file.stat().st_mode & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH):
         raise OnnxgateError(f"`{model}` is read-only", hint=f"run `chmod u+w {shlex.quote(str(file))}`")
     if sha256_of(file) != sha256:
-        raise OnnxgateError(f"`{file}` was changed while the fix was verified", hint="run `onnxgate fix` again")
+        raise OnnxgateError(f"`{file}` was changed while the fix was being verified", hint="run `onnxgate fix` again")
     backup = backups / sha256[:16] / file.name
     try:
         if not backup.exists() or sha256_of(backup) != sha256:

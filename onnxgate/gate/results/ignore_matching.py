@@ -35,7 +35,9 @@ class Ignores(msgspec.Struct):
         return any(not self.expired(index) for index in matching)
 
     def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
-        """Add the reason of the first valid entry to each finding; also return the matched fingerprints of each entry.
+        """Add to each finding the reason from the first valid entry that matches it.
+
+    Also return the fingerprints that each entry matches.
 
         Expired entries match findings but do not accept them. The same applies to entries with fingerprints if another
         entry has already accepted the finding.

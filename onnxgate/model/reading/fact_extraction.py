@@ -189,7 +189,7 @@ class LongList:
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of the elements. All NaN values are equal, and positive and negative zero are equal."""
+        """SHA-256 of the elements. All NaN values are treated as equal, as are positive and negative zero."""
         if not self._digest:
             digest = hashlib.sha256()
             for piece in self._read():

@@ -333,7 +333,7 @@ def _explain_outsider(file: Path, added: Path, project: Project, listing: Collec
     """
     name, inside = project.path.name, _path_inside(file, project)
     if not inside:
-        hint = "run onnxgate in the project of that model, or limit `files` in the hook to this folder"
+        hint = "run onnxgate in the project that contains the model, or limit `files` in the hook to this folder"
         return f"is outside the folder of `{name}`", hint
     if _is_excluded(inside, project):
         return (

@@ -101,7 +101,7 @@ class Environments:
         self.slot_of(runtime, packages).distrust()
 
     def slot_of(self, runtime: LockedRuntime, packages: Sequence[PinnedPackage]) -> storage.EnvironmentSlot:
-        """Return the slot of the runtime's environment, without creating the environment.
+        """Return the place of the runtime's environment in the cache, without creating the environment.
 
         Raises:
             UnavailableError: the environment is not available on this machine; the message is the reason.
@@ -133,7 +133,7 @@ class Environments:
     def _plan(
         self, runtime: LockedRuntime, packages: Sequence[PinnedPackage], busy: AbstractContextManager[object] = _NO_SLOT
     ) -> tuple[storage.EnvironmentSlot, storage.BuildFunction]:
-        """Return the slot of the environment and the function that builds it."""
+        """Return the place of the environment in the cache, and the function that builds it."""
         if runs_on_node(runtime.engine):
             pins = node.required_npm_packages(runtime, packages)
             return self.node.slot(self._cache, runtime, pins), lambda attempt: self.node.build(attempt, runtime, pins)

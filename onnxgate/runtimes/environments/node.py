@@ -108,7 +108,7 @@ class NodeBuilder:
         return [str(package.parent), str(program), str(program.parent.parent / "lib")]
 
     def slot(self, cache: Path, runtime: LockedRuntime, packages: Sequence[NpmPackage]) -> storage.EnvironmentSlot:
-        """Return the slot of the environment."""
+        """Return the place of the environment in the cache."""
         major = self.node().major
         name = f"{runtime.engine}-{runtime.release}-node{major}"
         pins = [f"{package.name}=={package.version} {package.integrity}" for package in packages]

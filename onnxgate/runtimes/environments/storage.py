@@ -147,7 +147,7 @@ def interpreter_of(environment: Path) -> Path:
 
 
 def environment_slot(cache: Path, name: str, identity: Iterable[str], program: str = "") -> EnvironmentSlot:
-    """Return the slot of the environment `name`; its key depends on `identity` and this platform."""
+    """Return the place of the environment `name` in the cache; its key depends on `identity` and this platform."""
     words = [f"layout {LAYOUT_VERSION}", sys.platform, platform.machine(), *identity]
     key = hashlib.sha256("\n".join(words).encode()).hexdigest()
     return EnvironmentSlot(cache / ENVIRONMENTS / f"{name}-{key[:12]}", key, program)

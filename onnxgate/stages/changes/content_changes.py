@@ -216,7 +216,7 @@ def _select_releases(views: Sequence[GroupVerdicts], before: LoadVerdict, now: L
 
 
 def _first_loading_release(verdicts: LoadVerdicts) -> str:
-    """Return the release since which the model loads.
+    """Return the earliest release since which all releases load the model.
 
     If the newest release refuses the model, return the first release that loads it.
     """

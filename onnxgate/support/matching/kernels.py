@@ -264,7 +264,7 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 
 
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
-    """Return whether the release treats a node as a call of a local function rather than as its own operator.
+    """Return whether the release treats a node as a call to a local function rather than as a built-in operator.
 
     Source: models loaded on ONNX Runtime 1.16 to 1.31. The domain of their local functions also contains operators;
     some functions have the name of an operator.
