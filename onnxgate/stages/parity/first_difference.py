@@ -333,7 +333,7 @@ class FreshExport:
     weights: tuple[WeightPair, ...]
 
     def reference(self, side: SearchSide) -> ReferenceValues:
-        """Return a function that runs the fresh export and returns its outputs by their names in the committed model."""
+        """Return a function that runs the fresh export and returns its outputs, by their committed names."""
 
         def values(names: Sequence[str]) -> Mapping[str, Path]:
             fresh = side.values([self.names[name] for name in names])
