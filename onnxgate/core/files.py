@@ -78,7 +78,7 @@ def create_process_folder() -> Path:
 STALE_AFTER_S = 24 * 60 * 60
 """Age after which a temporary file of another machine or container is assumed to have been left by a killed process."""
 _STEM_LIMIT = 40
-"""Maximum length of the target's name within the temporary name, since file names are limited to 255 bytes."""
+"""Maximum length of the target's name in the name of its temporary file, since file names are limited to 255 bytes."""
 
 
 @contextlib.contextmanager
@@ -108,7 +108,7 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
 
 
 def _remove_stale_temporaries(target: Path) -> None:
-    """Remove temporary files left by killed writers of `target`."""
+    """Remove temporary files of `target` that were left by processes that were killed."""
     pattern = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.([0-9a-f]+)-([0-9]+)-[0-9a-f]+\.tmp")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -118,7 +118,10 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
-    """Return whether the writer was killed, using its process ID if that is valid here, otherwise the file's age."""
+    """Return whether the process that wrote a temporary file was killed.
+
+    This is decided by its process ID or, if that is not valid on this machine or in this container, by the file's age.
+    """
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
         try:
             os.kill(pid, 0)
@@ -180,7 +183,7 @@ def _create_process_root() -> Path:
 
 
 def _remove_abandoned_roots(folder: Path) -> None:
-    """Remove the folders of processes that were killed."""
+    """Remove the temporary folders of processes that were killed."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_abandoned(entry):
@@ -232,7 +235,7 @@ Source: FAT stores modification times in steps of two seconds; git calls such fi
 """
 
 Identity = tuple[int, int, int, int, int]
-"""Device, inode, size, mtime and ctime, which git also compares to detect changes. Programs cannot set ctime."""
+"""Device, inode, size, mtime and ctime of a file. Git compares the same values to detect changes."""
 
 _digests: dict[Identity, str] = {}
 
@@ -256,7 +259,7 @@ def sha256_of(path: Path) -> str:
 
 
 def file_identity(status: os.stat_result) -> Identity:
-    """Return the fields that identify a file and its content."""
+    """Return the values by which a file and its content are recognized: device, inode, size, mtime and ctime."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -267,7 +270,7 @@ def is_settled(status: os.stat_result, now_ns: int) -> bool:
 
 
 def remember_digests(digests: Mapping[Identity, str]) -> None:
-    """Add digests of files to the cache."""
+    """Add SHA-256 digests to this process's cache."""
     _digests.update(digests)
 
 

@@ -24,7 +24,7 @@ class Level(str, enum.Enum):
 
 
 class Stage(str, enum.Enum):
-    """Stages in order of cost. `BUDGET` and `GATE` are for rules without a stage of their own."""
+    """Stages of a check in order of cost. `BUDGET` and `GATE` are for rules that belong to no stage."""
 
     FILE = "file"
     LOCK = "lock"

@@ -215,7 +215,7 @@ class CaseResult(Message, frozen=True, kw_only=True):
 
 
 class LoadResult(Message, frozen=True, kw_only=True, tag="load", tag_field="kind"):
-    """Properties of the created session."""
+    """Properties of the session that the job created."""
 
     providers: tuple[str, ...]  # those in use
 
@@ -229,7 +229,10 @@ class RunResult(Message, frozen=True, kw_only=True, tag="run", tag_field="kind")
 
 
 class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Seconds of each run (two per round), and MiB of each process beyond those of a process without a model."""
+    """Measured time and memory of a model and its baseline.
+
+    Times are in seconds, two per round. Memory is in MiB per process, without that of a process without a model.
+    """
 
     case: str = ""
     reason: str = ""  # why nothing was timed

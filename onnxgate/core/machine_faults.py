@@ -27,7 +27,7 @@ WRITE_HINTS = {
     errno.EFBIG: FILE_SIZE_HINT,
     errno.EROFS: WRITABLE_HINT,
 }
-"""Errors that occur only when writing, with their hints."""
+"""Errors that occur only when writing, each with a hint."""
 HINTS = {
     **WRITE_HINTS,
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user who runs onnxgate read and write access to it"),
@@ -39,7 +39,7 @@ HINTS = {
     errno.ENOTDIR: "use another path: a part of this one is a file, not a folder",
     errno.ESTALE: "run the command again: the network file system replaced the file",
 }
-"""Hints by error number."""
+"""Hints, keyed by error number (`errno`)."""
 
 # Error messages from other processes, which have no error number. Denied permissions are not included, since the user's
 # own code may have used a wrong path.

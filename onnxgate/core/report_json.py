@@ -27,7 +27,7 @@ def encode_json(value: object) -> str:
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """Return the value with undecodable bytes as escapes."""
+    """Return the value with undecodable bytes in its strings replaced by escapes."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()

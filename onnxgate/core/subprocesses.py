@@ -316,12 +316,12 @@ class WorkerProcess:
         return status
 
     def clear_log(self) -> None:
-        """Discard the log of earlier jobs."""
+        """Discard the log that the worker has written so far."""
         with self._log_lock:
             self._log.clear()
 
     def log(self) -> str:
-        """Return the tail of the log since the last `clear_log`."""
+        """Return the end of the log that the worker has written since the last call to `clear_log`."""
         with self._log_lock:
             return self._log.decode("utf-8", "replace")
 
@@ -339,7 +339,10 @@ class WorkerProcess:
             self._stdin.flush()
 
     def _read_lines(self, stdout: IO[bytes]) -> None:
-        """Queue complete lines. After a line that is too long, stop. Discard an incomplete last line."""
+        """Queue the complete lines that the worker writes.
+
+        Reading stops after a line that is too long. An incomplete last line is discarded.
+        """
         with stdout:
             while line := stdout.readline(LINE_LIMIT_BYTES):
                 is_complete = line.endswith(b"\n")
@@ -351,7 +354,7 @@ class WorkerProcess:
         self._queue_line(None)
 
     def _queue_line(self, line: bytes | None) -> bool:
-        """Queue a line. Return False if the worker was stopped, since its lines are no longer read."""
+        """Queue a line for the receiver. Return False if the worker was stopped, since nobody reads its lines then."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)

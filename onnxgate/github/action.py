@@ -55,7 +55,7 @@ class ActionOutputs:
 
 @dataclass(frozen=True, slots=True)
 class InternalOutputs:
-    """The outputs for later steps of the action."""
+    """Outputs that only the later steps of the action use."""
 
     comment_file: str = ""
     comment_subject: str = ""  # distinguishes the comments of several projects in one job
@@ -66,7 +66,7 @@ class InternalOutputs:
 
 
 def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalOutputs]:
-    """Run the selected command, and write its results to the log, the annotations and the summary."""
+    """Run the selected command. Write its results to the log, annotations and summary, and return the outputs."""
     try:
         inputs = read_inputs(environment)
     except UsageError as error:

@@ -38,7 +38,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Reject redirects: the token must not be sent to another host."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Return None to stop the request."""
+        """Return None, which makes the redirect fail."""
         return
 
 
@@ -98,7 +98,7 @@ class Api:
             raise ApiError(0, "the response is not valid JSON") from error
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
-        """Read the response within the limits of time and size."""
+        """Read the body of a response within the limits of time and size."""
         content = bytearray()
         while chunk := answer.read1(2**16):
             content += chunk

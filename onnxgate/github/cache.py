@@ -46,7 +46,7 @@ TAMPERING_HINT = (
 
 
 def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
-    """Clean the restored folder, and return the variables that make the command use it."""
+    """Clean the restored folder. Return the environment variables that make the command use it."""
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not clean_restored_cache(inputs, folder):
         return {}
@@ -84,7 +84,7 @@ def _warn_removed(problem: str, names: list[str]) -> None:
 
 
 def has_wheels(folder: str) -> bool:
-    """Return whether there are wheels to save."""
+    """Return whether the cache contains wheels to save."""
     return any(any((Path(folder) / name).glob("*")) for name in (WHEELS_FOLDER, NPM_FOLDER))
 
 
@@ -228,7 +228,7 @@ MAX_CARRIED_BYTES = 512 * 2**20
 """Size limit of saved results. GitHub limits all caches of a repository to 10 GB. Source: its documentation."""
 MAX_RECORD_BYTES = 4 * 2**20
 UNUSED_TIME_S = 0
-"""Modification time that marks unused files."""
+"""Modification time that marks cached files as unused."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
@@ -248,13 +248,16 @@ def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[st
 
 
 def mark_all_unused(folder: Path) -> None:
-    """Mark all files as unused."""
+    """Mark all cached results and costs as unused."""
     for entry in (*_entries(folder / RESULTS_FOLDER), *_entries(folder / COSTS_FOLDER)):
         os.utime(entry, (UNUSED_TIME_S, UNUSED_TIME_S))
 
 
 def remove_unused_results(folder: Path) -> str:
-    """Remove unused results, and the largest results beyond the size limit. Return a digest of all other results."""
+    """Remove unused results from the cache, and the largest ones if the size limit is exceeded.
+
+    Return a digest of the names of the remaining results; "" if there are none.
+    """
     names, total = [], 0
     for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
         if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:
@@ -279,7 +282,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_result(entry: Path) -> bool:
-    """Return whether the entry is a cached result: regular files with known names and limited sizes."""
+    """Return whether a folder is a cached result: it contains only files with known names, and not too many bytes."""
     if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
         return False
     files = list(_walk_entry(entry))
@@ -293,7 +296,7 @@ def _is_result(entry: Path) -> bool:
 
 
 def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the relative path and `stat` result of everything below the entry; links are not followed."""
+    """Yield the relative path and `stat` result of everything below a folder. Symbolic links are not followed."""
     for parent, folders, files in os.walk(entry):
         for name in (*folders, *files):
             path = Path(parent) / name

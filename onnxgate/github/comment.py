@@ -93,7 +93,7 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
 
 
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
-    """Yield our comments, oldest first. The author is checked, since anyone can write the marker."""
+    """Yield onnxgate's comments, oldest first. Their author is checked, since anyone can write the marker."""
     me: str | None = None
     for comment in list_comments(api, path):
         if (comment.body or "").startswith(mark):
@@ -260,7 +260,7 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
-    """Return the error with a hint on how to fix it."""
+    """Return an error about a rejected comment, with a hint on how to fix it."""
     reason = f"no comment was posted: {error.message}"
     if error.status not in (401, 403, 404):
         return NoCommentError(reason, hint="the verdict is not affected; the next run tries again")

@@ -68,7 +68,7 @@ class Inputs:
 
 
 class ResultFiles:
-    """The output files of one run."""
+    """Paths of the output files of one run."""
 
     def __init__(self, folder: Path, shard: str = "") -> None:
         self.folder = folder
@@ -83,7 +83,7 @@ class ResultFiles:
 
 
 def shard_suffix(shard: str) -> str:
-    """Return the shard as used in file names, such as `2-of-4` for `2/4`."""
+    """Return a shard in the form used in file names, such as `2-of-4` for `2/4`."""
     return shard.replace("/", "-of-")
 
 

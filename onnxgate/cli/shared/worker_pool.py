@@ -66,11 +66,11 @@ def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
 
 
 ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing the environment", LOOK_UP_ACTIVITY: "resolving wheels"}
-"""Descriptions of activities other than jobs."""
+"""How the progress display describes activities of a runtime other than jobs."""
 
 
 class ActivityLog(Progress):
-    """The activities of each runtime with their durations. Its methods are called from several threads."""
+    """Record of each runtime's activities and their durations. Thread-safe."""
 
     def __init__(self, display: Progress) -> None:
         self._display = display
@@ -92,7 +92,7 @@ class ActivityLog(Progress):
         self._display.finished(worker, activity, outcome)
 
     def lines(self, *, each: bool = False) -> list[str]:
-        """Return a line for each runtime; with `each`, also for each activity."""
+        """Return a line with the durations for each runtime; with `each`, also a line for each activity."""
         lines = []
         for worker in sorted({worker for worker, *_ in self._finished}, key=runtime_sort_key):
             entries = [entry[1:] for entry in self._finished if entry[0] == worker]
@@ -160,7 +160,7 @@ class ProgressBoard(Progress):
             self._show()
 
     def _show(self) -> None:
-        """Start a new display: a reused one would erase printed lines."""
+        """Start a new live display. Restarting the previous one would erase lines printed in between."""
         if self._console is not None:
             self._live = Live(
                 get_renderable=self.lines,
@@ -183,13 +183,13 @@ class ProgressBoard(Progress):
             self._done.setdefault(runtime, 0)
 
     def finished(self, runtime: str, activity: str, outcome: str) -> None:
-        """Record that a runtime ended an activity; only jobs are counted."""
+        """Record that a runtime ended an activity. Only completed jobs are counted."""
         with self._lock:
             self._activities[runtime] = "" if outcome != "unavailable" else "not available"
             self._done[runtime] = self._done.get(runtime, 0) + (activity not in ACTIVITY_PHRASES)
 
     def lines(self) -> RenderableType:
-        """Return the current lines. Names of models are not interpreted as markup."""
+        """Return the lines of the progress display. Model names are not interpreted as markup."""
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for runtime, activity in sorted(self._activities.items()):

@@ -87,7 +87,7 @@ class NoFix:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One kind of repair. It writes only to the scratch folder of the request."""
+    """A kind of repair, which writes files only to the scratch folder of the request."""
 
     name: str
     rules: frozenset[str]  # the rules that it fixes
@@ -100,18 +100,18 @@ _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
 """Fields of TensorProto that contain data or its location. Source: onnx.proto."""
 _MAX_HEADER_BYTES = 64 * 1024
-"""Maximum size of a tensor's name, shape and location. A larger message also contains data."""
+"""Maximum size in bytes of a tensor message without data: its name, shape and location."""
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
-"""Layouts of external data that some runtimes and the onnx package reject."""
+"""Kinds of external data locations that some runtimes and the onnx package reject (see `classify_layout`)."""
 
 
 class _NotInlinableError(Exception):
-    """External data cannot be moved into the model. The arguments are the reason and a hint."""
+    """Raised if external data cannot be moved into the model. The arguments are the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DataRange:
-    """The location of one tensor's data."""
+    """The file that contains the data of one tensor, with the offset and length of the data."""
 
     location: str  # as in the model
     file: Path  # after links
@@ -120,7 +120,7 @@ class _DataRange:
 
 
 def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
-    """Move external data into the model. The bytes need no conversion, because `raw_data` has the same layout."""
+    """Move external data into the model. The bytes are copied unchanged, because `raw_data` has the same layout."""
 
     def inlined(match: FieldMatch) -> list[Part] | None:
         tensor = _parse_external_tensor(match)
@@ -163,7 +163,7 @@ def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
 
 
 def _resolve_data_file(request: FixRequest, location: str) -> Path:
-    """Return the data file. Files outside the repository are not read."""
+    """Return the path of the external data file at `location`. Files outside the repository are rejected."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
         raise _NotInlinableError("the location of its external data is missing")
     real = Path(os.path.realpath(request.path.parent / location))
@@ -185,7 +185,7 @@ def _resolve_data_file(request: FixRequest, location: str) -> Path:
 
 
 def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
-    """Return the parsed tensor if its data is external; otherwise None."""
+    """Return the parsed tensor if its data is external, otherwise None."""
     locations = [inner.value for inner in match.inner() if inner.number == _DATA_LOCATION]
     if not locations or locations[-1] != TensorProto.EXTERNAL:
         return None
@@ -297,7 +297,7 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
 
 
 def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) -> Change:
-    """Insert a node between each input and the output of the same name. The output is renamed."""
+    """Insert an `Identity` node between each input and the output of the same name, and rename the output."""
     used = set(_used_names(request.proto))
     identities = [(name, _reserve_name(f"{name}_out", used), _reserve_name(f"{name}_identity", used)) for name in names]
     new_names = iter([output for _, output, _ in identities])
@@ -331,7 +331,7 @@ def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) 
 
 
 def _reserve_name(name: str, used: set[str]) -> str:
-    """Return the name, with a number appended if it is already used, and reserve it."""
+    """Return the name, with a number appended if it is already in `used`, and add it to `used`."""
     candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     unused = next(candidate for candidate in candidates if candidate not in used)
     used.add(unused)
@@ -389,7 +389,7 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
-    """Restore metadata that the conversion drops."""
+    """Copy metadata that the version converter drops from the old model to the new one."""
     new.ir_version = max(old.ir_version, required_ir_version(new))
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(new, name, getattr(old, name))
@@ -402,7 +402,7 @@ def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
 
 
 def _lower_ir_version(request: FixRequest) -> Change | NoFix | None:
-    """Lower the IR version to the newest that all runtimes support and the config allows."""
+    """Lower the model's IR version to the newest that the config allows and all runtimes support."""
     highest, now = request.limits.ir_version, request.proto.ir_version
     if highest is None or now <= highest:
         return None
@@ -424,7 +424,10 @@ _DOCUMENTED_MESSAGES = (
 
 
 def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
-    """Make paths relative to the repository or to `site-packages`; reduce all others to the file name."""
+    """Shorten absolute paths in the model's texts.
+
+    Paths in the repository or in `site-packages` become relative to that folder; others are reduced to the file name.
+    """
     paths = {}
     for path in find_leaked_paths(ModelView(request.proto)):
         inside = _PACKAGES_FOLDER.sub("", path)

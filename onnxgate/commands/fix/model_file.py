@@ -31,7 +31,7 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a file, from `start` to `end`."""
+    """A range of bytes in a file: `start` is inclusive, `end` is exclusive."""
 
     file: Path
     start: int
@@ -42,7 +42,7 @@ Part = bytes | Span
 
 
 def total_size(parts: Iterable[Part]) -> int:
-    """Return the number of bytes of all parts."""
+    """Return the total number of bytes in all parts of a file."""
     return sum(part.end - part.start if isinstance(part, Span) else len(part) for part in parts)
 
 
@@ -73,7 +73,7 @@ _MAX_DEPTH = 100
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
-"""Function that returns the new field including its header, or None to keep the old field."""
+"""Function that edits a protobuf field. It returns the new field with its header, or None to keep the old one."""
 Edits = Mapping[FieldKey, Edit]
 
 
@@ -90,13 +90,13 @@ def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
 
 
 def length_delimited_field(number: int, parts: Sequence[Part]) -> list[Part]:
-    """Return a length-delimited field that contains these bytes."""
+    """Return a length-delimited protobuf field with this content."""
     return [encode_length_prefix(number, total_size(parts)), *parts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A protobuf message, given by its range in a file. `form` is the descriptor of its type."""
+    """A protobuf message, given by its byte range in a file. `form` is the descriptor of its type."""
 
     path: Path
     source: FileWindow
@@ -113,7 +113,7 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
-    """A field that an edit may replace."""
+    """A field of a protobuf message that an edit may replace."""
 
     message: _Message
     field: Field
@@ -128,7 +128,7 @@ class FieldMatch:
         return length_delimited_field(self.field.number, content)
 
     def inner(self) -> Iterator[Field]:
-        """Yield the fields of the message in this field."""
+        """Yield the fields of the message that this field contains."""
         return iter_fields(self.message.source, self.field.start, self.field.end)
 
     def edited(self, edits: Edits, *more: Part, shallow: bool = False) -> list[Part]:
@@ -136,7 +136,7 @@ class FieldMatch:
         return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
 
     def without(self, numbers: frozenset[int]) -> list[Part]:
-        """Return the content of this field, except the inner fields with these numbers."""
+        """Return the content of this message field, without the inner fields that have the given numbers."""
         inside = self._inside()
         parts: list[Part] = []
         for field in inside.fields():
@@ -173,7 +173,7 @@ def _rewrite_message(message: _Message, edits: Edits, depth: int, *, shallow: bo
 
 @functools.cache
 def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
-    """Return whether an edit may apply to a field in messages of this type."""
+    """Return whether messages of type `form` can contain, at any depth, a field that an edit applies to."""
     forms = {form.full_name: form}
     queue = [form]
     for form in queue:
@@ -216,7 +216,7 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
 
 
 def _write_replacement(file: Path, fresh: Path) -> None:
-    """Copy `fresh` with the owner and permissions of the old file, and flush it to disk."""
+    """Replace the content of `file` atomically with that of `fresh`. Its owner and permissions are kept."""
     with replace_atomically(file, private=True) as temporary:
         shutil.copyfile(fresh, temporary)
         status = file.stat()

@@ -41,7 +41,9 @@ from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_ru
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]
-"""Outputs, in order: equal on all required runtimes; equal on some and unknown on others; different; not compared."""
+"""Results, in this order: the outputs are equal on all required runtimes; equal on some and unknown on others;
+different; not compared.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,9 @@ class _Verifier:
         return Verification(rows, len(cases), comparison.largest)
 
     def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Run the original on ONNX's reference evaluator in this interpreter, unless that is a locked runtime."""
+        """Run the original model on ONNX's reference evaluator in this interpreter, unless the evaluator is a locked
+        runtime.
+        """
         locked = LockedRuntime(engine="onnx", release=version("onnx"), python="", packages=())
         evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
         if any(runtime.name == evaluator.name for runtime in self.specs):
@@ -154,7 +158,7 @@ class _Verifier:
 
 
 def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a run computed an output."""
+    """Return whether any of the runs produced an output."""
     return any(outputs.paths for levels in collect_outputs(ran).values() for outputs in levels.values())
 
 
@@ -184,7 +188,7 @@ class RunComparison:
     largest: float = 0.0
 
     def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
-        """Return the result on one runtime, which is the worst result of its optimization levels."""
+        """Return the result of the comparison on one runtime: the worst result of its optimization levels."""
         results = [self._level(runtime, level) for level in levels]
         state, text = min(results, key=lambda result: WORST_FIRST.index(result[0]))
         return RuntimeComparison(runtime, text, state, required)
@@ -210,7 +214,7 @@ class RunComparison:
         return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
-        """Return another runtime that has outputs of the original, and these outputs.
+        """Return another runtime on which the original model produced outputs, and these outputs.
 
         The newest runtime is preferred; the reference evaluator comes last. Outputs of `level` are preferred.
         """
@@ -251,7 +255,10 @@ class RunComparison:
         return "equal", f"within tolerance (max difference {largest:.2g})"
 
     def _with_old_names(self, new: RunOutputs) -> RunOutputs:
-        """Return the outputs under their old names. A suffix that describes the layout of a container is kept."""
+        """Return the repaired model's outputs under the names that they have in the original model.
+
+        If a name has a suffix that describes the layout of a container, the suffix is kept.
+        """
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -266,13 +273,12 @@ def _find_run(ran: Sequence[ObservedRun], name: str, level: str) -> ObservedRun:
 
 
 def _run_outputs(ran: ObservedRun) -> RunOutputs | None:
-    """Return the outputs of one run; None if no case has any."""
+    """Return the outputs of a run; None if the run has no outputs for any case."""
     outputs = collect_outputs([ran]).get(ran.runtime, {}).get(ran.job.optimization)
     return outputs if outputs is not None and outputs.paths else None
 
 
 def _is_bit_identical(new: str | None, old: str | None) -> bool:
-    """Return whether two arrays are bit-identical."""
     if new is None or old is None:
         return False
     a, b = load_array(Path(new)), load_array(Path(old))
@@ -280,7 +286,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
 
 
 def _element_type(path: str | None) -> str:
-    """Return the element type, which is the same for strings of any length; "" if there is no array."""
+    """Return the element type of a stored array, equal for strings of any length; "" if there is no array."""
     if path is None:
         return ""
     dtype = load_array(Path(path)).dtype

@@ -25,7 +25,7 @@ from onnxgate.project.engines import ONNXRUNTIME, ONNXRUNTIME_BUILDS, is_satisfi
 NPM_PACKAGES = ("onnxruntime-node", "onnxruntime-web")
 PACKAGES = (ONNXRUNTIME, *ONNXRUNTIME_BUILDS, *NPM_PACKAGES)
 IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "fixtures", "vendor", "third_party"})
-"""Folders with files that do not describe a deployment of this repository."""
+"""Names of folders whose files do not describe a deployment of this repository."""
 DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
 )
@@ -34,7 +34,7 @@ DEVELOPMENT_WORDS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class DeployedRuntime:
-    """One package in one file. `specifier` selects its releases, such as `==1.18.1`; "" for any release."""
+    """A package that one file declares. `specifier` selects its releases, such as `==1.18.1`; "" for any release."""
 
     package: str
     specifier: str
@@ -94,7 +94,7 @@ Reader = Callable[[str], Iterable[Declaration]]
 
 
 def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
-    """Read the files that declare dependencies and skip all others.
+    """Return the packages that the files declare as dependencies. Files that declare no dependencies are skipped.
 
     An exact pin replaces the ranges that it satisfies. Development dependencies are ignored if others exist.
     """
@@ -182,7 +182,7 @@ _OPERATORS = ("===", "==", "~=", ">=", ">", "!=", "<=", "<")
 
 
 def _normalize_specifier(text: str) -> str:
-    """Return a normalized specifier. A local version such as `==1.18.1+cu118` becomes the release `==1.18.1`."""
+    """Return a normalized version specifier. A local version such as `==1.18.1+cu118` becomes `==1.18.1`."""
     try:
         specifier = SpecifierSet(re.sub(r"^={2,3}\s*([^+*,]+)\+[\w.]+$", r"==\1", text))
     except InvalidSpecifier as error:
@@ -194,14 +194,20 @@ def _normalize_specifier(text: str) -> str:
 
 
 def _find_line(text: str, package: str, version: str = "") -> int:
-    """Return the number of a line that contains the package and its version, or at least the package; otherwise 1."""
+    """Return the number of the first line with the package and its version or, if there is none, with the package.
+
+    The result is 1 if no line contains the package.
+    """
     name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
     match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers. Comments are skipped; a backslash at the end joins a line with the next one."""
+    """Yield the logical lines of a text, each with its line number.
+
+    Comment lines are skipped. A line that ends with a backslash is joined with the next one.
+    """
     started = 0
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -244,7 +250,7 @@ def _read_requirements(text: str) -> Iterator[Declaration]:
 
 
 def _parse_requirement_line(line: str, number: int) -> Iterator[Declaration]:
-    """Parse one line of a requirements file, without its comment and options."""
+    """Parse one line of a requirements file. Comments and options in it are ignored."""
     return _parse_requirement(re.split(r"(?:^|\s)#|\s--", line)[0].strip(), number)
 
 
@@ -327,7 +333,7 @@ def _read_pipfile(text: str) -> Iterator[Declaration]:
 def _read_version_table(
     text: str, table: object, convert: Callable[[str], str], group: str = ""
 ) -> Iterator[Declaration]:
-    """Read dependencies such as `name = "^1.18"`, `name = { version = "^1.18" }` or a list of such tables."""
+    """Read dependencies in TOML such as `name = "^1.18"`, `name = { version = "^1.18" }` or a list of such tables."""
     for name, value in _table(table).items():
         package = canonicalize_name(name)
         if package in PACKAGES:
@@ -337,7 +343,7 @@ def _read_version_table(
 
 
 def _read_toml_lock(text: str) -> Iterator[Declaration]:
-    """Read the packages of uv.lock, poetry.lock, pdm.lock and pylock.toml."""
+    """Read the packages in uv.lock, poetry.lock, pdm.lock or pylock.toml."""
     data = _parse_toml(text)
     for key in ("package", "packages"):
         entries = data.get(key)
@@ -376,7 +382,7 @@ _INSTALL_COMMAND = re.compile(r"\b(?:install|add|i|ci)\b")
 
 
 def _read_dockerfile(text: str) -> Iterator[Declaration]:
-    """Read packages that `pip`, `uv`, `conda`, `npm` or a similar program installs."""
+    """Read the packages that a Dockerfile installs with `pip`, `uv`, `conda`, `npm` or a similar program."""
     variables: dict[str, str] = {}
     for number, line in _logical_lines(text):
         if assigned := _ASSIGNMENT.match(line):

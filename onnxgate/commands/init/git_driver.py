@@ -1,4 +1,4 @@
-"""Git's diff driver for models: an attribute in the repository and a setting in the clone."""
+"""Configuration of git's diff driver for models: an attribute in the repository, and a setting in the clone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PrintAction = Callable[[str, str], None]
 
 
 def set_up_git_driver(root: Path, models: Sequence[str], report: PrintAction, *, uses_lfs: bool) -> Iterator[str]:
-    """Write the git attribute and the local git setting; yield the steps that remain for the user."""
+    """Write the git attribute and the local git setting. Yield the steps that the user still has to take."""
     yield from _write_attribute(root, models, report)
     # With Git LFS, a cached description of a pointer would still be shown after its content was fetched.
     yield from _write_git_setting(root, report, cached="false" if uses_lfs else "true")
@@ -51,7 +51,7 @@ def _write_attribute(root: Path, models: Sequence[str], report: PrintAction) -> 
     else:
         report("wrote", f"{ATTRIBUTES}: `{DRIVER_ATTRIBUTE}` for `{MODEL_PATTERN}`")
     for model in _find_models_without_driver(root, models)[:1]:
-        yield f"another {ATTRIBUTES} overrides the attribute of {model}: add `{DRIVER_ATTRIBUTE}` there"
+        yield f"another {ATTRIBUTES} overrides the `diff` attribute of {model}: add `{DRIVER_ATTRIBUTE}` to that file"
 
 
 def add_driver(content: bytes) -> bytes:

@@ -44,7 +44,7 @@ BUILD_PROVIDERS = {
 
 @dataclass(frozen=True, slots=True)
 class SuggestedTarget:
-    """One target of the config, with its comments."""
+    """One suggested target, with the comments for it in the config."""
 
     name: str
     runtime: str  # a requirement: "onnxruntime>=1.18"
@@ -54,7 +54,7 @@ class SuggestedTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The comments that need attention: refused models, releases without data, development dependencies."""
+        """Comments that need attention: about refused models, releases without data and development dependencies."""
         return tuple(
             comment
             for comment in self.comments
@@ -109,7 +109,9 @@ def _add_prediction(
     pointers: Sequence[str],
     services: Mapping[str, Sequence[str]],
 ) -> SuggestedTarget:
-    """Return the target with comments on its models. If it allows any release, it gets the newest minor releases."""
+    """Return the target with comments about its models. A target for any release becomes one for the newest minor
+    releases.
+    """
 
     def applies_to(path: str) -> bool:
         names = [names for folder, names in services.items() if path.startswith(f"{folder}/")]
@@ -169,7 +171,7 @@ def _lacks_release(pin: str) -> bool:
 
 
 def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
-    """Return a distinct name for each runtime; a single runtime is named `cpu`."""
+    """Return a distinct target name for each runtime. A single runtime is named `cpu`."""
     if len(runtimes) == 1:
         return ["cpu"]
     candidates = [_candidate_names(runtime) for runtime in runtimes]
@@ -183,7 +185,7 @@ def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
 
 
 def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
-    """Return names for a target, the best first: the npm package, or the folder, or the file at the root."""
+    """Return possible names for a target, the best first. They consist of the package, the folder and the file."""
     file = PurePosixPath(runtime.file)
     folders = [name for name in file.parts[:-1] if name not in ("..", "requirements", "docker")]
     stem = re.sub(r"(?i)(docker|container)file", "docker", file.name if runtime.is_installed_directly else file.stem)
@@ -199,7 +201,9 @@ def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
 
 
 def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]) -> tuple[str, ...]:
-    """Return sentences that name the files, and the checked package if it is not the deployed one."""
+    """Return comments that name the files that declare a runtime, and the checked package if it is not the deployed
+    one.
+    """
     places = [f"{it.file}:{it.line} (`{it.requirement}`)" for it in runtimes]
     without_version = "" if requirement else " without a version"
     lines = [f"Declared{without_version} in {join_phrases(places, MAX_NAMED)}."]
@@ -258,7 +262,7 @@ def _summarize_predictions(runtimes: Sequence[str], predictions: Predictions) ->
 
 
 def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) -> str:
-    """Return the releases of a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
+    """Return the releases in a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
     newest = Version([*limits.load_limit_table().releases][-1])
     later = ((newest.major, newest.minor + 1), (newest.major, newest.minor + 100), (newest.major + 1, 0))
     if not any(specifier.contains(_join(minor)) for minor in later):
@@ -275,7 +279,7 @@ def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) 
 
 
 def _newest_patches(specifier: SpecifierSet) -> list[str]:
-    """Return the newest patch of each minor release in the range, as far as there is support data for it."""
+    """Return the newest patch of each minor release in the range that has support data."""
     fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
     return list({Version(release).release[:2]: release for release in fitting}.values())
 
@@ -287,7 +291,7 @@ def has_many_minors(requirement: str) -> bool:
 
 
 def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()) -> SuggestedTarget:
-    """Suggest the newest minor releases; fewer if a model loads only on some of them."""
+    """Suggest a target with the newest minor releases, or with fewer releases if a model loads only on some of them."""
     minors, is_current = _find_newest_minors(index)
     oldest, newest = minors[0], minors[-1]
     end = str(newest[0] + 1) if is_current else _join((newest[0], newest[1] + 1))
@@ -305,7 +309,7 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
 
 
 def _find_newest_minors(index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:
-    """Return the newest minor releases in ascending order, and whether they come from the index."""
+    """Return the newest minor releases in ascending order, and whether the package index provided them."""
     known = sorted({Version(release).release[:2] for release in limits.load_limit_table().releases})
     found = [(minor[0], minor[1]) for minor in known]
     if index is not None:
@@ -327,7 +331,7 @@ def _join(minor: tuple[int, int]) -> str:
 
 
 def _first_accepted_release(predictions: Predictions) -> str:
-    """Return the oldest release since which no model is predicted to fail; "" if a model fails on the newest."""
+    """Return the first release from which no model is predicted to fail; "" if a model fails on the newest release."""
     refused = {entry.runtime for model in predictions for entry in model.runtimes if entry.state == "refused"}
     first = ""
     for release in reversed(limits.load_limit_table().releases):

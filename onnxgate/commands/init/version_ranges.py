@@ -47,7 +47,7 @@ def convert_npm_range(text: str) -> str:
 
 
 def _convert_clause(clause: str, text: str) -> str:
-    """Convert one clause.
+    """Convert one clause of a version range of Poetry or npm to a specifier. `text` is the whole range.
 
     Raises:
         UnreadableFileError: the clause is a tag, a URL or another form that does not contain releases.
