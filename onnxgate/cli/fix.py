@@ -246,9 +246,7 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, named: bool) -> str:
 
 
 def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
-    """Return a list of findings, such as "; 1 finding remains: `missing-kernel` (no automatic fix)"; "" if there are
-    none.
-    """
+    """List findings, as in "; 1 finding remains: `missing-kernel` (no automatic fix)". Return "" if there are none."""
     if not remaining:
         return ""
     names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)

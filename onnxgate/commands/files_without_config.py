@@ -247,8 +247,9 @@ def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]
 
 
 def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Remove from each finding the releases that were observed to load the model. Drop findings that name no other
-    release.
+    """Remove from each finding the releases that were observed to load the model.
+
+    Findings without other releases are dropped.
 
     A finding that names no releases predicts a failure on all releases.
     """

@@ -132,9 +132,7 @@ class _IgnorePlan:
         return self.accepted > before
 
     def refused(self, outcome: GateOutcome) -> Iterator[str]:
-        """Yield a remark for each rule whose findings cannot be ignored, and one if the ignores of findings have
-        expired.
-        """
+        """Yield a remark for each rule whose findings cannot be ignored, and one about expired ignores."""
         closing = [finding for finding in outcome.findings if _is_blocking(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
         for rule, why in sorted(set(never)):

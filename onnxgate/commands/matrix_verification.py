@@ -81,8 +81,9 @@ class _WheelResolver:
     unreachable: str = ""  # error of the package index, after which it is not contacted again
 
     def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
-        """Return a worker spec for each release, or the reason why it is unavailable. The newest release is resolved
-        first.
+        """Return a worker spec for each release, or the reason why it is unavailable.
+
+        The newest release is resolved first.
         """
         newest = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
         older = {runtime.name: runtime for runtime in runtimes[:-1]}

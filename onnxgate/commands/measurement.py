@@ -151,9 +151,7 @@ def _measure_quantized_model(
 def _pair_outputs(
     cases: Sequence[InputCase], quantized: RunOutputs, float_outputs: RunOutputs
 ) -> Iterator[tuple[Arrays, Arrays]]:
-    """Yield the outputs of the quantized and the float model for each case, keyed by the quantized model's output
-    names.
-    """
+    """Yield the outputs of the quantized and the float model for each case, keyed by names in the quantized model."""
     float_names = quantized.names if set(quantized.names) == set(float_outputs.names) else float_outputs.names
     for case in cases:
         quantized_arrays, float_arrays = {}, {}

@@ -103,9 +103,7 @@ class ProcessPool:
         self._children.clear()
 
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | CallFailure]:
-        """Return the result or failure of each call, in the order of the calls. `at_once` limits the number of
-        children.
-        """
+        """Return the result or failure of each call, in order of the calls. At most `at_once` children are used."""
         if not self._count:
             return [call.function(call.argument) for call in calls]
         most = min(self._count, at_once or self._count)
@@ -138,9 +136,7 @@ class _CallQueue(msgspec.Struct):
     results: list[Any]
 
     def take(self, children: int) -> list[tuple[int, Call[Any, Any]]]:
-        """Take the next calls for one child. Fewer are taken towards the end, so that all children finish at about the
-        same time.
-        """
+        """Take the next calls for one child: fewer towards the end, so that all children finish almost together."""
         share = max(1, min(BATCH, len(self.ahead) // (2 * children)))
         return [self.ahead.popleft() for _ in range(share)]
 

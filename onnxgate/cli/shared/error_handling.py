@@ -66,9 +66,7 @@ def print_error(*lines: str) -> None:
 
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
-    """Yield the lines that report an error. Values are escaped, since they could contain a line that looks like a
-    message.
-    """
+    """Yield the lines that report an error. Values are escaped: they could contain text that looks like a message."""
     yield f"error: {escape_unprintable(error.message)}"
     for problem in getattr(error, "problems", ()):
         yield f"  {escape_unprintable(append_command_folder(problem))}"

@@ -151,8 +151,9 @@ def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError
 
 
 def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the only value of `--target`; None if it is not given. Click would silently use the last of several
-    values.
+    """Return the only value of `--target`; None if it is not given.
+
+    This check is needed because click would silently use the last of several values.
 
     Raises:
         UsageError: it is given more than once.

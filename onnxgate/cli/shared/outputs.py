@@ -109,8 +109,9 @@ def write_answer(
     render_text: Callable[..., str],
     render_markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write the result of a command to each destination in its format. `render_text` is called with `color` and
-    `width`.
+    """Write the result of a command to each destination in its format.
+
+    `render_text` is called with `color` and `width`.
 
     Raises:
         StorageError: a file cannot be written. The other files are still written.
@@ -151,8 +152,9 @@ def with_command_folder(report: Report) -> Report:
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
-    """Write the result of `render` to each destination. Files are written first, because a closed pipe ends the
-    process.
+    """Write the result of `render` to each destination.
+
+    Files are written first, because a closed pipe ends the process.
 
     `render` is called with the sink, whether color is allowed, and the terminal width (0 if there is no terminal).
 
@@ -173,9 +175,7 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
 
 
 def _write_file(file: Path, text: str) -> None:
-    """Write the complete text to the file. If that fails, leave the file empty, since a partial report may look
-    complete.
-    """
+    """Write the complete text to the file. If that fails, leave the file empty: a partial report may look complete."""
     try:
         file.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:

@@ -117,9 +117,7 @@ class _Verifier:
         return Verification(rows, len(cases), comparison.largest)
 
     def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Run the original model on ONNX's reference evaluator in this interpreter, unless the evaluator is a locked
-        runtime.
-        """
+        """Run the original model on ONNX's reference evaluator in this interpreter, unless it is a locked runtime."""
         locked = LockedRuntime(engine="onnx", release=version("onnx"), python="", packages=())
         evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
         if any(runtime.name == evaluator.name for runtime in self.specs):

@@ -33,16 +33,12 @@ class ExportScript:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The command that runs the script with a given output path; empty if the script always writes to the same
-        path.
-        """
+        """The command that runs the script with a given output path; empty if the output path is fixed."""
         return ("{python}", self.path, *self.option, "{output}") if self.takes_path else ()
 
 
 def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
-    """Return the calls to `torch.onnx.export` in a file; empty if it is not Python. `relative` is its path in the
-    project.
-    """
+    """Return the calls to `torch.onnx.export` in a Python file, whose path in the project is `relative`."""
     script = _parse_script(path, "onnx")
     if script is None:
         return ()
@@ -219,7 +215,7 @@ class _ParsedScript:
 def _returns_module_and_inputs(function: ast.FunctionDef) -> bool:
     """Return whether every `return` of a function returns a module and its inputs.
 
-    Both must be a pair, in which the inputs are a tuple or tensor, or a mapping with the keys `model` and `args`.
+    The returned value must be a pair of the module and a tuple or tensor, or a mapping with `model` and `args`.
     """
     results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return bool(results) and all(map(_is_module_with_inputs, results))

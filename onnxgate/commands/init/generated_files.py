@@ -138,9 +138,7 @@ def _wrap_comment(text: str) -> list[str]:
 
 
 def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
-    """Yield the lines of a commented-out target for a build that needs special hardware, such as
-    `onnxruntime-gpu==1.18.1`.
-    """
+    """Yield a commented-out target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
     yield from _wrap_comment(

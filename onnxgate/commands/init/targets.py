@@ -109,8 +109,9 @@ def _add_prediction(
     pointers: Sequence[str],
     services: Mapping[str, Sequence[str]],
 ) -> SuggestedTarget:
-    """Return the target with comments about its models. A target for any release becomes one for the newest minor
-    releases.
+    """Return the target with comments about its models.
+
+    A target that allows any release becomes one for the newest minor releases.
     """
 
     def applies_to(path: str) -> bool:
@@ -201,8 +202,9 @@ def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
 
 
 def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]) -> tuple[str, ...]:
-    """Return comments that name the files that declare a runtime, and the checked package if it is not the deployed
-    one.
+    """Return comments that name the files that declare a runtime.
+
+    They also name the package that is checked, if it is not the deployed one.
     """
     places = [f"{it.file}:{it.line} (`{it.requirement}`)" for it in runtimes]
     without_version = "" if requirement else " without a version"
