@@ -83,7 +83,7 @@ def group() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and exit with its status; all errors are handled here."""
+    """Run the `onnxgate` command and exit with its status. All errors are handled here."""
     gc.set_threshold(_GC_THRESHOLD)
     with report_errors():
         status = _run_group(sys.argv[1:] if arguments is None else list(arguments))

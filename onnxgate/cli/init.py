@@ -253,7 +253,6 @@ def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactiv
 
 
 def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
-    """Return the paths of the models relative to the repository root."""
     return [_path_from_git_root(survey, model) for model in survey.models]
 
 
@@ -342,7 +341,7 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
 
 
 def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:
-    """Write the lock as `onnxgate lock` does; yield a next step for the user if that fails."""
+    """Write the lock as `onnxgate lock` does. If that fails, yield a step for the user that names the error."""
     arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:

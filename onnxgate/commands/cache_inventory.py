@@ -23,7 +23,7 @@ from onnxgate.runtimes.worker_spec import environment_path
 
 ENVIRONMENTS_FOLDER = "environments"
 PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
-"""Other cache folders whose content can be recreated. Folders not listed here, such as backups of models, are kept."""
+"""Cache folders whose content can be recreated. Folders not listed here, such as backups of models, are kept."""
 COMPANION_SUFFIXES = (".lock", ".uses")
 PREPARE_HINT = "run `onnxgate runtimes prepare`"
 
@@ -178,7 +178,7 @@ def _modified_at(path: Path) -> float:
 
 
 def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:
-    """Return the folders of the environments of these locks."""
+    """Return the folders that contain the environments of the runtimes in these locks."""
     folders = set()
     for lock in locks:
         for runtime in targets_of(lock):

@@ -67,7 +67,7 @@ DATA_OUTSIDE = "was not loaded: its external data is outside the model's folder,
 def check_files(
     request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
 ) -> FileCheck:
-    """Run the file and support stages on files, for all releases in a request from `make_request`.
+    """Run the file and support stages on model files, for all releases in a request from `make_request`.
 
     With the requirement `target`, each model has to load on all releases. Without it, a model fails if no release loads
     it and the newest release refuses it.
@@ -116,7 +116,7 @@ def check_files(
 def make_request(
     paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
 ) -> GateRequest:
-    """Return the request to check files on all releases with support data that match the requirement."""
+    """Return the request to check files on all releases that have support data and match the requirement."""
     start = start.resolve()
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_find_releases(requirement))
@@ -349,15 +349,15 @@ def _complete_fix_command(options: str, model: str, target: str | None) -> str:
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules of the file stage whose findings mean that no release loads the model, except those about Git LFS pointers."""
+"""Rules whose findings mean that no release loads the model. Findings about Git LFS pointers are an exception."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules of the file stage whose effect on loading is not predicted, the most important one first."""
+"""Rules of the file stage for which it is not predicted whether the model loads, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
 """Rules about version fields of a model. Their findings come first in the list of reasons why it does not load."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
-    """Return all models with their prediction on each release."""
+    """Return all models with the prediction for each release."""
     hits = outcome.gathered.judged
     causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
     by_model: dict[str, list[RuleHit]] = {}

@@ -141,7 +141,10 @@ class _IgnorePlan:
             yield f"{pluralize(ended, 'finding')} not ignored again: the `until` date has passed"
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
-        """Remove fingerprints of findings that no longer occur. `stale` lists them by the position of their entry."""
+        """Remove fingerprints of findings that no longer occur from the ignore entries.
+
+        `stale` contains these fingerprints, keyed by the index of their entry.
+        """
         indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
             if place < len(indices) and marks:
@@ -150,7 +153,7 @@ class _IgnorePlan:
                 listed -= marks
 
     def describe(self, name: str) -> str:
-        """Describe the changes."""
+        """Return a summary of the changes to the ignore entries."""
         added = f"added {pluralize(self.accepted, 'finding')}" if self.accepted else ""
         dropped = f"removed {pluralize(self.dropped, 'resolved finding')}" if self.dropped else ""
         changes = " and ".join(filter(None, (added, dropped)))

@@ -84,15 +84,14 @@ def measure_source_tolerances(
 
 
 def _detect_other_type(model: SelectedModel) -> str:
-    """Return the type of a file that is not a model; "" for a model."""
+    """Return the type of a file that is not a model, such as "a Git LFS pointer"; "" for a model."""
     return "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute)
 
 
 def measure_quantized_models(
     project: Project, lock: Lock, models: Sequence[SelectedModel], pool: WorkerPool
 ) -> Measurement[MeasuredQuantization]:
-    """
-    Compare each model that has `quantized-from` with its float model, on the newest locked runtime.
+    """Compare each model that has `quantized-from` with its float model on the newest locked runtime.
 
     Raises:
         ConfigError: the user's inputs do not match a model.

@@ -45,7 +45,7 @@ FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
 
 @dataclass(slots=True)
 class OutputStore:
-    """Stored outputs of the models on every runtime."""
+    """Outputs of the models on every runtime, stored as files."""
 
     folder: NewFolder
     models: dict[str, ParityModel] = field(default_factory=dict)

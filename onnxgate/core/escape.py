@@ -54,7 +54,7 @@ def escape_command_property(text: str) -> str:
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON with the commands and invisible characters in its strings escaped, for example as `\u0023`."""
+    r"""Return JSON with GitHub workflow commands and invisible characters in its strings escaped, as in `\u0023`."""
     return re.sub(_UNPRINTABLE, _json_escape, text).replace("##[", r"#\u0023[")
 
 
@@ -67,7 +67,10 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return a Markdown code span that is also valid in a table, where a `|` ends the cell even in backticks."""
+    """Return the text as a Markdown code span.
+
+    It is also valid in a table, where a `|` ends the cell even in backticks.
+    """
     shown = escape_unprintable(text).replace("|", r"\x7c") or " "
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""

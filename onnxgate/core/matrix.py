@@ -47,7 +47,7 @@ OBSERVED_RULES: dict[Observed, str] = {
     "crashed": "runtime-crashed",
     "timed-out": "runtime-timed-out",
 }
-"""Rule for each observation that no prediction explains."""
+"""For each observation that no prediction explains, the rule of the error that is reported."""
 UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
@@ -75,18 +75,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contradicted(self) -> bool:
-        """Whether the observation shows that the prediction was wrong."""
+        """Whether the observation contradicts the prediction."""
         return CONTRADICTED_PREDICTIONS.get(self.observed) == self.predicted
 
     @property
     def unexplained_error(self) -> str:
-        """The observed error, unless a predicted reason explains it."""
+        """The observed error; "" if a predicted reason explains it."""
         explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
         return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
 
     @property
     def effective_reasons(self) -> tuple[Reason, ...]:
-        """The reasons why the model does not load, most important first."""
+        """The reasons why the release does not load the model, most important first."""
         if self.state == "loads":
             return ()
         if self.unexplained_error:
@@ -136,12 +136,15 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> Iterator[Entry]:
-        """The entries of all models."""
+        """The results of all models on all releases."""
         return (entry for model in self.models for entry in model.runtimes)
 
 
 def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
-    """Build the matrix from a report and its models. Notes are omitted, since the entries contain the reasons."""
+    """Build the matrix from a report and its models.
+
+    Findings of level `note` are omitted, since the entries of the matrix contain the reasons.
+    """
     return Matrix(
         onnxgate=report.onnxgate,
         verdict=report.verdict,
@@ -191,7 +194,7 @@ def describe_scope(models: Sequence[MatrixModel]) -> str:
 
 
 def render_reason(reason: Reason) -> str:
-    """Format a reason with its rule, and with its node if the message does not contain it."""
+    """Return a reason as text, with its rule, and with its node if the message does not contain it."""
     return ": ".join(part for part in (reason.rule, _render_message(reason)) if part)
 
 
@@ -285,7 +288,7 @@ def describe_missing_data(models: Sequence[MatrixModel]) -> str:
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):
-    """Releases that do not load the model for the same reasons."""
+    """Releases that do not load a model for the same reasons."""
 
     reasons: tuple[Reason, ...]
     runtimes: tuple[str, ...]
@@ -326,7 +329,7 @@ SUPPORT_RULES = {
     "opset-too-new": r"opset \d+ of `[^`]*`",
     "opset-experimental": r"opset \d+ of `[^`]*`",
 }
-"""Rule about a version field -> pattern of the field in its message."""
+"""For each rule about a version field, the pattern of that field in its messages."""
 
 
 def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:

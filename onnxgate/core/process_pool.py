@@ -34,25 +34,26 @@ Result = TypeVar("Result", covariant=True)
 Answer = TypeVar("Answer")
 
 BATCH = 16
-"""Number of calls sent to a child at once, so that the child does not wait for this process between calls."""
+"""Number of calls that are sent to a child process at once, so that it does not wait between calls."""
 LARGEST_MESSAGE_BYTES = 2**31
 _CALLS = struct.Struct("<Q")
 _ANSWER = struct.Struct("<cQ")  # kind (see the next line), and size in bytes
 _RESULT, _ESCAPED_RESULT, _FAILURE = b"r", b"e", b"f"
 _PR_SET_PDEATHSIG = 1
-"""Source: prctl(2)."""
+"""Option of the Linux system call `prctl` that sets the signal to send when the parent process ends. Source: prctl(2).
+"""
 _IS_WINDOWS = sys.platform == "win32"
 
 
 class CallLimits(msgspec.Struct, frozen=True):
-    """Limits of a call; 0 means unlimited. Windows enforces no limits, macOS only the time limit."""
+    """Limits of a call; 0 means unlimited. On Windows, no limits are enforced; on macOS, only the time limit."""
 
     time_s: int = 0
     memory_bytes: int = 0
 
 
 class CallFailure(msgspec.Struct, frozen=True):
-    """Failure of one call."""
+    """The reason why a call in a child process failed."""
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
@@ -130,7 +131,7 @@ class ProcessPool:
 
 
 class _CallQueue(msgspec.Struct):
-    """Pending calls with their positions, and the results of all calls."""
+    """Calls that no child has received yet, each with its position, and the results of all calls."""
 
     ahead: deque[tuple[int, Call[Any, Any]]]
     results: list[Any]
@@ -178,7 +179,7 @@ class _PoolProcess(msgspec.Struct):
         return bool(self.pending)
 
     def end(self) -> None:
-        """Kill the child."""
+        """Kill the child process."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
@@ -284,7 +285,10 @@ def _die_with_parent(parent: int) -> None:
 
 
 def serve_standard(parent: int, named: bytes) -> None:
-    """Serve calls in a new interpreter, on its standard input and output, which must not be used for anything else."""
+    """Serve calls in a new interpreter.
+
+    Calls and results use its standard input and output, which must not be used for anything else.
+    """
     _die_with_parent(parent)
     prepare = pickle.loads(named)  # noqa: S301 - from the parent
     if prepare is not None:

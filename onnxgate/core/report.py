@@ -8,8 +8,10 @@ import msgspec
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and top-1 agreement, which
-is the share of rows whose largest element has the same index."""
+"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and top-1 agreement.
+
+Top-1 agreement is the share of rows whose largest element has the same index.
+"""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):

@@ -59,7 +59,7 @@ def report_errors() -> Iterator[None]:
 
 
 def print_error(*lines: str) -> None:
-    """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
+    """Write lines to stderr, with escaped sequences that a terminal or GitHub's runner would interpret."""
     with suppress(OSError):  # the stream is closed or the disk is full; the exit status has the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)

@@ -24,7 +24,7 @@ _command_folder: ContextVar[CommandFolder | None] = ContextVar("_command_folder"
 
 
 def set_command_folder(folder: Path, config: Path | None = None) -> None:
-    """Record the folder in which the commands in the following output must be run."""
+    """Record the folder in which the commands in hints and fixes must be run, for all output that follows."""
     _command_folder.set(CommandFolder(folder.resolve(), config.absolute() if config is not None else None))
 
 

@@ -51,7 +51,7 @@ class CommonOptions:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this process started to load the command."""
+        """Seconds that have passed since this process started to load the command."""
         return time.monotonic() - STARTED_S
 
 
@@ -165,12 +165,12 @@ def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str
 
 
 def target_option(help_text: str) -> Callable[[Command], Command]:
-    """Return the option `--target`, which may be given once."""
+    """Return a click option `--target` that may be given once."""
     return click.option("--target", multiple=True, metavar="REQUIREMENT", callback=_take_single_target, help=help_text)
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:
-    """Return the option `--output`; `formats` lists its formats for the help."""
+    """Return a click option `--output`. `formats` lists the formats that its help mentions."""
     return click.option(
         "--output",
         "outputs",

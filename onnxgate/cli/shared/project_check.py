@@ -72,7 +72,7 @@ class IgnoreOptions(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
-    """The options of `onnxgate check`, parsed."""
+    """Parsed options and arguments of `onnxgate check`."""
 
     paths: tuple[Path, ...]
     target: str | None
@@ -105,7 +105,7 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
 
 
 def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
-    """Return the config for the models, or None if there is none.
+    """Return the config to use for the models, or None if there is none.
 
     This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents or, if there
     is none, the one nearest to the models. Other configs that belong to models are named in a note on stderr.
@@ -267,8 +267,7 @@ def _results_folder(stages: frozenset[Stage]) -> Path | None:
 
 
 def _read_writable_config(config: Path, until: datetime.date | None) -> bytes:
-    """
-    Return the bytes of the config to which ignores will be written.
+    """Return the content of the config to which ignores will be written.
 
     Raises:
         UsageError: the config is read-only, or `until` is in the past.

@@ -108,7 +108,7 @@ class ActivityLog(Progress):
 
 @contextmanager
 def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) -> Iterator[Progress]:
-    """Show a live display on stderr during the block, if stderr is a terminal that supports it."""
+    """Show a live progress display on stderr during the `with` block, if stderr is a terminal that supports it."""
     if quiet or not sys.stderr.isatty():
         yield Progress()
         return
@@ -122,12 +122,12 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
 
 
 def pause_progress(progress: Progress) -> AbstractContextManager[None]:
-    """Hide the display during the block, as it would overwrite printed lines."""
+    """Hide the progress display during the `with` block, since it would overwrite printed lines."""
     return progress.aside() if isinstance(progress, ProgressBoard) else nullcontext()
 
 
 class ProgressBoard(Progress):
-    """A live display with one line per runtime. Its methods are called from several threads.
+    """A live progress display with one line per runtime. Thread-safe.
 
     With `jobs`, it shows only active runtimes and the number of completed jobs.
     """
@@ -142,7 +142,7 @@ class ProgressBoard(Progress):
 
     @contextmanager
     def on(self, console: Console) -> Iterator[None]:
-        """Show the display on the console during the block."""
+        """Show the progress display on the console during the `with` block."""
         self._console = console
         self._show()
         try:
@@ -152,7 +152,7 @@ class ProgressBoard(Progress):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the display during the block."""
+        """Hide the progress display during the `with` block."""
         self._hide()
         try:
             yield

@@ -1,4 +1,4 @@
-"""All fixes and their interface: each fix proposes one kind of change to a model."""
+"""All fixes and their interface. Each fix proposes one kind of change to a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 
 @dataclass(frozen=True, slots=True)
 class VersionLimits:
-    """Version limits of a model, from its runtimes and the config; None for no limit."""
+    """Highest versions that a model may use, given by its runtimes and the config; None for no limit."""
 
     ir_version: int | None = None  # the highest allowed version
     opset: int | None = None  # of `ai.onnx`: the pinned version, or the newest that all runtimes support
@@ -57,7 +57,7 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunnableCopy:
-    """Copy of a model that runtimes can load. They reject the original because of its external data."""
+    """A copy of a model for runtimes that reject the original because of its external data."""
 
     parts: tuple[Part, ...]
     data: Mapping[str, Path]  # name in the folder of the model -> the file
@@ -98,7 +98,7 @@ class Fix:
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
-"""Fields of TensorProto that contain data or its location. Source: onnx.proto."""
+"""Numbers of the fields of TensorProto that contain data or its location. Source: onnx.proto."""
 _MAX_HEADER_BYTES = 64 * 1024
 """Maximum size in bytes of a tensor message without data: its name, shape and location."""
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
@@ -195,7 +195,7 @@ def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
 
 
 def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
-    """Return a copy of the model that has its data files in the same folder, so that runtimes can load it."""
+    """Return a copy of the model with its data files in one folder, so that runtimes can load it."""
     names: dict[str, str] = {}
     files: dict[str, Path] = {}
 
@@ -219,7 +219,7 @@ def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
 
 
 def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
-    """Add the types that ONNX's shape inference finds for outputs; types of inputs cannot be inferred."""
+    """Add missing types of outputs, as found by ONNX's shape inference. Types of inputs cannot be inferred."""
     values = (*request.proto.graph.output, *request.proto.graph.value_info)
     untyped = {value.name for value in values if _lacks_type(value)}
     if not untyped:
@@ -273,7 +273,7 @@ def _infer_types(request: FixRequest, untyped: set[str]) -> tuple[dict[str, Valu
 
 _NODE_FIELD = 1
 _IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
-"""First opset in which `Identity` accepts values of this type. Source: ONNX, Identity-14 and -16."""
+"""First opset of `ai.onnx` in which `Identity` accepts a type. Source: ONNX, Identity-14 and -16."""
 
 
 def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
@@ -349,9 +349,12 @@ def _used_names(proto: ModelProto) -> Iterator[str]:
 
 
 MAX_CONVERTED_BYTES = 500 * 1000 * 1000
-"""Maximum size of a model to convert. The converter needs several times as much memory."""
+"""Maximum size in bytes of a model to convert to another opset. The converter needs several times as much memory."""
 UNCONVERTIBLE_OPERATOR = re.compile(r"No (?:Adapter (?:From|To) Version \S+ for|Previous Version of) (\w+)")
-"""Error of the converter. Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h."""
+"""Matches an error of the onnx version converter.
+
+Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h.
+"""
 
 
 def _convert_opset(request: FixRequest) -> Change | NoFix | None:

@@ -1,4 +1,4 @@
-"""Edit model files without loading weights into memory: an edited file consists of new bytes and ranges of files."""
+"""Edit model files without loading weights into memory. An edited file consists of new bytes and ranges of files."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def total_size(parts: Iterable[Part]) -> int:
 
 
 def write_parts(parts: Sequence[Part], path: Path) -> None:
-    """Write the parts to a file, one after the other.
+    """Write the parts to a file in the given order.
 
     Raises:
         OSError: the file cannot be written, or a source file became shorter.
@@ -69,7 +69,7 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
 
 
 _MAX_DEPTH = 100
-"""Maximum nesting depth that protobuf accepts. Source: protobuf's default recursion limit."""
+"""Maximum nesting depth of messages that protobuf accepts. Source: protobuf's default recursion limit."""
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
@@ -120,11 +120,11 @@ class FieldMatch:
     depth: int
 
     def content(self) -> bytes:
-        """Return the bytes of the field, without its header."""
+        """Return the bytes of this protobuf field, without its header."""
         return self.message.source.read(self.field.start, self.field.end)
 
     def replaced(self, content: Sequence[Part]) -> list[Part]:
-        """Return the field with its content replaced."""
+        """Return this protobuf field with new content."""
         return length_delimited_field(self.field.number, content)
 
     def inner(self) -> Iterator[Field]:
@@ -132,7 +132,7 @@ class FieldMatch:
         return iter_fields(self.message.source, self.field.start, self.field.end)
 
     def edited(self, edits: Edits, *more: Part, shallow: bool = False) -> list[Part]:
-        """Return the field with the edits applied to its content and `more` appended."""
+        """Return this message field with the edits applied to the fields in it, and `more` appended."""
         return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
 
     def without(self, numbers: frozenset[int]) -> list[Part]:

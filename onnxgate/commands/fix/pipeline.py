@@ -1,4 +1,4 @@
-"""Repair of models: the fixes are applied to a copy, which is verified."""
+"""Repair of models. The fixes are applied to a copy, which is then verified."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, hi
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
 """Rules that yield a finding for every change to a model."""
 LOCK_RULES = frozenset({"model-changed", "unlocked-model"})
-"""Rules whose findings `onnxgate lock` resolves."""
+"""Rules whose findings disappear if `onnxgate lock` is run."""
 OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
 """Rules whose findings are about the lock or the config, not about the model."""
 
 FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
-"""States in order: nothing to fix; repair verified; repair requires `--unsafe`; no fix applies; verification failed;
-repair could not be verified; model could not be read."""
+"""States of a repair, in this order: nothing to fix; verified; requires `--unsafe`; no fix applies; verification
+failed; could not be verified; model could not be read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class FixResult:
 
 
 def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
-    """Return the rules that have a fix."""
+    """Return the names of the rules whose findings a fix can repair."""
     return frozenset().union(*(fix.rules for fix in fixes))
 
 
@@ -102,7 +103,7 @@ def fix_models(
     *,
     runs: bool = True,
 ) -> Iterator[FixResult]:
-    """Yield the repair of each model in the request. Files are written only to `scratch`.
+    """Repair each model in the request and yield the result. Files are written only to `scratch`.
 
     Without `runs`, no locked runtime is started, and outputs are compared only on ONNX's reference evaluator.
     """
@@ -353,7 +354,7 @@ def _depends_on_target(fix: Fix, findings: Sequence[Finding]) -> bool:
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:
-    """Return the root of the repository; for a file outside it, the folder of the file."""
+    """Return the root of the repository or, for a model outside the repository, the folder of the model."""
     return project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
 
 

@@ -58,7 +58,7 @@ class Verification:
 
     @property
     def verdict(self) -> VerificationVerdict:
-        """Return the combined result of all runtimes; a difference takes precedence over unknown results."""
+        """The combined verdict of all runtimes. A difference takes precedence over unknown results."""
         states = {row.state for row in self.rows}
         if "differs" in states:
             return "failed"
@@ -69,7 +69,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """The original and the repaired model. `old` may be a copy that runtimes can load."""
+    """An original model and its repaired version. `old` may be a copy that runtimes can load."""
 
     model: SelectedModel
     old: Path
@@ -177,7 +177,7 @@ class RuntimeComparison:
 
 @dataclass(slots=True)
 class RunComparison:
-    """Compares the runs of both models. `largest` is the largest difference so far that is within the tolerance."""
+    """Compares the outputs of both models. `largest` is the largest difference within the tolerance so far."""
 
     model: ParityModel
     renamed: Mapping[str, str]
@@ -292,7 +292,7 @@ def _element_type(path: str | None) -> str:
 
 
 def describe_observation(observation: Observation) -> str:
-    """Explain in one line why a run has no outputs."""
+    """Describe in one line why a run of a model has no outputs."""
     match observation:
         case Unavailable(reason=reason):
             return f"not available: {reason}"

@@ -29,7 +29,7 @@ IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "
 DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
 )
-"""If the name of a file, folder or dependency group contains one of these words, its packages are not deployed."""
+"""A package is not deployed if the name of its file, folder or dependency group contains one of these words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class DeployedRuntime:
 
 @dataclass(frozen=True, slots=True)
 class Deployments:
-    """All deployed packages in the order of their files, and files that could not be read, each with the reason.
+    """All deployed packages in the order of their files, and the files that could not be read, with the reasons.
 
     If all packages are development dependencies, `runtimes` contains them and `ignored` is empty.
     """
@@ -161,7 +161,7 @@ def _is_dockerfile(name: str) -> bool:
 
 
 def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[DeployedRuntime]:
-    """Yield the packages, except ranges that match an exact pin in a file in the same folder or a parent folder."""
+    """Yield the packages. A range is omitted if an exact pin in a file in the same or a parent folder satisfies it."""
     for runtime in runtimes:
         folder = PurePosixPath(runtime.file).parent
         pins = (
@@ -178,7 +178,7 @@ def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[Depl
 
 
 _OPERATORS = ("===", "==", "~=", ">=", ">", "!=", "<=", "<")
-"""Operators in their usual order in a specifier."""
+"""Comparison operators in the usual order of a version specifier."""
 
 
 def _normalize_specifier(text: str) -> str:
@@ -237,7 +237,7 @@ def _parse_requirement(text: str, line: int, group: str = "") -> Iterator[Declar
 
 
 def _read_wheel_version(url: str) -> str:
-    """Return the release in the URL of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
+    """Return a specifier for the release in the URL of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
     wheel = re.search(r"/[A-Za-z_]+-(\d+(?:\.\d+)+)-[^/]*$", url)
     if wheel is None:
         raise UnreadableFileError(f"the URL `{url}` does not contain a version")
@@ -255,7 +255,7 @@ def _parse_requirement_line(line: str, number: int) -> Iterator[Declaration]:
 
 
 def _read_environment(text: str) -> Iterator[Declaration]:
-    """Read a conda environment. Its `pip` list is installed last, so a package in it replaces the conda package."""
+    """Read the packages in a conda environment. A package in the `pip` list replaces the conda package of that name."""
     entries = tuple(read_environment(text))
     from_pip = [found for it in entries if it.kind == "pip" for found in _parse_requirement_line(it.text, it.line)]
     for kind, entry, line in entries:

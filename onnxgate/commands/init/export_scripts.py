@@ -1,4 +1,4 @@
-"""Calls to `torch.onnx.export` in Python files, found without running the files."""
+"""Find calls to `torch.onnx.export` in Python files without running the files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.core.files import open_regular
 
 EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
 PATH_ARGUMENT = 2
-"""`torch.onnx.export(model, args, f)`."""
+"""Index of the output path in the arguments of `torch.onnx.export(model, args, f)`."""
 MAX_SCRIPT_BYTES = 1_000_000
 SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes", "dynamo")
 """Keyword arguments of `torch.onnx.export` that a source can return in addition to the module and its inputs."""
@@ -120,7 +120,7 @@ class _ParsedScript:
         return ""
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
-        """Describe an export call as an `ExportScript`, including its output path if the path is known."""
+        """Describe a call to `torch.onnx.export` as an `ExportScript`, with its output path if that is known."""
         words, default = None, ""
         settings = tuple(keyword.arg for keyword in call.keywords if keyword.arg in SOURCE_SETTINGS)
         match self._target(call):
@@ -133,7 +133,9 @@ class _ParsedScript:
         return ExportScript(path, call.lineno, default, words or (), words is not None, settings=settings)
 
     def builder_of(self, call: ast.Call) -> str:
-        """Return the name of the function that returns both the module and the inputs of an export call, or ""."""
+        """Return the name of the function that returns the module and the inputs for a call to `torch.onnx.export`, or
+        "".
+        """
         match call.args[:1]:
             case [ast.Starred(value=ast.Call(func=ast.Name(id=name), args=[], keywords=[]))]:
                 return name  # `torch.onnx.export(*build(), path)`
@@ -156,7 +158,7 @@ class _ParsedScript:
         return ""
 
     def module_builder_of(self, call: ast.Call) -> str:
-        """Return the name of the function that returns only the module of an export call, or ""."""
+        """Return the name of the function that returns only the module for a call to `torch.onnx.export`, or ""."""
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         module = call.args[0] if call.args else keywords.get("model")
         if isinstance(module, ast.Name):
@@ -174,7 +176,7 @@ class _ParsedScript:
         return [node.name for node in functions if _returns_module_and_inputs(node)]
 
     def can_build(self, name: str) -> bool:
-        """Return whether the file has a function of this name that can be called without arguments."""
+        """Return whether the file defines a function of this name that can be called without arguments."""
         return any(
             isinstance(node, ast.FunctionDef)
             and node.name == name
@@ -200,7 +202,7 @@ class _ParsedScript:
         )
 
     def _target(self, call: ast.Call) -> ast.expr | None:
-        """Return the expression for the output path of an export call; a variable is replaced by its value."""
+        """Return the expression for the output path of an export call. A variable is replaced by its value."""
         keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
         target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
         for _ in range(3):

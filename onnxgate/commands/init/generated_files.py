@@ -1,4 +1,4 @@
-"""The files that `onnxgate init` writes, as text."""
+"""Text of the files that `onnxgate init` writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import join_quoted
 
 EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
-"""Operator domain -> package that registers its operators. Source: `default_opset_domain()` in release 0.15.2."""
+"""For each operator domain, the package that registers its operators.
+
+Source: `default_opset_domain()` in release 0.15.2.
+"""
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
@@ -119,7 +122,7 @@ def _render_assigned_targets(survey: RepositorySurvey, targets: Sequence[Suggest
 
 
 def quote(text: str) -> str:
-    """Return a TOML basic string, which is also a valid YAML string; control characters are escaped."""
+    """Return the text as a TOML basic string, which is also a valid YAML string. Control characters are escaped."""
     dumped = json.dumps(text, ensure_ascii=False)
     codes = {ord(character) for character in dumped if not character.isprintable()}
     return dumped.translate({code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in codes})

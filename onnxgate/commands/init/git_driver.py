@@ -30,7 +30,7 @@ def set_up_git_driver(root: Path, models: Sequence[str], report: PrintAction, *,
 
 
 def is_git_driver_set_up(root: Path, models: Sequence[str]) -> bool:
-    """Return whether git already uses a driver of this name for the models."""
+    """Return whether git already shows changes to the models with the `onnx` diff driver."""
     return bool(_read_git_setting(root, TEXTCONV_KEY)) and not _find_models_without_driver(root, models)
 
 
@@ -55,7 +55,10 @@ def _write_attribute(root: Path, models: Sequence[str], report: PrintAction) -> 
 
 
 def add_driver(content: bytes) -> bytes:
-    """Return the content of `.gitattributes` with the driver added to the last line for `*.onnx`, or in a new line."""
+    """Return the content of `.gitattributes` with the diff driver added to the last line for `*.onnx`.
+
+    If there is no such line, a new line is appended.
+    """
     driver, lines = DRIVER_ATTRIBUTE.encode(), content.splitlines(keepends=True)
     for index, line in reversed(list(enumerate(lines))):
         if _MODEL_LINE.match(line):  # keeps its other attributes

@@ -28,7 +28,7 @@ from onnxgate.support import limits
 SUGGESTED_MINORS = 4
 """Number of minor releases in the target for a repository that does not declare a runtime."""
 MANY_MINORS = 8
-"""If a target has more minor releases, the config suggests checking only the oldest and the newest."""
+"""Number of minor releases in a target above which the config suggests checking only the oldest and the newest."""
 MAX_NAMED = 3
 """Maximum number of files or models named in a comment."""
 REFUSED_PHRASE = "does not load on"
@@ -128,7 +128,7 @@ def _add_prediction(
 
 
 def _deployed_folder(file: str) -> str:
-    """Return the folder whose dependencies the file declares; "" for the whole repository."""
+    """Return the folder to whose models the dependencies in `file` apply; "" for the whole repository."""
     folder = PurePosixPath(file).parent
     folder = folder.parent if folder.name == "requirements" else folder
     return "" if folder == PurePosixPath() or ".." in folder.parts else folder.as_posix()
@@ -157,7 +157,7 @@ def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) ->
 
 
 def _checked_requirement(runtime: DeployedRuntime) -> str:
-    """Return the requirement of the pip package to check; "" if any release may be deployed."""
+    """Return the requirement that a target for a deployed package must check; "" if any release may be deployed."""
     is_other = runtime.package != ONNXRUNTIME or runtime.is_conda
     if is_other and runtime.pin and _lacks_release(runtime.pin):
         minor = Version(runtime.pin).release[:2]
@@ -166,7 +166,7 @@ def _checked_requirement(runtime: DeployedRuntime) -> str:
 
 
 def _lacks_release(pin: str) -> bool:
-    """Return whether the pip package has other patch releases of the same minor release, but not `pin`."""
+    """Return whether releases with the same minor version as `pin` are known for the pip package, but not `pin`."""
     known = list(map(Version, limits.load_limit_table().releases))
     return Version(pin) not in known and Version(pin).release[:2] in {release.release[:2] for release in known}
 
@@ -287,7 +287,7 @@ def _newest_patches(specifier: SpecifierSet) -> list[str]:
 
 
 def has_many_minors(requirement: str) -> bool:
-    """Return whether checking all minor releases in a range would take long."""
+    """Return whether the range contains so many minor releases that checking all of them would take long."""
     parsed = Requirement(requirement)
     return parsed.name == ONNXRUNTIME and len(_newest_patches(parsed.specifier)) > MANY_MINORS
 
