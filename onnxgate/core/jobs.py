@@ -78,7 +78,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tag(self) -> str:
-        """Name that identifies the type of the message, such as "run" or "timed-out"; equal for a job and its result."""
+        """Name of the message's type, such as "run" or "timed-out". A job and its result have the same name."""
         return str(self.__struct_config__.tag)
 
 
