@@ -207,7 +207,7 @@ class RunComparison:
             return self._compare(runtime, level, now, before)
         reference = self._find_reference(runtime, level)
         if reference is None:
-            return "unknown", "now runs; no outputs to compare with"
+            return "unknown", "now runs, but the original has no outputs to compare with"
         state, text = self._compare(runtime, level, now, reference[1])
         return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
