@@ -163,7 +163,7 @@ class _IgnorePlan:
         return self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
 
     def _marks(self, finding: Finding, contents: Mapping[str, str]) -> set[str]:
-        """Return the set of fingerprints of the ignore entry for a finding, which may be changed.
+        """Return the fingerprints of the ignore entry for a finding, as a set that the caller may change.
 
         This is an entry that `--write-ignores` created earlier or, if there is none, a new entry.
         """

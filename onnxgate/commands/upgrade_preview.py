@@ -180,7 +180,7 @@ def _compare_added_runtime(
 def _measure_output_changes(
     cell: Cell, before: str, stores: tuple[OutputStore, OutputStore]
 ) -> tuple[tuple[Measured, ...], str]:
-    """Return the largest change in each output relative to the runtime `before`, or the reason why it is unknown."""
+    """Return the largest change in each output compared with the runtime `before`, or the reason why it is unknown."""
     if not before:
         return (), "no earlier release of this engine is locked"
     model = stores[1].models.get(cell.model)

@@ -333,7 +333,7 @@ SUPPORT_RULES = {
 
 
 def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
-    """Describe the reasons to name, such as `IR version 10, supported since 1.18.0`, and count the others."""
+    """Describe the main reasons, such as `IR version 10, supported since 1.18.0`, and count the others."""
     first = group.reasons[0]
     others = len(group.reasons) - len(group.named)
     more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""

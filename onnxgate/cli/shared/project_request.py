@@ -52,7 +52,7 @@ def find_project(options: CommonOptions) -> Project | None:
 
 
 def load_project_config(path: Path) -> Project:
-    """Load a config. Hints and fixes in the following output name its folder if it is not the working directory.
+    """Load a config. Hints and fixes printed later name its folder if it is not the working directory.
 
     Raises:
         ConfigError: the config is invalid.

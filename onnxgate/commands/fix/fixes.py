@@ -392,7 +392,7 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
-    """Copy metadata that the version converter drops from the old model to the new one."""
+    """Restore metadata that the version converter drops: copy it from the old model to the new one."""
     new.ir_version = max(old.ir_version, required_ir_version(new))
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(new, name, getattr(old, name))
