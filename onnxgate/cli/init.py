@@ -341,7 +341,7 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
 
 
 def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:
-    """Write the lock as `onnxgate lock` does. If that fails, yield a step for the user that names the error."""
+    """Write the lock as `onnxgate lock` does. If that fails, yield the command to run later and the error."""
     arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:

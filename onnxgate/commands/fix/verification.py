@@ -41,8 +41,8 @@ from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_ru
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]
-"""Results, in this order: the outputs are equal on all required runtimes; equal on some and unknown on others;
-different; not compared.
+"""Verdicts of a verification, in this order: outputs are equal on all required runtimes; equal on some and unknown on
+others; different; not compared.
 """
 
 
