@@ -357,7 +357,7 @@ class WorkerProcess:
         self._queue_line(None)
 
     def _queue_line(self, line: bytes | None) -> bool:
-        """Queue a line for the receiver. Return False if the worker was stopped, because its lines are no longer read."""
+        """Queue a line. Return False if the worker was stopped, because its lines are no longer read."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)
