@@ -1,4 +1,4 @@
-"""The command `onnxgate`: one module per command, imported only when that command is used."""
+"""The `onnxgate` command line. Each command is a module, which is imported only when the command is used."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ COMMANDS = {
     "plan": "Divide a check among CI jobs.",
     "merge": "Merge the reports of CI jobs into one verdict.",
 }
-"""Commands, with the descriptions that `onnxgate --help` shows. Each is `command` in `onnxgate/cli/<name>.py`."""
+"""Commands with their descriptions in `onnxgate --help`. Each is the object `command` in `onnxgate/cli/<name>.py`."""
 CI_COMMANDS = ("plan", "merge")
 """Commands listed under a separate heading in the help."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command only when it is used."""
+    """Group of click commands that imports each command only when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which the help lists them."""
+        """Return the command names in the order in which the help lists them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -54,7 +54,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; for an unknown name, the error suggests the most similar name."""
+        """Return the command that the arguments name. The error for an unknown name suggests a similar command."""
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
             near = find_similar(args[0], COMMANDS)
             suggestion = f" Did you mean '{near}'?" if near else ""
@@ -83,7 +83,7 @@ def group() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command and exit with its status; all errors are handled here."""
+    """Run the `onnxgate` command and exit with its status. All errors are handled here."""
     gc.set_threshold(_GC_THRESHOLD)
     with report_errors():
         status = _run_group(sys.argv[1:] if arguments is None else list(arguments))
@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run_group(arguments: list[str]) -> int:
-    """Run without click's error handling, which would exit with 1 for a broken pipe."""
+    """Run the command without click's error handling, which would exit with 1 for a broken pipe."""
     if "_ONNXGATE_COMPLETE" in os.environ:
         group.main(args=arguments, prog_name="onnxgate")  # a shell requests completions
     try:

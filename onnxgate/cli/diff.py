@@ -75,7 +75,7 @@ def command(
 
 
 def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
-    """Return a command that compares the model with its committed version; if there is none, an example."""
+    """Return an example command. If one committed model is given, it is compared with its version in `HEAD`."""
     name = models[0] if len(models) == 1 else "new.onnx"
     is_committed = read_git_output(options.start, "cat-file", "-e", f"HEAD:./{name}") is not None
     return shlex.join(["onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx", name])
@@ -96,7 +96,7 @@ def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
 
 
 def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return the model with this name. A model at a git revision is written to `scratch` with its data.
+    """Return the model `name`: a file, or `REV:PATH`. A model at a git revision is first written to `scratch`.
 
     Raises:
         UsageError: the file does not exist, or is not a model.
@@ -118,9 +118,9 @@ def resolve_model(name: str, scratch: Path, options: CommonOptions) -> NamedMode
 
 
 def _resolve_revision(name: str, scratch: Path, options: CommonOptions) -> NamedModel:
-    """Return the model at a git revision.
+    """Write the model `REV:PATH` to `scratch` and return it.
 
-    Paths that begin with `./` or `../` are relative to the start folder, all others to the root of the repository.
+    Paths that begin with `./` or `../` are relative to the folder in `options`, others to the root of the repository.
     """
     revision, _, path = name.partition(":")
     start = options.start.resolve()

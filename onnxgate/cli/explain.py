@@ -59,11 +59,6 @@ def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int
 
 @contextmanager
 def _open_log(path: Path) -> Iterator[BinaryIO]:
-    """Open the log as bytes.
-
-    Raises:
-        UsageError: the log cannot be read.
-    """
     if str(path) == "-":
         yield sys.stdin.buffer
         return
@@ -75,7 +70,7 @@ def _open_log(path: Path) -> Iterator[BinaryIO]:
 
 
 def _render_page(name: str) -> Iterator[str]:
-    """Yield the properties of the rule and its documentation."""
+    """Yield the lines of a rule's page: name, default level, stage and documentation."""
     if name not in rules.by_id:
         raise UsageError(f"unknown rule `{name}`", hint=_suggest_rules(name))
     rule = rules.by_id[name]
@@ -88,7 +83,7 @@ def _render_page(name: str) -> Iterator[str]:
 
 
 def _suggest_rules(name: str) -> str:
-    """Return a hint with the most similar rule, or with all rules whose names contain `name` as a word."""
+    """Return a hint that suggests the most similar rule, or all rules whose names contain `name` as a word."""
     if near := find_similar(name, rules.by_id):
         return f"did you mean `{near}`?"
     matching = [rule for rule in rules.by_id if f"-{name.strip('-')}-" in f"-{rule}-"]

@@ -52,7 +52,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
 def _export(
     project: Project, models: Sequence[SelectedModel], options: CommonOptions
 ) -> Iterator[tuple[SelectedModel, ExportOutcome]]:
-    """Yield each model with the outcome of its export, after all exports have finished."""
+    """Export all models, and then yield each model with the outcome of its export."""
     if not models:
         return
     lock = load_lock(project.lock_path) if project.lock_path.exists() else Lock()

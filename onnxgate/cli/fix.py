@@ -126,7 +126,7 @@ def command(
 def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
-    """Return the project, the request, and whether the locked runtimes can be started."""
+    """Return the project, the request to check its models, and whether the locked runtimes can be started."""
     project = find_project(options) if target is None else None
     if project is None:
         set_command_folder(options.start)
@@ -156,7 +156,7 @@ def _fix_models(
     runs: bool,
     dry_run: bool,
 ) -> Iterator[tuple[str, FixResult]]:
-    """Fix each model, print the result, and yield its state and the result."""
+    """Fix each model and print what was done. Yield the final state of each model with the result of its repair."""
     with (
         temporary_folder() as scratch,
         open_progress(quiet=options.quiet) as progress,
@@ -173,7 +173,7 @@ def _fix_models(
 def _apply_result(
     project: Project, repair: FixResult, options: CommonOptions, *, dry_run: bool
 ) -> tuple[str, list[str]]:
-    """Write a repaired model. Return its state and the lines to print; the list is empty if there is nothing to fix."""
+    """Write the repaired model. Return the model's state and the lines to print (none if there was nothing to fix)."""
     if repair.state == "unchanged":
         return repair.state, []
     lines = list(_render_result(repair, options))
@@ -195,7 +195,7 @@ def _apply_result(
 
 
 def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
-    """Yield lines about the findings, the changes and their verification."""
+    """Yield output lines about a model's findings, the repairs and their verification."""
     yield repair.model.path
     yield from (f"  {finding.level} {finding.rule}: {finding.message}" for finding in repair.findings)
     if repair.repaired is not None:
@@ -215,7 +215,7 @@ def _render_result(repair: FixResult, options: CommonOptions) -> Iterator[str]:
 
 
 def _render_follow_ups(repair: FixResult) -> Iterator[str]:
-    """Yield lines about the remaining findings and about further changes that the user has to make."""
+    """Yield output lines about the remaining findings, and about changes that the user has to make."""
     yield from _render_others(repair)
     settings = repair.model.settings
     if made_from := settings.source or " ".join(settings.command or ()):
@@ -225,7 +225,7 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
 
 
 def _render_others(repair: FixResult) -> Iterator[str]:
-    """Yield lines for the remaining findings that were not printed above."""
+    """Yield output lines for the remaining findings that no fix can repair."""
     for finding in repair.remaining:
         if finding not in repair.findings:
             yield f"  not fixed: {finding.level} {finding.rule}: {finding.message}"
@@ -246,7 +246,7 @@ def _render_summary(counts: Counter[str], *, dry_run: bool, named: bool) -> str:
 
 
 def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
-    """List the findings, such as "; 1 finding remains: `missing-kernel` (no automatic fix)"; "" if there are none."""
+    """List findings, as in "; 1 finding remains: `missing-kernel` (no automatic fix)". Return "" if there are none."""
     if not remaining:
         return ""
     names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)

@@ -119,7 +119,7 @@ def _print_steps(steps: Sequence[str]) -> None:
 
 
 def _find_kept_config(survey: RepositorySurvey, force: bool) -> str | None:
-    """Describe an existing config that is not overwritten; return None if a config is written."""
+    """Return a note that the existing config is kept; None if `init` writes a config."""
     existing = find_config(survey.folder)
     if existing is not None and existing == survey.folder / PYPROJECT:
         return f"{existing.name} (contains `[tool.onnxgate]`)"
@@ -129,7 +129,7 @@ def _find_kept_config(survey: RepositorySurvey, force: bool) -> str | None:
 
 
 def _read_committed_files(survey: RepositorySurvey) -> list[bytes | None]:
-    """Return the content of each file that `init` may write into the repository."""
+    """Return the current content of each file that `init` may write into the repository; None for missing files."""
     root = survey.root or survey.folder
     files = [survey.folder / CONFIG_NAME, survey.folder / LOCK_NAME]
     files += [root / name for name in (WORKFLOW, HOOKS_CONFIG, git_driver.ATTRIBUTES)]
@@ -137,7 +137,7 @@ def _read_committed_files(survey: RepositorySurvey) -> list[bytes | None]:
 
 
 def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]) -> Iterator[str]:
-    """Yield optional steps that change the new config."""
+    """Yield suggestions for optional changes to the new config."""
     if survey.submodules:
         folders = join_phrases([f"`{folder}`" for folder in survey.submodules], MAX_NAMED)
         selected = [PurePosixPath(model).parts[0] for model in survey.models]
@@ -175,7 +175,7 @@ def _require_models(survey: RepositorySurvey) -> None:
 
 
 def _print_models(survey: RepositorySurvey, *, is_new: bool) -> None:
-    """Print the number of models. Skipped models are shown only for a new config; an existing one may select them."""
+    """Print the number of models. Models that a new config would skip are counted only if `is_new`."""
     notes = []
     if survey.uses_lfs or survey.pointers:
         notes.append(f"Git LFS, {len(survey.pointers)} not fetched" if survey.pointers else "Git LFS")
@@ -232,7 +232,7 @@ def _check_requirement(runtime: str) -> str:
 
 
 def _choose_exports(survey: RepositorySurvey, interactive: bool) -> list[ExportScript]:
-    """Return the scripts that `check` runs. Project code runs only with the user's consent."""
+    """Ask for each export script whether `check` may run it, and return the accepted scripts."""
     chosen = []
     for script in survey.exports if interactive else ():
         model = find_written_model(survey, script)
@@ -244,7 +244,7 @@ def _choose_exports(survey: RepositorySurvey, interactive: bool) -> list[ExportS
 
 
 def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactive: bool) -> bool:
-    """Return whether to set up `git diff` for models. Git is configured only with the user's consent."""
+    """Return whether to set up `git diff` for models; if no option specifies it, ask the user."""
     if selected is not None or survey.root is None or not interactive:
         return bool(selected) and survey.root is not None
     if is_git_driver_set_up(survey.root, _models_from_git_root(survey)):
@@ -253,7 +253,6 @@ def _choose_git_diff(survey: RepositorySurvey, selected: bool | None, interactiv
 
 
 def _models_from_git_root(survey: RepositorySurvey) -> list[str]:
-    """Return the paths of the models relative to the repository root."""
     return [_path_from_git_root(survey, model) for model in survey.models]
 
 
@@ -292,7 +291,7 @@ def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterat
 
 
 def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
-    """Write the hooks. An existing file is not changed, because its comments and layout would be lost."""
+    """Write `.pre-commit-config.yaml` unless it exists. An existing file would lose its comments and layout."""
     entry = generated_files.render_hooks(survey)
     path = root / HOOKS_CONFIG
     if problem := _describe_file_problem(path):
@@ -312,7 +311,7 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
 
 
 def _describe_file_problem(path: Path) -> str:
-    """Return why a file cannot be written; "" if it is a regular file or does not exist."""
+    """Return the reason why a file cannot be written; "" if it is a regular file or does not exist."""
     existing = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
     if not existing.is_dir():
         return f"`{existing.name}` is not a directory"
@@ -342,7 +341,7 @@ def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
 
 
 def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[str]:
-    """Write the lock as `onnxgate lock` does; yield a next step for the user if that fails."""
+    """Write the lock as `onnxgate lock` does. If that fails, yield the command to run later and the error."""
     arguments = ["--config", str(find_config(survey.folder)), *(["--offline"] if options.offline else [])]
     try:
         with lock.command.make_context("lock", arguments) as context:

@@ -133,7 +133,7 @@ def _check_options(paths: Sequence[str], check: bool, upgrades: Sequence[str], m
 def _add_quantization_figures(
     project: Project, relocked: LockUpdate, paths: Sequence[str], options: CommonOptions
 ) -> LockUpdate:
-    """Return the new lock with the accuracy of quantized models, measured on the runtimes in that lock."""
+    """Measure the accuracy of quantized models on the runtimes in the new lock. Return the lock with the results."""
     models = project.models(paths, base=options.start)
     if all(model.settings.quantized_from is None for model in models):
         return relocked
@@ -158,7 +158,11 @@ def _relock_project(
 
 
 def _preview_upgrade(project: Project, old: Lock | None, upgrades: Sequence[str], options: CommonOptions) -> int:
-    """Print the preview. Return 1 if a model would break or an output would exceed its tolerance, 3 if unknown."""
+    """Print the preview of an upgrade and return the exit status.
+
+    The status is 1 if a model would break or an output would change by more than its tolerance, 3 if that is unknown,
+    and otherwise 0.
+    """
     if old is None:
         raise LockError(f"`{project.lock_path.name}` does not exist", hint="run `onnxgate lock`")
     relocked = _relock_project(project, old, upgrades, {}, options)
@@ -201,7 +205,7 @@ def _relock_models(
 
 
 def _has_model(project: Project, path: str) -> bool:
-    """Return whether a locked model is in the project; an excluded or untracked file is not."""
+    """Return whether the project contains a model with this path. Excluded and untracked files do not count."""
     return any(model.path == path for model in project.models())
 
 
@@ -252,7 +256,7 @@ def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) 
 
 
 def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[ModelFile]) -> Iterator[str]:
-    """Yield the differences, with the same messages as in `onnxgate check`."""
+    """Yield a message for each difference between the lock and the project, as in the findings of `onnxgate check`."""
     model_states, lock_state = lock_stage.collect_evidence(project, lock, text, files)
     compared = {state.facts.path for state in model_states}
     yield from (hit.message for hit in lock_stale.judge(lock_state))

@@ -48,7 +48,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
 
 def _expected_shards(project: Project | None, key: str) -> ExpectedCheck:
-    """Return the plan, config, lock and models that the reports must match; empty if there is no project here."""
+    """Return the plan key, config, lock and models that reports must match. Without a project, only the key is set."""
     if project is None:
         return ExpectedCheck(plan=key)
     try:

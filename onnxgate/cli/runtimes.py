@@ -173,7 +173,7 @@ def _select_runtimes(
 def _prepare_environment(
     runtime: LockedRuntime, lock: Lock, environments: Environments, progress: Progress
 ) -> UnavailableError | None:
-    """Create one environment. Return the error if that fails; the user's own environments are not changed."""
+    """Create the environment of one runtime, unless it is managed by the user. Return the error if that fails."""
     if runtime.environment:
         return None
     progress.started(runtime.name, PREPARE_ACTIVITY)

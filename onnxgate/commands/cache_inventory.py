@@ -23,13 +23,13 @@ from onnxgate.runtimes.worker_spec import environment_path
 
 ENVIRONMENTS_FOLDER = "environments"
 PRUNABLE_FOLDERS = ("results", "static", "support", "inputs", "costs", "bugs")
-"""Other cache folders whose content can be recreated. Folders not listed here, such as backups of models, are kept."""
+"""Cache folders whose content can be recreated. Folders not listed here, such as backups of models, are kept."""
 COMPANION_SUFFIXES = (".lock", ".uses")
 PREPARE_HINT = "run `onnxgate runtimes prepare`"
 
 
 def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
-    """Return the locked runtimes, each with its targets."""
+    """Return each locked runtime with the names of its targets."""
     targets_by_runtime: dict[LockedRuntime, list[str]] = {}
     for name, target in sorted(lock.targets.items()):
         for runtime in target.runtimes:
@@ -38,7 +38,10 @@ def targets_of(lock: Lock) -> dict[LockedRuntime, tuple[str, ...]]:
 
 
 def list_environments(lock: Lock, folder: Path, cache: Path, environments: Environments) -> Inventory:
-    """Return the state of each runtime; `folder` is the config's folder. Nothing is created or downloaded."""
+    """Return the state of each locked runtime's environment. Nothing is created or downloaded.
+
+    `folder` is the folder of the config.
+    """
     together = DiskUsage()
     runtimes = targets_of(lock)
     environment_list = [
@@ -104,7 +107,7 @@ def _inspect_environment(
 
 @dataclass(frozen=True, slots=True)
 class PruneResult:
-    """Result of pruning, or of a dry run."""
+    """Which cached data was removed and kept or, in a dry run, would be."""
 
     removed: Mapping[str, int]  # environments by name, and the number of removed files by folder
     in_use: tuple[str, ...]  # environments that a running command uses or creates
@@ -146,7 +149,7 @@ def remove_unused(cache: Path, *, named: Collection[Path], before: float, really
 
 
 def _remove_environment(environment: Path, sizes: DiskUsage, *, really: bool) -> bool:
-    """Remove an environment unless it is in use. Return whether it was removed."""
+    """Remove an environment unless it is in use (only if `really`). Return False if it is in use."""
     ready = environment / "ready.json"
     with contextlib.suppress(filelock.Timeout), filelock.FileLock(f"{environment}.lock", timeout=0):
         if leases.is_in_use(environment):
@@ -175,7 +178,7 @@ def _modified_at(path: Path) -> float:
 
 
 def environment_folders(locks: Iterable[Lock], environments: Environments) -> set[Path]:
-    """Return the folders of the environments of these locks."""
+    """Return the folders that contain the environments of the runtimes in these locks."""
     folders = set()
     for lock in locks:
         for runtime in targets_of(lock):
@@ -192,7 +195,7 @@ class DiskUsage:
         self._files: dict[tuple[int, int], list[int]] = {}  # bytes, hard links, hard links that were counted
 
     def add(self, path: Path) -> None:
-        """Count a file, or everything in a folder. Symbolic links are not followed."""
+        """Count a file, or all files in a folder. Symbolic links are not followed."""
         for file_stat in _walk_files(path):
             blocks = getattr(file_stat, "st_blocks", None)
             size = file_stat.st_size if blocks is None else int(blocks) * 512
@@ -201,12 +204,12 @@ class DiskUsage:
 
     @property
     def size_bytes(self) -> int:
-        """Return the size of all files."""
+        """Total disk usage of the counted files in bytes."""
         return sum(size for size, _, _ in self._files.values())
 
     @property
     def freed_bytes(self) -> int:
-        """Return the size that removing the files would free; files with other hard links do not count."""
+        """Disk space in bytes that removing the counted files frees. Files with hard links elsewhere do not count."""
         return sum(size for size, names, counted in self._files.values() if counted >= names)
 
 

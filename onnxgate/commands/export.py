@@ -84,7 +84,7 @@ def _apply(model: SelectedModel, outcome: ExportOutcome, errors: Sequence[Hit], 
 
 
 def _find_differences(outcome: ExportOutcome, check: bool) -> tuple[str, ...]:
-    """Return the differences. If only the IR version changed, the file is replaced, but does not count as stale."""
+    """Return the differences between a committed model and its export. With `check`, IR versions are not compared."""
     if outcome.subject is None:
         return ()
     committed = outcome.subject.committed
@@ -97,7 +97,7 @@ def _hint_lines(text: str) -> list[str]:
 
 
 def _write_model(model: SelectedModel, outcome: ExportOutcome) -> list[str]:
-    """Replace the model, and return lines about data files that the model no longer uses."""
+    """Replace the model with its export. Return output lines about data files that it no longer uses."""
     assert outcome.fresh is not None  # a model with differences was exported
     before = read_data_locations(model.absolute)
     replace_model(outcome.fresh, model.absolute)

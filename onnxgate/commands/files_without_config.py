@@ -51,14 +51,14 @@ PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
 
 
 class FileCheck(msgspec.Struct, frozen=True):
-    """The report of files without a config, and the matrix with the same verdict."""
+    """The report of a check without a config, and the matrix with the same verdict."""
 
     report: Report
     matrix: Matrix
 
 
 Verify = Callable[[tuple[MatrixModel, ...]], tuple[MatrixModel, ...]]
-"""Returns the models with the results of loading them."""
+"""Function that loads models on the releases and returns them with the results."""
 
 
 DATA_OUTSIDE = "was not loaded: its external data is outside the model's folder, and the sandbox denies access to it"
@@ -67,7 +67,7 @@ DATA_OUTSIDE = "was not loaded: its external data is outside the model's folder,
 def check_files(
     request: GateRequest, fail_on: FailOn, *, drawn: bool, target: str | None = None, verify: Verify | None = None
 ) -> FileCheck:
-    """Run the file and support stages on files, for all releases in a request from `make_request`.
+    """Run the file and support stages on model files, for all releases in a request from `make_request`.
 
     With the requirement `target`, each model has to load on all releases. Without it, a model fails if no release loads
     it and the newest release refuses it.
@@ -116,7 +116,7 @@ def check_files(
 def make_request(
     paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
 ) -> GateRequest:
-    """Return the request to check files on all releases with support data that match the requirement."""
+    """Return the request to check files on all releases that have support data and match the requirement."""
     start = start.resolve()
     models = tuple(_select_models(paths, start))
     runtimes = tuple(_find_releases(requirement))
@@ -141,7 +141,7 @@ def make_request(
 
 
 def open_no_pool() -> NoReturn:
-    """Raise an error: the static stages start no process."""
+    """Raise an `AssertionError`, because the static stages must not start worker processes."""
     raise AssertionError("the static stages start no process")
 
 
@@ -200,7 +200,7 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
 
 
 def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], IncompleteCheck]:
-    """Return the undecided checks that replace findings about Git LFS pointers, by rule, model and fix.
+    """Return the undecided checks that replace findings about Git LFS pointers, keyed by rule, model and fix.
 
     Whether a model loads depends on content that was not fetched.
     """
@@ -240,14 +240,16 @@ def _find_undecided_models(
 
 
 def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]:
-    """Yield an undecided check for each load that timed out or could not be tried."""
+    """Yield an undecided check for each attempt to load a model that timed out or could not be run."""
     for entry in (entry for model in models for entry in model.runtimes):
         if entry.observed in ("unavailable", "timed-out"):
             yield IncompleteCheck(Stage.RUNTIME, "", entry.runtime, entry.error)
 
 
 def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Remove from each finding the releases that were observed to load the model; drop findings without other releases.
+    """Remove from each finding the releases that were observed to load the model.
+
+    Findings without other releases are dropped.
 
     A finding that names no releases predicts a failure on all releases.
     """
@@ -268,7 +270,10 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """Downgrade findings about loading to notes, except those about the newest release if no release loads a model."""
+    """Downgrade findings of the support stage to notes.
+
+    Findings about the newest release are kept for models that no release loads.
+    """
     refused = {model.path: model.runtimes[-1].runtime for model in models if model.outcome == "refused"}
     for finding in findings:
         if finding.stage == Stage.FILE.value or refused.get(finding.model, "") in finding.runtimes:
@@ -278,7 +283,7 @@ def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel])
 
 
 def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -> list[Finding]:
-    """Return the findings with fixes for the newest release, because no other release is required without a target."""
+    """Return the findings with fixes for the newest release, because without a target, no other release is required."""
     failing = {it.model for it in findings if it.stage == Stage.SUPPORT.value and it.level == "error"}
     if not failing:
         return list(findings)
@@ -302,11 +307,11 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
 
 
 CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
-"""Words in fixes that require a config."""
+"""Parts of a fix that indicate that it requires a config."""
 
 
 def _adapt_fix(finding: Finding, target: str | None) -> Finding:
-    """Return the finding with a fix that works without a config: alternatives that edit a config are removed."""
+    """Return the finding with a fix that works without a config. Alternatives that edit the config are removed."""
     fix = finding.fix
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"
@@ -319,9 +324,9 @@ def _adapt_fix(finding: Finding, target: str | None) -> Finding:
 
 
 def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:
-    """In fixes that raise the target, insert the oldest release since which every release loads the model.
+    """In fixes that raise the target, replace the release with the first one from which all releases load the model.
 
-    The first release without the finding may have no kernel data, or refuse the model for another reason.
+    The release in the original fix may have no kernel data, or refuse the model for another reason.
     """
     releases = {model.path: release for model in models if (release := _find_first_working_release(model))}
     for finding in findings:
@@ -331,28 +336,28 @@ def _raise_to_working_release(findings: Sequence[Finding], models: Sequence[Matr
 
 
 def _find_first_working_release(model: MatrixModel) -> str:
-    """Return the oldest release since which every release loads the model; "" if the newest does not load it."""
+    """Return the first release from which all later ones also load the model; "" if the newest does not load it."""
     loading = list(itertools.takewhile(lambda entry: entry.state == "loads", reversed(model.runtimes)))
     return loading[-1].runtime.rpartition(" ")[2] if loading else ""
 
 
 def _complete_fix_command(options: str, model: str, target: str | None) -> str:
-    """Return an `onnxgate fix` command that works without a config: it contains the model and a target."""
+    """Return an `onnxgate fix` command that works without a config, because it specifies the model and a target."""
     table = limits.load_limit_table()
     target = target or f"{table.engine}=={list(table.releases)[-1]}"
     return shlex.join(["onnxgate", "fix", *options.split(), model, "--target", target])
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules of the file stage whose findings mean that no release loads the model, except those about Git LFS pointers."""
+"""Rules whose findings mean that no release loads the model. Findings about Git LFS pointers are an exception."""
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules of the file stage whose effect on loading is not predicted, the most important one first."""
+"""Rules of the file stage for which it is not predicted whether the model loads, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
-"""Rules whose reasons are listed first."""
+"""Rules about version fields of a model. Their findings come first in the list of reasons why it does not load."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
-    """Return all models with their prediction on each release."""
+    """Return all models with the prediction for each release."""
     hits = outcome.gathered.judged
     causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
     by_model: dict[str, list[RuleHit]] = {}
@@ -403,7 +408,7 @@ def _predict_entries(
 
 
 def _select_reasons(hits: Sequence[RuleHit], causes: set[int]) -> tuple[Reason, ...]:
-    """Return unique reasons, without those that follow from another reason."""
+    """Return the distinct reasons why a model does not load. Hits that only follow from others are skipped."""
     return _unique_reasons([rule_hit for rule_hit in hits if id(rule_hit) in causes] or hits)
 
 

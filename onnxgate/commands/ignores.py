@@ -1,4 +1,4 @@
-"""Ignore entries for all current findings, but not for later ones."""
+"""Entries in the config that ignore all current findings, but not later ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from onnxgate.project.toml import decode, find_key_lines
 
 REASON = "present when the gate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
-"""Rules whose findings apply only to the current content of a model, although they need no baseline."""
+"""Rules whose findings are ignored only for the current content of the model, although they need no baseline."""
 NON_IGNORABLE_RULES = {
     "lock-stale": "run `onnxgate lock` to update the lock",
     "ignore-expired": "fix the finding, or set a new `until` date",
@@ -36,7 +36,7 @@ NON_IGNORABLE_RULES = {
 
 @dataclass(frozen=True, slots=True)
 class IgnoreUpdate:
-    """The outcome of the check with the new entries applied; the new content of the config; and remarks."""
+    """The outcome of the check after ignoring its findings, the new content of the config, and remarks for the user."""
 
     outcome: GateOutcome
     data: bytes
@@ -46,8 +46,7 @@ class IgnoreUpdate:
 def accept_findings(
     request: GateRequest, outcome: GateOutcome, data: bytes, until: datetime.date | None
 ) -> IgnoreUpdate:
-    """
-    Ignore every finding of the outcome except notes. `data` is the config.
+    """Ignore every finding of the outcome except notes. `data` is the content of the config.
 
     Ignoring a finding may reveal findings that depend on it, so this is repeated until no new finding appears.
 
@@ -82,7 +81,7 @@ def accept_findings(
 
 @dataclass(slots=True)
 class _IgnorePlan:
-    """Changes to the `[[ignore]]` entries: new fingerprints in existing entries, and added entries."""
+    """Planned changes to the `[[ignore]]` entries: new fingerprints in existing entries, and added entries."""
 
     entries: tuple[Ignore, ...]
     today: datetime.date
@@ -100,7 +99,7 @@ class _IgnorePlan:
 
     @property
     def edit(self) -> IgnoreEdit:
-        """Return the entries to change and to add."""
+        """The planned changes: entries with new fingerprints, and entries to add."""
         changed = {
             index: tuple(sorted(marks))
             for index, marks in self.listed.items()
@@ -114,13 +113,13 @@ class _IgnorePlan:
         return IgnoreEdit(changed, added)
 
     def under(self, request: GateRequest) -> GateRequest:
-        """Return the request with the new entries."""
+        """Return the request with the planned `[[ignore]]` entries in its config."""
         config = msgspec.structs.replace(request.project.config, ignore=self.edit.apply(self.entries))
         project = replace(request.project, config=config)
         return msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, project=project))
 
     def accept(self, outcome: GateOutcome) -> bool:
-        """Add the findings of the outcome to the entries; return False if all of them were added before."""
+        """Add the findings of the outcome to the ignore entries. Return False if there was nothing to add."""
         before, contents = self.accepted, _content_digests(outcome)
         expired = Ignores([entry for entry in self.entries if not self._is_current(entry)], self.today, contents)
         for finding in outcome.findings:
@@ -133,7 +132,7 @@ class _IgnorePlan:
         return self.accepted > before
 
     def refused(self, outcome: GateOutcome) -> Iterator[str]:
-        """Yield remarks about findings that cannot be ignored, with the reason."""
+        """Yield a remark for each rule whose findings cannot be ignored, and one about expired ignores."""
         closing = [finding for finding in outcome.findings if _is_blocking(finding)]
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
         for rule, why in sorted(set(never)):
@@ -142,7 +141,10 @@ class _IgnorePlan:
             yield f"{pluralize(ended, 'finding')} not ignored again: the `until` date has passed"
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
-        """Remove fingerprints of findings that no longer occur. `stale` lists them by the position of their entry."""
+        """Remove fingerprints of findings that no longer occur from the ignore entries.
+
+        `stale` contains these fingerprints, keyed by the index of their entry.
+        """
         indices = [index for index in range(len(self.entries)) if self.listed.get(index, True)]
         for place, marks in stale.items():
             if place < len(indices) and marks:
@@ -151,7 +153,7 @@ class _IgnorePlan:
                 listed -= marks
 
     def describe(self, name: str) -> str:
-        """Describe the changes."""
+        """Return a summary of the changes to the ignore entries."""
         added = f"added {pluralize(self.accepted, 'finding')}" if self.accepted else ""
         dropped = f"removed {pluralize(self.dropped, 'resolved finding')}" if self.dropped else ""
         changes = " and ".join(filter(None, (added, dropped)))
@@ -161,7 +163,10 @@ class _IgnorePlan:
         return self.listed.setdefault(index, set(self.entries[index].fingerprints or ()))
 
     def _marks(self, finding: Finding, contents: Mapping[str, str]) -> set[str]:
-        """Return the fingerprints of the entry for a finding: an existing entry of `--write-ignores`, or a new one."""
+        """Return the fingerprints of the ignore entry for a finding, as a set that the caller may change.
+
+        This is an entry that `--write-ignores` created earlier or, if there is none, a new entry.
+        """
         content = _bound_content(finding, contents)
         index = self._own.get(_create_entry(finding.model, finding.rule, content, reason=REASON, until=self.until))
         if index is not None:
@@ -177,7 +182,7 @@ def _is_blocking(finding: Finding) -> bool:
 
 
 def _refusal_reason(finding: Finding) -> str:
-    """Return why a finding cannot be ignored; "" if it can be."""
+    """Return a hint on how to resolve a finding that cannot be ignored; "" if it can be ignored."""
     is_pointer = finding.rule == "external-data-corrupt" and "git lfs pull" in finding.fix
     return NON_IGNORABLE_RULES.get("lfs-pointer" if is_pointer else finding.rule, "")
 
@@ -187,7 +192,7 @@ def _content_digests(outcome: GateOutcome) -> dict[str, str]:
 
 
 def _bound_content(finding: Finding, contents: Mapping[str, str]) -> str:
-    """Return the digest of the model content to which an entry for the finding is limited; "" for no limit."""
+    """Return the digest of the model content that an ignore entry for the finding is limited to; "" for any content."""
     of_one = finding.rule in CONTENT_BOUND_RULES or is_about_change(finding.rule)
     return contents.get(finding.model, "") if of_one else ""
 
@@ -206,7 +211,7 @@ def _create_entry(
 
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
-    """Return the config lines that accept each finding, by fingerprint. The user fills in the reason."""
+    """Return the config lines that would accept each finding, keyed by fingerprint. The user fills in the reason."""
     contents, lines = _content_digests(outcome), {}
     for finding in outcome.findings:
         rule = rules.by_id.get(finding.rule)

@@ -25,14 +25,14 @@ MAX_LOOKUPS = 4
 
 
 def find_releases(request: GateRequest) -> list[LockedRuntime]:
-    """Return the releases of a request."""
+    """Return the runtimes in the lock of a request, one for each release."""
     return [runtime for target in request.lock.targets.values() for runtime in target.runtimes]
 
 
 def verify_matrix(
     models: Sequence[MatrixModel], request: GateRequest, pool: WorkerPool, progress: Progress, *, offline: bool
 ) -> tuple[MatrixModel, ...]:
-    """Return the models with the results of loading them. No lock is written."""
+    """Load each model on each release, and return the models with the results. No lock is written."""
     files = {model.path: model.absolute for model in request.models}
     index = UvIndex(offline=offline)
     specs = _WheelResolver(index, NumpyResolver(index), progress).find_specs(find_releases(request))
@@ -73,7 +73,7 @@ def _describe_observation(observation: Observation) -> tuple[Observed, str]:
 
 @dataclass(slots=True)
 class _WheelResolver:
-    """Resolves exact releases to wheels, as `onnxgate lock` does."""
+    """Selects wheels for exact releases in the same way as `onnxgate lock`."""
 
     index: UvIndex
     companions: NumpyResolver
@@ -81,14 +81,17 @@ class _WheelResolver:
     unreachable: str = ""  # error of the package index, after which it is not contacted again
 
     def find_specs(self, runtimes: Sequence[LockedRuntime]) -> dict[str, WorkerSpec | Unavailable]:
-        """Return a worker spec for each release, or why it is unavailable. The newest release is resolved first."""
+        """Return a worker spec for each release, or the reason why it is unavailable.
+
+        The newest release is resolved first.
+        """
         newest = {runtime.name: self._find_spec(runtime) for runtime in runtimes[-1:]}
         older = {runtime.name: runtime for runtime in runtimes[:-1]}
         with ThreadPoolExecutor(MAX_LOOKUPS) as threads:
             return newest | dict(zip(older, threads.map(self._find_spec, older.values()), strict=True))
 
     def _find_spec(self, runtime: LockedRuntime) -> WorkerSpec | Unavailable:
-        """Resolve one release, unless the package index has already failed."""
+        """Select wheels for one release, unless the package index has already failed."""
         if self.unreachable:
             return Unavailable(reason=self.unreachable)
         self.progress.started(runtime.name, LOOK_UP_ACTIVITY)

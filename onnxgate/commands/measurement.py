@@ -43,7 +43,7 @@ Figures = TypeVar("Figures")
 
 @dataclass(slots=True)
 class Measurement(Generic[Figures]):
-    """Measured values by model and output, and notes about models that were not measured."""
+    """Measured values, keyed by model and output, and notes about models that were not measured."""
 
     figures: dict[str, dict[str, Figures]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -84,15 +84,14 @@ def measure_source_tolerances(
 
 
 def _detect_other_type(model: SelectedModel) -> str:
-    """Return the type of a file that is not a model; "" for a model."""
+    """Return the type of a file that is not a model, such as "a Git LFS pointer"; "" for a model."""
     return "a Git LFS pointer" if read_pointer(model.absolute) else detect_other_type(model.absolute)
 
 
 def measure_quantized_models(
     project: Project, lock: Lock, models: Sequence[SelectedModel], pool: WorkerPool
 ) -> Measurement[MeasuredQuantization]:
-    """
-    Compare each model that has `quantized-from` with its float model, on the newest locked runtime.
+    """Compare each model that has `quantized-from` with its float model on the newest locked runtime.
 
     Raises:
         ConfigError: the user's inputs do not match a model.
@@ -151,7 +150,7 @@ def _measure_quantized_model(
 def _pair_outputs(
     cases: Sequence[InputCase], quantized: RunOutputs, float_outputs: RunOutputs
 ) -> Iterator[tuple[Arrays, Arrays]]:
-    """Yield the outputs of both models for each case, by the names of the quantized model."""
+    """Yield the outputs of the quantized and the float model for each case, keyed by names in the quantized model."""
     float_names = quantized.names if set(quantized.names) == set(float_outputs.names) else float_outputs.names
     for case in cases:
         quantized_arrays, float_arrays = {}, {}
@@ -179,7 +178,7 @@ def _submit_source(
 
 
 def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str, MeasuredTolerance]:
-    """Return the tolerance of each output.
+    """Return the measured tolerance of each output, keyed by name.
 
     Raises:
         IncomparableError: the source did not run in both precisions, or no output is numeric.

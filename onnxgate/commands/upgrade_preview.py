@@ -45,14 +45,14 @@ FindingKey = tuple[str, str, str, str]  # rule, level, model, fingerprint
 
 @dataclass(slots=True)
 class OutputStore:
-    """Stored outputs of the models on every runtime."""
+    """Outputs of the models on every runtime, stored as files."""
 
     folder: NewFolder
     models: dict[str, ParityModel] = field(default_factory=dict)
     outputs: dict[tuple[str, str], OutputsByLevel] = field(default_factory=dict)  # by model and runtime
 
     def watch(self, model: ParityModel, ran: Sequence[ObservedRun]) -> None:
-        """Store the outputs of one model."""
+        """Store the outputs that one model produced on all runtimes."""
         self.models[model.path] = model
         for runtime, levels in collect_outputs(ran).items():
             self.outputs[model.path, runtime] = {level: self._link(outputs) for level, outputs in levels.items()}
@@ -69,7 +69,10 @@ class OutputStore:
 
 
 def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: NewFolder) -> Preview:
-    """Compare a check with the lock in `request` and a check with the `new` lock. `folder` returns unused paths."""
+    """Compare a check with the current lock in `request` and a check with the `new` lock.
+
+    `folder` returns the path of an unused folder at each call.
+    """
     old, stores = request.lock, (OutputStore(folder), OutputStore(folder))
     locked, planned = _planned_runtimes(request, old), _planned_runtimes(request, new)
     changes_by_model = {path: _RuntimeChanges(locked[path], runtimes) for path, runtimes in planned.items()}
@@ -108,7 +111,7 @@ def preview_upgrade(request: GateRequest, new: Lock, fail_on: FailOn, folder: Ne
 
 @dataclass(frozen=True, slots=True)
 class _RuntimeChanges:
-    """Runtimes of one model by name, in the old and the new lock; a runtime with other packages counts as new."""
+    """Runtimes of one model in the old and the new lock, keyed by name. A runtime with other packages counts as new."""
 
     old: RuntimesByName
     new: RuntimesByName
@@ -133,7 +136,7 @@ def _planned_runtimes(request: GateRequest, lock: Lock) -> dict[str, RuntimesByN
 
 
 def _is_decided(finding: Finding, after: Report, come: set[str]) -> bool:
-    """Return whether it is known that the finding does not occur on an added runtime."""
+    """Return whether all checks that could report the finding on an added runtime were completed."""
     return not any(
         incomplete.runtime in come or (bool(come) and not incomplete.runtime and incomplete.stage == finding.stage)
         for incomplete in (*after.undecided, *after.skipped)
@@ -177,7 +180,7 @@ def _compare_added_runtime(
 def _measure_output_changes(
     cell: Cell, before: str, stores: tuple[OutputStore, OutputStore]
 ) -> tuple[tuple[Measured, ...], str]:
-    """Return the largest change in each output compared with the runtime `before`, or why it is unknown."""
+    """Return the largest change in each output compared with the runtime `before`, or the reason why it is unknown."""
     if not before:
         return (), "no earlier release of this engine is locked"
     model = stores[1].models.get(cell.model)

@@ -1,4 +1,4 @@
-"""Setup errors and internal errors of onnxgate. A runtime that rejects a model is an observation, not an error."""
+"""Errors that end a command. A runtime that rejects a model is an observation, not an error."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ ISSUE_TRACKER_URL = "https://github.com/onnxgate/onnxgate/issues"
 
 
 class OnnxgateError(Exception):
-    """An error that ends the command. `message` is lower case without a full stop; `hint` describes the fix."""
+    """An error that ends the command. `message` starts in lower case and has no period; `hint` describes the fix."""
 
     exit_code = 3
 

@@ -23,35 +23,38 @@ def escape_unprintable(text: str) -> str:
 
 
 def neutralize_commands(line: str) -> str:
-    """Return a line, which may contain untrusted strings, with its workflow commands escaped."""
+    """Return a line of output in which GitHub workflow commands, possibly from untrusted strings, are escaped."""
     return re.sub(_LEADING_COMMAND, r"\1\\x3a", line).replace("##[", r"#\x23[")
 
 
 def quote_name(name: str) -> str:
-    """Return a name for the start of a line: in backticks unless it is a plain path, so it cannot imitate a message."""
+    """Return a name to print at the start of a line.
+
+    Unless it is a plain path, the name is put in backticks, so that it cannot imitate a message.
+    """
     shown = escape_unprintable(name)
     plain = ("/" in shown or "." in shown) and not any(character in shown for character in " :`")
     return shown if plain or not shown else f"`{shown}`"
 
 
 def escape_log_line(text: str) -> str:
-    """Return one line for a terminal or a log."""
+    """Return the text as one line that is safe to print to a terminal or a log of GitHub Actions."""
     return neutralize_commands(escape_unprintable(text))
 
 
 def escape_command_data(text: str) -> str:
-    """Escape the message of a workflow command. Untrusted strings in it must already be escaped."""
+    """Escape the message of a GitHub workflow command. Untrusted strings in it must already be escaped."""
     lines = "\n".join(neutralize_commands(line) for line in text.split("\n"))
     return lines.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def escape_command_property(text: str) -> str:
-    """Escape a property of a workflow command, such as `file` or `title`."""
+    """Escape the value of a property of a GitHub workflow command, such as `file` or `title`."""
     return escape_command_data(escape_unprintable(text)).strip().replace(":", "%3A").replace(",", "%2C")
 
 
 def escape_json(text: str) -> str:
-    r"""Return JSON with the commands and invisible characters in its strings escaped, for example as `\u0023`."""
+    r"""Return JSON with GitHub workflow commands and invisible characters in its strings escaped, as in `\u0023`."""
     return re.sub(_UNPRINTABLE, _json_escape, text).replace("##[", r"#\u0023[")
 
 
@@ -64,7 +67,10 @@ def _json_escape(match: re.Match[str]) -> str:
 
 
 def markdown_code(text: str) -> str:
-    """Return a Markdown code span that is also valid in a table, where a `|` ends the cell even in backticks."""
+    """Return the text as a Markdown code span.
+
+    It is also valid in a table, where a `|` ends the cell even in backticks.
+    """
     shown = escape_unprintable(text).replace("|", r"\x7c") or " "
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", shown)), default=0))
     pad = " " if shown.startswith("`") or shown.endswith("`") else ""

@@ -1,4 +1,4 @@
-"""File operations: links, removal, temporary folders, atomic replacement and cached SHA-256 digests."""
+"""File operations: links, removal, temporary folders, atomic replacement, and cached SHA-256 digests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ if sys.platform != "win32":
 def link_or_copy(file: Path, to: Path) -> None:
     """Create a hard link to a file, or a copy if hard links are not possible.
 
-    Symbolic links are not used, since runtimes reject external data behind them. Source: onnxruntime 1.24 to 1.31.
+    Symbolic links are not used, since runtimes reject external data that is a symbolic link. Source: onnxruntime 1.24
+    to 1.31.
     """
     try:
         os.link(os.path.realpath(file), to)
@@ -48,13 +49,16 @@ def remove_path(path: Path) -> None:
 
 PREFIX = "onnxgate-"
 OWNER = ".owner"
-"""Name of a file that stays locked until the process that created the folder ends. The kernel manages the lock, so it
-also works between containers that share the folder but have different clocks and process IDs."""
+"""Name of the file in a temporary folder that stays locked until the process that created the folder ends.
+
+The kernel manages the lock, so it also works between containers that share the folder but have different clocks and
+process IDs.
+"""
 
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[str]:
-    """Yield a new folder, which is removed at the end of the block.
+    """Yield the path of a new folder, which is removed at the end of the `with` block.
 
     Raises:
         OSError: the folder cannot be created.
@@ -76,14 +80,14 @@ def create_process_folder() -> Path:
 
 
 STALE_AFTER_S = 24 * 60 * 60
-"""Age after which a temporary file of another machine or container is assumed to have been left by a killed process."""
+"""Age in seconds after which a temporary file of another machine or container is assumed to be abandoned."""
 _STEM_LIMIT = 40
-"""Maximum length of the target's name within the temporary name, since file names are limited to 255 bytes."""
+"""Maximum length of the target's name in the name of its temporary file, since file names are limited to 255 bytes."""
 
 
 @contextlib.contextmanager
 def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `target`; after the block, that file atomically replaces `target`.
+    """Yield a temporary path next to `target`. After the `with` block, the file there atomically replaces `target`.
 
     If the block raises, `target` remains unchanged and the temporary file is removed. The temporary name is also unique
     among containers that share the folder, where process IDs repeat. With `private`, the file is created in advance and
@@ -108,7 +112,7 @@ def replace_atomically(target: Path, *, private: bool = False) -> Iterator[Path]
 
 
 def _remove_stale_temporaries(target: Path) -> None:
-    """Remove temporary files left by killed writers of `target`."""
+    """Remove temporary files of `target` that were left by processes that were killed."""
     pattern = re.compile(rf"\.{re.escape(target.name[:_STEM_LIMIT])}\.([0-9a-f]+)-([0-9]+)-[0-9a-f]+\.tmp")
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
         for entry in entries:
@@ -118,7 +122,10 @@ def _remove_stale_temporaries(target: Path) -> None:
 
 
 def _is_stale(pid_space: str, pid: int, entry: os.DirEntry[str]) -> bool:
-    """Return whether the writer was killed, using its process ID if that is valid here, otherwise the file's age."""
+    """Return whether the process that wrote a temporary file was killed.
+
+    This is decided by its process ID or, if that is not valid on this machine or in this container, by the file's age.
+    """
     if pid_space == _pid_space() != _UNKNOWN_PID_SPACE:
         try:
             os.kill(pid, 0)
@@ -135,7 +142,7 @@ _UNKNOWN_PID_SPACE = "0"
 
 @functools.cache
 def _pid_space() -> str:
-    """Return a string that identifies the machine's boot and PID namespace, within which process IDs are unambiguous.
+    """Return a string that identifies the boot of this machine and the PID namespace, in which process IDs are unique.
 
     Source: proc(5): `boot_id` is the same in all containers of a machine, and namespaces are numbered per boot.
     """
@@ -180,7 +187,7 @@ def _create_process_root() -> Path:
 
 
 def _remove_abandoned_roots(folder: Path) -> None:
-    """Remove the folders of processes that were killed."""
+    """Remove the temporary folders of processes that were killed."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX) and _is_abandoned(entry):
@@ -210,7 +217,7 @@ _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXE
 
 
 def open_regular(path: Path) -> FileIO:
-    """Open a regular file without buffering. Its type is checked after opening, since the path could change in between.
+    """Open a regular file without buffering. The type is checked after opening, since the path could change before.
 
     Raises:
         OSError: the file cannot be opened, or is not a regular file.
@@ -232,13 +239,13 @@ Source: FAT stores modification times in steps of two seconds; git calls such fi
 """
 
 Identity = tuple[int, int, int, int, int]
-"""Device, inode, size, mtime and ctime, which git also compares to detect changes. Programs cannot set ctime."""
+"""Device, inode, size, mtime and ctime of a file. Git compares the same values to detect changes."""
 
 _digests: dict[Identity, str] = {}
 
 
 def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
+    """Return the SHA-256 of a file as hexadecimal digits."""
     with open_regular(path) as file:
         status = os.fstat(file.fileno())
         if known := _digests.get(file_identity(status)):
@@ -256,7 +263,7 @@ def sha256_of(path: Path) -> str:
 
 
 def file_identity(status: os.stat_result) -> Identity:
-    """Return the fields that identify a file and its content."""
+    """Return the values by which a file and its content are recognized: device, inode, size, mtime and ctime."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
@@ -267,7 +274,7 @@ def is_settled(status: os.stat_result, now_ns: int) -> bool:
 
 
 def remember_digests(digests: Mapping[Identity, str]) -> None:
-    """Add digests of files to the cache."""
+    """Add SHA-256 digests to this process's cache."""
     _digests.update(digests)
 
 

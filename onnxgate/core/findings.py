@@ -1,4 +1,4 @@
-"""Values that rules yield (levels, stages, places, relations, hits), and fingerprints of findings."""
+"""Objects that rules yield (levels, stages, places, relations, hits), and fingerprints of findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from onnxgate.core.text import join_phrases
 
 
 class Level(str, enum.Enum):
-    """Severity of a finding; only an error fails the gate by default."""
+    """Severity of a finding. By default, only errors make the check fail."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -24,7 +24,7 @@ class Level(str, enum.Enum):
 
 
 class Stage(str, enum.Enum):
-    """Stages in order of cost. `BUDGET` and `GATE` are for rules without a stage of their own."""
+    """Stages of a check in order of cost. `BUDGET` and `GATE` are for rules that belong to no stage."""
 
     FILE = "file"
     LOCK = "lock"
@@ -42,7 +42,7 @@ ALL_STAGES = (*STATIC_STAGES, *DYNAMIC_STAGES)
 
 
 class Place(msgspec.Struct, frozen=True, order=True):
-    """Location of a finding: `path` with `/`, relative to the config's folder.
+    """Location of a finding. `path` is relative to the config's folder, with `/` as separator.
 
     Line numbers start at 1; 0 means that there is no line.
     """
@@ -63,7 +63,7 @@ class RelationKind(enum.Enum):
 
 
 class HitReference(msgspec.Struct, frozen=True, order=True):
-    """Selects hits of one rule: those with this `Hit.topic`, or all if `topic` is empty."""
+    """Selects hits of one rule: those with the given `topic`, or all if it is empty."""
 
     rule: str
     topic: str = ""
@@ -84,17 +84,17 @@ def _relate(kind: RelationKind, *targets: str | HitReference) -> tuple[Relation,
 
 
 contradicts = functools.partial(_relate, RelationKind.CONTRADICTS)
-"""Return relations of an observation to the predictions that it refutes."""
+"""Return relations that link an observation to the predictions that it refutes."""
 confirms = functools.partial(_relate, RelationKind.CONFIRMS)
-"""Return relations of an observation to the predictions that it confirms; the observation is still reported."""
+"""Return relations that link an observation to the predictions that it confirms. The observation is still reported."""
 explained_by = functools.partial(_relate, RelationKind.EXPLAINED_BY)
-"""Return relations of an observation to the predictions that it confirms and that are reported in its place."""
+"""Return relations that link an observation to the predictions that it confirms. Only the predictions are reported."""
 follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
-"""Return relations of a hit to the problems that cause it."""
+"""Return relations that link a hit to the problems that cause it."""
 
 
 class OnRuntime(msgspec.Struct, frozen=True):
-    """The runtime that a hit is about, with details for this runtime."""
+    """The runtime that a hit is about, with details that apply only to this runtime."""
 
     name: str
     detail: str = ""  # a verb phrase that this runtime adds to the message: "implements up to 19"
@@ -103,7 +103,7 @@ class OnRuntime(msgspec.Struct, frozen=True):
 
 
 class Hit(msgspec.Struct, frozen=True):
-    """One problem in one model, on at most one runtime, as yielded by a rule.
+    """One problem in one model on at most one runtime, as yielded by a rule.
 
     `message` does not name the runtime. Hits that differ only in `on` become one finding.
     """
@@ -123,7 +123,7 @@ class Hit(msgspec.Struct, frozen=True):
 
     @property
     def runtime(self) -> str:
-        """Name of the runtime, or an empty string."""
+        """Name of the runtime that the hit is about; "" if there is none."""
         return self.on.name if self.on else ""
 
 
@@ -153,18 +153,18 @@ class IncompleteCheck:
 
 
 def mask_numbers(text: str) -> str:
-    """Replace numbers in a name or message: `node_Conv_12` and `node_Conv_14` become `node_Conv_#`."""
+    """Replace numbers in a name or message by `#`: `node_Conv_12` and `node_Conv_14` become `node_Conv_#`."""
     return re.sub(r"[0-9]+", "#", text)
 
 
 def strip_versions(text: str) -> str:
-    """Remove versions and operator opsets from a message: `Det(11)` becomes `Det`."""
+    """Remove versions and the opsets of operators from a message: `Det(11)` becomes `Det`."""
     return re.sub(r"(?<=\w)\([0-9]+\)|(?<=\bopset) [0-9]+", "", text)
 
 
 @functools.lru_cache(maxsize=1024)
 def version_sort_key(text: str) -> Version:
-    """Return a sort key for a release; strings that are not versions come first."""
+    """Return a sort key for a release. Strings that are not versions come first."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -172,13 +172,16 @@ def version_sort_key(text: str) -> Version:
 
 
 def runtime_sort_key(name: str) -> tuple[str, Version]:
-    """Return a sort key for a runtime's name: `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
+    """Return a sort key for names of runtimes, which puts `onnxruntime 1.9.0` before `onnxruntime 1.10.0`."""
     engine, _, release = name.partition(" ")
     return engine, version_sort_key(release)
 
 
 def name_runtimes(runtimes: Iterable[str], known: Sequence[str]) -> str:
-    """Join names, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1`; three or more neighbors in `known` form a range."""
+    """Join names of runtimes, as in `onnxruntime 1.16.3 and 1.20.1–1.22.1`.
+
+    Three or more runtimes that are neighbors in `known` form a range.
+    """
     by_engine: dict[str, list[str]] = {}
     for name in sorted(runtimes, key=runtime_sort_key):
         by_engine.setdefault(name.partition(" ")[0], []).append(name.partition(" ")[2])
@@ -200,7 +203,10 @@ def _format_releases(engine: str, releases: Sequence[str], known: Sequence[str])
 
 @functools.lru_cache(maxsize=16)
 def _sort_releases(engine: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the releases of one engine, oldest first. Cached, since all findings of a check have the same runtimes."""
+    """Return the releases of one engine, oldest first.
+
+    The result is cached, since all findings of a check have the same runtimes.
+    """
     names = (name.partition(" ") for name in sorted(set(known), key=runtime_sort_key))
     return tuple(release for known_engine, _, release in names if known_engine == engine)
 

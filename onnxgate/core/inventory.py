@@ -1,4 +1,4 @@
-"""The locked environments on this machine, as written by `onnxgate runtimes list --output json`."""
+"""Environments of the locked runtimes on this machine, as written by `onnxgate runtimes list --output json`."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import msgspec
 
 
 class RequestedAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis that the source requests to be dynamic, identified by its input's name (`value`) or index (`input`)."""
+    """An axis that the source marks as dynamic. Its input is identified by name (`value`) or index (`input`)."""
 
     axis: int
     value: str = ""
@@ -27,7 +27,7 @@ class NarrowedAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrownAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An output axis that grew when the dynamic axes of the inputs were enlarged."""
+    """An output axis that grew when the dynamic axes of the inputs were made longer."""
 
     output: int  # index among the tensors that the source returns
     axis: int
@@ -36,14 +36,14 @@ class GrownAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReturnedLeaf(msgspec.Struct, frozen=True, kw_only=True):
-    """One value in the flattened return value of the source."""
+    """One value in the flattened result of the source."""
 
     key: str = ""  # key in a mapping, such as "plus"; "" if only its position is known
     kind: Literal["tensor", "none", "other"] = "tensor"
 
 
 class BakedConstant(msgspec.Struct, frozen=True, kw_only=True):
-    """A constant in the exported model that was taken from the example inputs, although each call can pass another."""
+    """A constant in the exported model, taken from the example inputs although it may differ in each call."""
 
     what: str  # the tracer's warning, or "argument `n` is the number 3"
     source: str = ""  # "file.py:31"
@@ -74,16 +74,16 @@ Optimization = Literal["all", "disabled"]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """An object sent through the pipe between onnxgate and a worker, with the field names as keys."""
+    """An object sent through the pipe between onnxgate and a worker. Field names are the keys."""
 
     @property
     def tag(self) -> str:
-        """Tag of the type in its union, such as "run" or "timed-out". A job and its result have the same tag."""
+        """Name of the message's type, such as "run" or "timed-out". A job and its result have the same name."""
         return str(self.__struct_config__.tag)
 
 
 class InputCase(Message, frozen=True, kw_only=True):
-    """One set of inputs."""
+    """One set of inputs for a model."""
 
     name: str  # "sizes batch=3 time=16", "sample"
     origin: Literal["generated", "source", "user"]
@@ -94,7 +94,7 @@ class InputCase(Message, frozen=True, kw_only=True):
 
 
 class SessionJob(Message, frozen=True, kw_only=True):
-    """Model and settings of a runtime's session."""
+    """Model and settings of the session that a runtime creates."""
 
     model: str  # absolute path
     optimization: Optimization = "all"
@@ -103,11 +103,11 @@ class SessionJob(Message, frozen=True, kw_only=True):
 
 
 class Load(SessionJob, frozen=True, kw_only=True, tag="load", tag_field="kind"):
-    """Create a session of the model without running it."""
+    """Job: create a session of the model without running it."""
 
 
 class Run(SessionJob, frozen=True, kw_only=True, tag="run", tag_field="kind"):
-    """Create one session and run all cases in order, even after a case fails."""
+    """Job: create one session and run all cases in order, even after a case fails."""
 
     cases: tuple[InputCase, ...]
     output: str  # an existing empty folder; the worker writes <case index>/<output index>.npy below it
@@ -115,7 +115,10 @@ class Run(SessionJob, frozen=True, kw_only=True, tag="run", tag_field="kind"):
 
 
 class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Time a model and its baseline alternately, on the first case that both accept; then measure their memory."""
+    """Job: measure the time and the memory of a model and its baseline.
+
+    Both are timed alternately, on the first case that both accept. Then their memory is measured.
+    """
 
     baseline: str  # absolute path
     cases: tuple[InputCase, ...]
@@ -125,20 +128,20 @@ class Benchmark(SessionJob, frozen=True, kw_only=True, tag="race", tag_field="ki
 
 
 class Probe(Message, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
-    """Return the versions of the interpreter, the engine and the requested packages."""
+    """Job: return the versions of the interpreter, the engine and the requested packages."""
 
     packages: tuple[str, ...] = ()
     exporters: tuple[str, ...] = ()  # frameworks to import for later exports, if installed
 
 
 class Harvest(Message, frozen=True, kw_only=True, tag="harvest", tag_field="kind"):
-    """Write the kernels and schemas that the build registers to a file."""
+    """Job: write the kernels and schemas that a build of the engine registers to a file."""
 
     output: str  # the .json file to write, in an existing folder
 
 
 class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind"):
-    """Export a source, and run it eagerly on the cases (in float32, and in float64 if possible)."""
+    """Job: export a source, and run it eagerly on the cases (in float32, and in float64 if possible)."""
 
     source: str  # "<absolute path>.py:callable"
     output: str  # an existing empty folder: model.onnx (and its data), sample/<i>.npy, eager/<case>/<i>.npy, eager64/…
@@ -158,7 +161,7 @@ class Export(Message, frozen=True, kw_only=True, tag="export", tag_field="kind")
 
 
 class Trace(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
-    """Run the exported program of a source on one case, and write the values of its nodes."""
+    """Job: run the exported program of a source on one case, and write the values of its nodes."""
 
     source: str  # "<absolute path>.py:callable"
     output: str  # an existing empty folder
@@ -172,7 +175,7 @@ class Trace(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
 
 
 class Inputs(Message, frozen=True, kw_only=True, tag="inputs", tag_field="kind"):
-    """Call the function that returns the user's own inputs."""
+    """Job: call the function that returns the user's own inputs."""
 
     source: str  # "<absolute path>.py:callable"
     output: str  # an existing empty folder; the worker writes <case index>/<input index>.npy below it
@@ -180,7 +183,10 @@ class Inputs(Message, frozen=True, kw_only=True, tag="inputs", tag_field="kind")
 
 
 class Command(Message, frozen=True, kw_only=True, tag="command", tag_field="kind"):
-    """Run a user's command that writes a model. The placeholders in `argv` have been replaced; no shell is used."""
+    """Job: run a user's command that writes a model.
+
+    The placeholders in `argv` have been replaced; no shell is used.
+    """
 
     argv: tuple[str, ...]
     folder: str
@@ -192,7 +198,7 @@ Job = Load | Run | Benchmark | Probe | Harvest | Export | Trace | Inputs | Comma
 
 
 class Failure(Message, frozen=True, kw_only=True):
-    """Error from a runtime or a source: the original message, without ANSI codes and build paths."""
+    """Error raised by a runtime or a source: the original message, without ANSI codes and build paths."""
 
     type: str  # class of the exception, such as "Fail"
     text: str
@@ -201,12 +207,12 @@ class Failure(Message, frozen=True, kw_only=True):
 
     @property
     def summary(self) -> str:
-        """The type and the text; for a `SourceError`, which onnxgate's own exporters raise, only the text."""
+        """Type and text of the error. For a `SourceError`, which onnxgate's own exporters raise, only the text."""
         return self.text if self.type == "SourceError" else f"{self.type}: {self.text}"
 
 
 class CaseResult(Message, frozen=True, kw_only=True):
-    """Outputs of one case, in the order of the graph's outputs, or the reason why there are no outputs."""
+    """Outputs for one case in the order of the graph's outputs, or the reason why there are none."""
 
     outputs: tuple[str | None, ...] = ()  # absolute .npy paths; None: not a tensor that numpy can represent
     failure: Failure | None = None
@@ -215,13 +221,13 @@ class CaseResult(Message, frozen=True, kw_only=True):
 
 
 class LoadResult(Message, frozen=True, kw_only=True, tag="load", tag_field="kind"):
-    """Properties of the created session."""
+    """Properties of the session that the job created."""
 
     providers: tuple[str, ...]  # those in use
 
 
 class RunResult(Message, frozen=True, kw_only=True, tag="run", tag_field="kind"):
-    """Results of all cases, in the order of the cases."""
+    """Results for all cases, in the order of the cases."""
 
     providers: tuple[str, ...]
     outputs: tuple[str, ...]  # names of the outputs
@@ -229,7 +235,10 @@ class RunResult(Message, frozen=True, kw_only=True, tag="run", tag_field="kind")
 
 
 class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field="kind"):
-    """Seconds of each run (two per round), and MiB of each process beyond those of a process without a model."""
+    """Measured time and memory of a model and its baseline.
+
+    Times are in seconds, two per round. Memory is in MiB per process, without that of a process without a model.
+    """
 
     case: str = ""
     reason: str = ""  # why nothing was timed
@@ -240,14 +249,14 @@ class BenchmarkResult(Message, frozen=True, kw_only=True, tag="race", tag_field=
 
 
 class ProbeResult(Message, frozen=True, kw_only=True, tag="probe", tag_field="kind"):
-    """Installed versions with local suffixes, such as `{"torch": "2.13.0+cpu"}`; missing packages are omitted."""
+    """Installed versions of packages with local suffixes, such as `{"torch": "2.13.0+cpu"}`, without missing ones."""
 
     python: str
     packages: dict[str, str]
 
 
 class HarvestResult(Message, frozen=True, kw_only=True, tag="harvest", tag_field="kind"):
-    """Release and commit of the build; kernels and schemas are in the file that the job names."""
+    """Release and commit of the engine's build. Kernels and schemas are in the file that the job names."""
 
     registry: bool  # whether the build can list its kernels and schemas
     release: str
@@ -255,7 +264,7 @@ class HarvestResult(Message, frozen=True, kw_only=True, tag="harvest", tag_field
 
 
 class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="kind"):
-    """The exported file and the source's own outputs."""
+    """The exported file, and the outputs of the source when it runs eagerly."""
 
     model: str | None  # absolute path, None if only eager outputs were requested
     failure: Failure | None = None  # of the export; eager outputs may still exist
@@ -270,14 +279,14 @@ class ExportResult(Message, frozen=True, kw_only=True, tag="export", tag_field="
 
 
 class TraceResult(Message, frozen=True, kw_only=True, tag="trace", tag_field="kind"):
-    """Values of the nodes of the exported program."""
+    """Values of the nodes of an exported program."""
 
     values: dict[str, str]  # name -> absolute .npy path
     failure: Failure | None = None
 
 
 class InputsResult(Message, frozen=True, kw_only=True, tag="inputs", tag_field="kind"):
-    """The user's own inputs, case by case."""
+    """The user's own inputs for each case."""
 
     cases: tuple[dict[str, str], ...]  # name -> absolute path of a .npy file
     failure: Failure | None = None
@@ -304,7 +313,7 @@ Result = (
 
 
 class Completed(Message, frozen=True, kw_only=True, tag="completed", tag_field="outcome"):
-    """The job finished with this result."""
+    """The worker completed the job with this result."""
 
     result: Result
 
@@ -324,7 +333,7 @@ class Crashed(Message, frozen=True, kw_only=True, tag="crashed", tag_field="outc
 
 
 class TimedOut(Message, frozen=True, kw_only=True, tag="timed-out", tag_field="outcome"):
-    """The worker was killed at the time limit."""
+    """The worker was killed because it exceeded the time limit."""
 
     limit_s: float
     during: str
@@ -332,7 +341,7 @@ class TimedOut(Message, frozen=True, kw_only=True, tag="timed-out", tag_field="o
 
 
 class Unavailable(Message, frozen=True, kw_only=True, tag="unavailable", tag_field="outcome"):
-    """The job cannot be run on this machine; contains the reason and a hint."""
+    """The job cannot be run on this machine, for the given reason."""
 
     reason: str
     hint: str = ""

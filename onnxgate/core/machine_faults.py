@@ -20,14 +20,14 @@ OPEN_FILES_HINT = "raise the open-file limit: `ulimit -n 1024`"
 PROCESSES_HINT = "raise the process limit (`ulimit -u`), or run fewer processes in parallel with `--jobs 1`"
 MEMORY_HINT = "free memory, or run fewer processes in parallel with `--jobs 1`"
 LIMIT_HINTS = (FILE_SIZE_HINT, OPEN_FILES_HINT, PROCESSES_HINT, MEMORY_HINT)
-"""Hints that do not depend on a folder."""
+"""Hints for machine faults that do not concern a folder."""
 WRITE_HINTS = {
     errno.ENOSPC: SPACE_HINT,
     errno.EDQUOT: SPACE_HINT,
     errno.EFBIG: FILE_SIZE_HINT,
     errno.EROFS: WRITABLE_HINT,
 }
-"""Errors that occur only when writing, with their hints."""
+"""Errors that occur only when writing, each with a hint."""
 HINTS = {
     **WRITE_HINTS,
     **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user who runs onnxgate read and write access to it"),
@@ -39,7 +39,7 @@ HINTS = {
     errno.ENOTDIR: "use another path: a part of this one is a file, not a folder",
     errno.ESTALE: "run the command again: the network file system replaced the file",
 }
-"""Hints by error number."""
+"""Hints, keyed by error number (`errno`)."""
 
 # Error messages from other processes, which have no error number. Denied permissions are not included, since the user's
 # own code may have used a wrong path.
@@ -54,7 +54,7 @@ _PATHS = re.compile(
 
 
 class MachineFault(NamedTuple):
-    """A problem with the machine, in one line, and how to fix it."""
+    """A problem with the machine, described in one line, and a hint on how to fix it."""
 
     message: str
     hint: str
@@ -124,13 +124,15 @@ def _describe(number: int, path: str) -> MachineFault:
 
 
 def _temporary_folder_of(path: str) -> str:
-    """Return the folder for temporary files if it contains this path and onnxgate created it; "" otherwise."""
+    """Return the folder for temporary files if `path` is that folder or a folder that onnxgate created in it; otherwise
+    "".
+    """
     folder = _temporary_folder()
     return folder if folder and (path == folder or path.startswith(f"{folder}{os.sep}onnxgate-")) else ""
 
 
 def _temporary_folder() -> str:
-    """Return the folder for temporary files; "" if it was not used or does not exist."""
+    """Return Python's folder for temporary files; "" if it was not used or does not exist."""
     tempfile = sys.modules.get("tempfile")
     with contextlib.suppress(OSError):
         return str(tempfile.gettempdir()) if tempfile is not None else ""

@@ -21,16 +21,16 @@ Predicted = Literal["loads", "refused", "unknown"]
 Observed = Literal["", "loads", "refused", "crashed", "timed-out", "unavailable"]
 Verdict = Literal["pass", "fail", "undecided"]
 NO_DATA_RULE = "no-support-data"
-"""Rule for releases without support data. All other rules are about the model."""
+"""Rule whose findings mean that a release has no support data. Findings of all other rules are about the model."""
 CONTRADICTED_PREDICTIONS: dict[Observed, Predicted] = {"loads": "refused", "refused": "loads", "crashed": "loads"}
-"""For each observation, the prediction that it contradicts."""
+"""For each observed result of loading a model, the prediction that it contradicts."""
 
 
 VERDICTS: dict[Predicted, Verdict] = {"loads": "pass", "refused": "fail", "unknown": "undecided"}
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a release refuses a model, or why no prediction was possible."""
+    """The reason why a release refuses a model, or why no prediction was possible."""
 
     rule: str
     node: str  # "" for the whole model
@@ -47,7 +47,7 @@ OBSERVED_RULES: dict[Observed, str] = {
     "crashed": "runtime-crashed",
     "timed-out": "runtime-timed-out",
 }
-"""Rule for each observation that no prediction explains."""
+"""For each observation that no prediction explains, the rule of the error that is reported."""
 UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
 
 
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> Predicted:
-        """The outcome: the observation if it is conclusive, otherwise the prediction; `unknown` after a timeout."""
+        """The result: the observation if it is conclusive, otherwise the prediction; `unknown` after a timeout."""
         match self.observed:
             case "loads":
                 return "loads"
@@ -75,18 +75,18 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def contradicted(self) -> bool:
-        """Whether the observation shows that the prediction was wrong."""
+        """Whether the observation contradicts the prediction."""
         return CONTRADICTED_PREDICTIONS.get(self.observed) == self.predicted
 
     @property
     def unexplained_error(self) -> str:
-        """The observed error, unless a predicted reason explains it."""
+        """The observed error; "" if a predicted reason explains it."""
         explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
         return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
 
     @property
     def effective_reasons(self) -> tuple[Reason, ...]:
-        """The reasons why the model does not load, most important first."""
+        """The reasons why the release does not load the model, most important first."""
         if self.state == "loads":
             return ()
         if self.unexplained_error:
@@ -101,7 +101,7 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
     runtimes: tuple[Entry, ...]  # in ascending order
 
     def on(self, state: Predicted) -> tuple[str, ...]:
-        """Return the releases with this outcome."""
+        """Return the releases on which the model has this outcome."""
         return tuple(entry.runtime for entry in self.runtimes if entry.state == state)
 
     @property
@@ -136,12 +136,15 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries(self) -> Iterator[Entry]:
-        """The entries of all models."""
+        """The results of all models on all releases."""
         return (entry for model in self.models for entry in model.runtimes)
 
 
 def build_matrix(models: Sequence[MatrixModel], report: Report) -> Matrix:
-    """Build the matrix from a report and its models. Notes are omitted, since the entries contain the reasons."""
+    """Build the matrix from a report and its models.
+
+    Findings of level `note` are omitted, since the entries of the matrix contain the reasons.
+    """
     return Matrix(
         onnxgate=report.onnxgate,
         verdict=report.verdict,
@@ -191,7 +194,7 @@ def describe_scope(models: Sequence[MatrixModel]) -> str:
 
 
 def render_reason(reason: Reason) -> str:
-    """Format a reason with its rule, and with its node if the message does not contain it."""
+    """Return a reason as text, with its rule, and with its node if the message does not contain it."""
     return ": ".join(part for part in (reason.rule, _render_message(reason)) if part)
 
 
@@ -201,7 +204,7 @@ def _render_message(reason: Reason) -> str:
 
 
 class ReasonSpan(msgspec.Struct, frozen=True):
-    """A reason and the releases that do not load the model because of it."""
+    """A reason why a model does not load, and the releases to which it applies."""
 
     reason: Reason
     runtimes: tuple[str, ...]  # ascending
@@ -209,7 +212,10 @@ class ReasonSpan(msgspec.Struct, frozen=True):
 
 
 def list_reasons(model: MatrixModel) -> list[ReasonSpan]:
-    """Return all reasons for a model, those of the newest releases first; `detail` is taken from the newest release."""
+    """Return all reasons why a model does not load, those on the newest releases first.
+
+    `detail` is taken from the newest release.
+    """
     newest: dict[tuple[Predicted, Reason], Reason] = {}
     runtimes: dict[tuple[Predicted, Reason], list[str]] = {}
     for entry in reversed(model.runtimes):
@@ -224,7 +230,7 @@ def _without_detail(reason: Reason) -> Reason:
 
 
 class WorkingRange(msgspec.Struct, frozen=True):
-    """The releases that load a model, and why the others do not, in one sentence."""
+    """A sentence that states which releases load a model and why the others do not."""
 
     sentence: str  # "loads on onnxruntime 1.18.0–1.31.1; 1.8.0–1.17.3 refused: IR version 10, supported since 1.18.0"
     named: tuple[Reason, ...]  # the reasons in the sentence
@@ -267,7 +273,7 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
 
 
 def describe_missing_data(models: Sequence[MatrixModel]) -> str:
-    """Describe on which releases a result is unknown because there is no kernel data; "" if there are none."""
+    """State for which releases the result is unknown because there is no kernel data; "" if there are none."""
     names = {
         entry.runtime: None
         for model in models
@@ -282,7 +288,7 @@ def describe_missing_data(models: Sequence[MatrixModel]) -> str:
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):
-    """Releases that do not load the model for the same reasons."""
+    """Releases that do not load a model for the same reasons."""
 
     reasons: tuple[Reason, ...]
     runtimes: tuple[str, ...]
@@ -290,7 +296,10 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[Reason, ...]:
-        """The reasons in the sentence: the first; for a version field, also others with the same `works_since`."""
+        """The reasons that the summary names: the first one.
+
+        If that is about a version field, the others about version fields with the same `works_since` are added.
+        """
         first = self.reasons[0]
         return (
             tuple(it for it in self.reasons if it.rule in SUPPORT_RULES and it.works_since == first.works_since)
@@ -300,7 +309,7 @@ class _ReleaseGroup(msgspec.Struct, frozen=True):
 
 
 def _cover_releases(spans: Sequence[ReasonSpan], state: Predicted) -> Iterator[_ReleaseGroup]:
-    """Yield groups of releases, each for the reason that most of the remaining releases share."""
+    """Group the releases by reason, and yield the largest group first. Each release is in one group only."""
     spans = [span for span in spans if span.state == state]
     remaining = {runtime: None for span in spans for runtime in span.runtimes}
     while remaining:
@@ -320,11 +329,11 @@ SUPPORT_RULES = {
     "opset-too-new": r"opset \d+ of `[^`]*`",
     "opset-experimental": r"opset \d+ of `[^`]*`",
 }
-"""Rule about a version field -> pattern of the field in its message."""
+"""For each rule about a version field, the pattern of that field in its messages."""
 
 
 def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
-    """Describe the reasons in `group.named`, such as `IR version 10, supported since 1.18.0`, and count the others."""
+    """Describe the main reasons, such as `IR version 10, supported since 1.18.0`, and count the others."""
     first = group.reasons[0]
     others = len(group.reasons) - len(group.named)
     more = f" (and {others} more reason{'s' if others > 1 else ''})" if others else ""
@@ -350,7 +359,7 @@ def name_releases(names: Sequence[str], runtimes: Sequence[str], *, engine: bool
 
 
 def _find_runs(names: Sequence[str], runtimes: Sequence[str]) -> list[list[str]]:
-    """Split the names into runs of consecutive runtimes; each run has one engine."""
+    """Split the names into groups of runtimes that are consecutive in `runtimes` and have the same engine."""
     runs: list[list[str]] = []
     for index, runtime in enumerate(runtimes):
         if runtime not in names:
@@ -364,7 +373,7 @@ def _find_runs(names: Sequence[str], runtimes: Sequence[str]) -> list[list[str]]
 
 
 def _join_ranges(ranges: Sequence[tuple[str, str]]) -> str:
-    """Join ranges, grouped by engine, such as `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
+    """Join ranges of releases and group them by engine, as in `onnxruntime 1.18.0–1.20.1 and 1.22.0`."""
     by_engine: dict[str, list[str]] = {}
     for first, last in ranges:
         engine, _, release = first.rpartition(" ")

@@ -34,32 +34,33 @@ Result = TypeVar("Result", covariant=True)
 Answer = TypeVar("Answer")
 
 BATCH = 16
-"""Number of calls sent to a child at once, so that the child does not wait for this process between calls."""
+"""Number of calls that are sent to a child process at once, so that it does not wait between calls."""
 LARGEST_MESSAGE_BYTES = 2**31
 _CALLS = struct.Struct("<Q")
 _ANSWER = struct.Struct("<cQ")  # kind (see the next line), and size in bytes
 _RESULT, _ESCAPED_RESULT, _FAILURE = b"r", b"e", b"f"
 _PR_SET_PDEATHSIG = 1
-"""Source: prctl(2)."""
+"""Option of the Linux system call `prctl` that sets the signal to send when the parent process ends. Source: prctl(2).
+"""
 _IS_WINDOWS = sys.platform == "win32"
 
 
 class CallLimits(msgspec.Struct, frozen=True):
-    """Limits of a call; 0 means unlimited. Windows enforces no limits, macOS only the time limit."""
+    """Limits of a call; 0 means unlimited. On Windows, no limits are enforced; on macOS, only the time limit."""
 
     time_s: int = 0
     memory_bytes: int = 0
 
 
 class CallFailure(msgspec.Struct, frozen=True):
-    """Failure of one call."""
+    """The reason why a call in a child process failed."""
 
     how: Literal["crashed", "timed-out", "memory", "raised"]
     words: str  # "SIGSEGV", "300 s", or the exception
 
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
-    """Return why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
+    """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
     report = "report this to the onnxgate issue tracker, with the model if possible"
     match failure.how:
         case "crashed":
@@ -75,7 +76,7 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
 
 
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
-    """A call of a module-level function, with the required type of its answer."""
+    """A call to a module-level function, with the required type of its result."""
 
     function: Callable[[Argument], Result]
     argument: Argument
@@ -84,9 +85,9 @@ class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):
 
 
 class ProcessPool:
-    """Up to `count` child processes, started on demand and ended with the block. With 0, calls run in this process.
+    """A pool of up to `count` child processes, which are started on demand and end when the `with` block ends.
 
-    Each child first calls `prepare`, a module-level function.
+    If `count` is 0, calls run in this process. Each child first calls `prepare`, a module-level function.
     """
 
     def __init__(self, count: int, prepare: Callable[[], None] | None = None) -> None:
@@ -103,7 +104,7 @@ class ProcessPool:
         self._children.clear()
 
     def run(self, calls: Sequence[Call[Any, Answer]], *, at_once: int = 0) -> list[Answer | CallFailure]:
-        """Return the result or failure of each call, in order. `at_once` limits the number of children."""
+        """Return the result or failure of each call, in order of the calls. At most `at_once` children are used."""
         if not self._count:
             return [call.function(call.argument) for call in calls]
         most = min(self._count, at_once or self._count)
@@ -130,19 +131,19 @@ class ProcessPool:
 
 
 class _CallQueue(msgspec.Struct):
-    """Pending calls with their positions, and the results of all calls."""
+    """Calls that no child has received yet, each with its position, and the results of all calls."""
 
     ahead: deque[tuple[int, Call[Any, Any]]]
     results: list[Any]
 
     def take(self, children: int) -> list[tuple[int, Call[Any, Any]]]:
-        """Take calls for one child: fewer towards the end, so that all children finish at about the same time."""
+        """Take the next calls for one child: fewer towards the end, so that all children finish almost together."""
         share = max(1, min(BATCH, len(self.ahead) // (2 * children)))
         return [self.ahead.popleft() for _ in range(share)]
 
 
 class _PoolProcess(msgspec.Struct):
-    """One child and the pipes to it."""
+    """A child process of the pool, and the pipes to it."""
 
     pid: int
     calls: IO[bytes]
@@ -152,7 +153,7 @@ class _PoolProcess(msgspec.Struct):
     alive: bool = True
 
     def send(self, share: Sequence[tuple[int, Call[Any, Any]]]) -> None:
-        """Send calls to an idle child. If a busy child is writing, both processes could block on full pipes."""
+        """Send calls to an idle child. If it were busy writing a result, both processes could block on full pipes."""
         self.pending.extend(share)
         data = pickle.dumps([(call.function, call.argument, call.bounds) for _, call in share], pickle.HIGHEST_PROTOCOL)
         with contextlib.suppress(BrokenPipeError):  # the child has ended; reading from it reports that
@@ -160,7 +161,7 @@ class _PoolProcess(msgspec.Struct):
             self.calls.flush()
 
     def receive(self, queue: _CallQueue) -> bool:
-        """Receive one answer, and return whether the child has more calls to answer.
+        """Receive one result from the child, and return whether the child still has calls to process.
 
         If the child has ended, only its current call fails; its other calls are queued again.
         """
@@ -178,14 +179,14 @@ class _PoolProcess(msgspec.Struct):
         return bool(self.pending)
 
     def end(self) -> None:
-        """Kill the child."""
+        """Kill the child process."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGTERM if _IS_WINDOWS else signal.SIGKILL)
             self._wait()
 
     def _wait(self) -> int:
-        """Wait for the child to end, and return its exit status as `subprocess` represents it."""
+        """Wait for the child to end. Return its exit status, which is negative if a signal ended the child."""
         self.alive = False
         for pipe in (self.calls, self.answers):
             with contextlib.suppress(OSError):
@@ -205,7 +206,7 @@ def _failure_of_status(status: int, bounds: CallLimits) -> CallFailure:
 
 
 def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
-    """Wait until at least one child has an answer; return all children with an answer."""
+    """Wait until at least one child has sent a result. Return all children that have."""
     if _IS_WINDOWS or len(busy) < 2:
         return list(busy)
     poll = select.poll()
@@ -216,7 +217,7 @@ def _wait_for_answers(busy: Sequence[_PoolProcess]) -> list[_PoolProcess]:
 
 
 def _start_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
-    """Start a child: as a fork, which is fast, if that is safe, otherwise in a new interpreter."""
+    """Start a child process. It is a fork, which is fast, if forking is safe, and otherwise a new interpreter."""
     if is_fork_safe():
         return _fork_pool_process(prepare)
     named = pickle.dumps(prepare)
@@ -273,7 +274,7 @@ def _fork_pool_process(prepare: Callable[[], None] | None) -> _PoolProcess:
 
 
 def _die_with_parent(parent: int) -> None:
-    """Let the system kill this process when its parent ends, even during a call."""
+    """Make the system kill this process when its parent ends, even during a call."""
     if sys.platform != "linux":
         return  # the process ends after the current call, because the pipe is closed
     import ctypes
@@ -284,7 +285,10 @@ def _die_with_parent(parent: int) -> None:
 
 
 def serve_standard(parent: int, named: bytes) -> None:
-    """Serve calls in a new interpreter, on its standard input and output, which must not be used for anything else."""
+    """Serve calls in a new interpreter.
+
+    Calls and results use its standard input and output, which must not be used for anything else.
+    """
     _die_with_parent(parent)
     prepare = pickle.loads(named)  # noqa: S301 - from the parent
     if prepare is not None:
@@ -293,7 +297,7 @@ def serve_standard(parent: int, named: bytes) -> None:
 
 
 def _serve_calls(their_calls: int, their_answers: int) -> None:
-    """Serve calls until the parent closes a pipe."""
+    """Serve calls until the parent process closes a pipe."""
     calls, answers = os.fdopen(their_calls, "rb"), os.fdopen(their_answers, "wb")
     os.dup2(2, 1)  # C++ output must not become part of a report
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the parent reports the interruption
@@ -329,7 +333,7 @@ def _encode_result(result: object) -> tuple[bytes, bytes]:
 
 
 def _read_answer(pipe: IO[bytes], answer: Any) -> Any:
-    """Read one answer: a value of the declared type, or a `CallFailure`.
+    """Read one result from a child: a value of the declared type, or a `CallFailure`.
 
     Raises:
         EOFError: the child has ended.
@@ -365,11 +369,6 @@ def _limit_call(bounds: CallLimits) -> Iterator[None]:
 
 
 def _read_exactly(pipe: IO[bytes], size: int) -> bytes:
-    """Read exactly `size` bytes.
-
-    Raises:
-        EOFError: the other side has closed the pipe.
-    """
     parts = []
     while size:
         part = pipe.read(size)

@@ -8,8 +8,10 @@ import msgspec
 
 VERSION = 1
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
-"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and top-1 agreement, which
-is the share of rows whose largest element has the same index."""
+"""Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and top-1 agreement.
+
+Top-1 agreement is the share of rows whose largest element has the same index.
+"""
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,7 +121,7 @@ class DrawnNode(Part, frozen=True, kw_only=True):
 
 
 class DrawnEdge(Part, frozen=True, kw_only=True):
-    """One arrow between two boxes, given by their indexes."""
+    """One arrow in a drawing, given by the indexes of the boxes that it connects."""
 
     source: int
     target: int
@@ -247,7 +249,7 @@ class Report(Part, frozen=True, kw_only=True):
 
 LEVELS = ("error", "warning", "note")
 SUMMED_COUNTS = ("models", "without_source", "ran", "compared", "reused")
-"""Counts that are summed when shards are merged."""
+"""Names of counts in a report that are added up when the reports of shards are merged."""
 RECOUNTED_COUNTS = (*(f"{level}s" for level in LEVELS), "ignored", "runtimes", "undecided", "skipped")
 COUNT_NAMES = frozenset((*SUMMED_COUNTS, *RECOUNTED_COUNTS))
 FailOn = Literal["error", "warning", "never"]
@@ -284,7 +286,7 @@ class Preview(Part, frozen=True, kw_only=True):
 
     @property
     def beyond(self) -> tuple[Measured, ...]:
-        """Outputs that change beyond the tolerance, and ratios that are lower than required."""
+        """Measured changes in outputs that exceed the tolerance, and measured ratios that are lower than required."""
         rows = (row for arrival in self.arrivals for row in arrival.outputs)
         return tuple(row for row in rows if _exceeds_tolerance(row))
 

@@ -13,12 +13,12 @@ from onnxgate.core.report import Report
 
 
 def format(report: Report) -> str:
-    """Return the report as indented JSON with a trailing newline, in the order of its fields."""
+    """Return the report as indented JSON with a trailing newline. Fields are in the order of their definition."""
     return encode_json(report)
 
 
 def encode_json(value: object) -> str:
-    """Return any value as indented JSON, with escaped control characters."""
+    """Return any value as indented JSON in which control characters are escaped."""
     try:
         data = msgspec.json.encode(value)
     except UnicodeEncodeError:  # a file name that is not valid UTF-8
@@ -27,7 +27,7 @@ def encode_json(value: object) -> str:
 
 
 def _escape_surrogates(value: Any) -> Any:
-    """Return the value with undecodable bytes as escapes."""
+    """Return the value with undecodable bytes in its strings replaced by escapes."""
     match value:
         case str():
             return value.encode("utf-8", "backslashreplace").decode()
@@ -47,7 +47,7 @@ def seal_report(report: Report) -> Report:
 
 
 def is_intact(report: Report) -> bool:
-    """Return whether a shard's report matches its digest."""
+    """Return whether the digest in a shard's report matches the report."""
     return report.shard is not None and report.shard.digest == _digest_report(report)
 
 
@@ -63,5 +63,5 @@ def report_schema() -> dict[str, Any]:
 
 
 def build_schema(kind: type[msgspec.Struct], title: str) -> dict[str, Any]:
-    """Return the JSON Schema of a type, with a title for editors."""
+    """Return the JSON Schema of a type, with a title that editors show."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **msgspec.json.schema(kind)}

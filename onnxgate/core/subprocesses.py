@@ -1,4 +1,4 @@
-"""Child processes: start with a time limit, and end together with all processes that they started."""
+"""Child processes that have a time limit and end together with all processes that they started."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def start_program(
 
 
 def _check_executable(program: str, folder: Path | None) -> None:
-    """Raise the `OSError` that starting the program directly would raise, since a shell only prints it."""
+    """Raise the `OSError` that would be raised without the shell, which only prints it."""
     if os.sep in program:
         path = Path(folder or "", program)
         if path.exists() and not os.access(path, os.X_OK):
@@ -81,13 +81,13 @@ def _check_executable(program: str, folder: Path | None) -> None:
 
 
 def _guard_pipe() -> int:
-    """Return the read end of a pipe, whose write end stays open as long as this process runs."""
+    """Return the read end of a pipe whose write end stays open until this process ends."""
     with _guard_pipes_lock:
         return _guard_pipes.setdefault(os.getpid(), _guard_pipes.get(os.getpid()) or os.pipe())[0]
 
 
 def end_group(process: subprocess.Popen[bytes]) -> int:
-    """Kill the program and its process group, and return its exit status."""
+    """Kill a program and its process group. Return the program's exit status."""
     if sys.platform == "win32":
         tree = ["taskkill", "/T", "/F", "/PID", str(process.pid)]
         subprocess.run(tree, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -100,7 +100,7 @@ def end_group(process: subprocess.Popen[bytes]) -> int:
 
 
 def release_supervised(process: subprocess.Popen[bytes]) -> None:
-    """Kill the rest of the program's group: the guard, and processes that outlived the program."""
+    """Kill the remaining processes in the program's group: the guard, and processes that outlived the program."""
     guarded = isinstance(process.args, list) and process.args[:1] == [SHELL]
     # Without a guard, another group may get this ID after the program has ended.
     if sys.platform != "win32" and (guarded or process.returncode is None):
@@ -191,7 +191,7 @@ def find_uv() -> str:
 
 
 class CompletedCommand(NamedTuple):
-    """Status and output of a program; `TIMED_OUT` is never a real exit status."""
+    """Exit status and output of a program. The status `TIMED_OUT` is never a real exit status."""
 
     status: int
     out: str
@@ -199,7 +199,7 @@ class CompletedCommand(NamedTuple):
 
     @property
     def last_error_line(self) -> str:
-        """Last line of the error output; the exit status if there is no error output."""
+        """Last line of the program's error output or, if there is none, its exit status."""
         lines = [line.strip() for line in self.err.splitlines() if line.strip()]
         return lines[-1] if lines else describe_exit_status(self.status)
 
@@ -253,7 +253,7 @@ class CommandRunner:
             raise UnavailableError("onnxgate is shutting down")
 
     def close(self) -> None:
-        """Kill running programs and reject new ones."""
+        """Kill all running programs, and refuse to run new ones."""
         with self._lock:
             self._closed = True
             for process in self._running:
@@ -261,7 +261,7 @@ class CommandRunner:
 
 
 class LineTooLongError(Exception):
-    """A line is longer than the limit for worker messages."""
+    """Raised if a line from a worker is longer than the limit."""
 
 
 class WorkerProcess:
@@ -283,15 +283,18 @@ class WorkerProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether the process may still be running."""
+        """Whether the worker process may still be running."""
         return not self._ended.is_set() and not self._silent.is_set()
 
     def send(self, line: bytes) -> None:
-        """Write a line in the background, since a worker that does not read would block this process."""
+        """Write a line to the worker in a background thread.
+
+        A worker that does not read would otherwise block this process.
+        """
         _start_thread(self._write, line + b"\n")
 
     def receive(self, timeout_s: float) -> bytes | None:
-        """Return the next line; None after the last line.
+        """Return the next line from the worker; None after its last line.
 
         Raises:
             TimeoutError: no line arrived in time.
@@ -306,7 +309,7 @@ class WorkerProcess:
         return line
 
     def end(self) -> int:
-        """Kill the process and its children. Return its exit status, which is negative for a signal."""
+        """Kill the worker and its child processes. Return its exit status, which is negative for a signal."""
         self._ended.set()
         status = end_group(self._process)
         self._wake_receiver()
@@ -316,12 +319,12 @@ class WorkerProcess:
         return status
 
     def clear_log(self) -> None:
-        """Discard the log of earlier jobs."""
+        """Discard the log that the worker has written so far."""
         with self._log_lock:
             self._log.clear()
 
     def log(self) -> str:
-        """Return the tail of the log since the last `clear_log`."""
+        """Return the end of the log that the worker has written since the last call to `clear_log`."""
         with self._log_lock:
             return self._log.decode("utf-8", "replace")
 
@@ -339,7 +342,10 @@ class WorkerProcess:
             self._stdin.flush()
 
     def _read_lines(self, stdout: IO[bytes]) -> None:
-        """Queue complete lines. After a line that is too long, stop. Discard an incomplete last line."""
+        """Queue the complete lines that the worker writes.
+
+        Reading stops after a line that is too long. An incomplete last line is discarded.
+        """
         with stdout:
             while line := stdout.readline(LINE_LIMIT_BYTES):
                 is_complete = line.endswith(b"\n")
@@ -351,7 +357,7 @@ class WorkerProcess:
         self._queue_line(None)
 
     def _queue_line(self, line: bytes | None) -> bool:
-        """Queue a line. Return False if the worker was stopped, since its lines are no longer read."""
+        """Queue a line. Return False if the worker was stopped, because its lines are no longer read."""
         while not self._ended.is_set():
             with contextlib.suppress(queue.Full):
                 self._lines.put(line, timeout=0.2)

@@ -17,12 +17,12 @@ def pluralize(number: int, noun: str, plural: str = "") -> str:
 
 
 def truncate(text: str, limit: int = SHORT_LIMIT) -> str:
-    """Return the text; if it is longer than `limit`, only its beginning and its length."""
+    """Return the text. If it is longer than `limit`, return only its beginning and state its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
 def first_line(text: str) -> str:
-    """Return the first line that is not blank."""
+    """Return the first line of the text that is not blank."""
     return text.strip().partition("\n")[0]
 
 
@@ -69,7 +69,7 @@ def find_similar(word: str, candidates: Iterable[str]) -> str:
 
 _MIN_SIMILARITY = 0.65
 _MIN_SHORT_SIMILARITY = 0.75
-"""Minimum similarity for names of up to 3 characters: `cn` is similar to `cnn`, but `rnn` is not."""
+"""Minimum similarity for names of up to 3 characters. With this value, `cn` is similar to `cnn`, but `rnn` is not."""
 
 
 def _is_similar(ratio: float, *names: str) -> bool:
@@ -77,7 +77,7 @@ def _is_similar(ratio: float, *names: str) -> bool:
 
 
 def _file_stem(name: str) -> str:
-    """Return a file name without its folder and extension, since many files share these. Other names are unchanged."""
+    """Return a file name without its folder and extension, which many files share. Other names are unchanged."""
     name = name.rpartition("/")[2]
     return name.rpartition(".")[0] or name
 

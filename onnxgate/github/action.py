@@ -38,7 +38,7 @@ VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a r
 
 @dataclass(frozen=True, slots=True)
 class ActionOutputs:
-    """The outputs of the action; empty if they do not apply to the command."""
+    """Outputs of the action. Those that do not apply to the command are empty."""
 
     exit_code: int
     verdict: str = "undecided"
@@ -55,7 +55,7 @@ class ActionOutputs:
 
 @dataclass(frozen=True, slots=True)
 class InternalOutputs:
-    """The outputs for later steps of the action."""
+    """Outputs that only the later steps of the action use."""
 
     comment_file: str = ""
     comment_subject: str = ""  # distinguishes the comments of several projects in one job
@@ -66,7 +66,7 @@ class InternalOutputs:
 
 
 def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalOutputs]:
-    """Run the selected command, and write its results to the log, the annotations and the summary."""
+    """Run the selected command. Write its results to the log, annotations and summary, and return the outputs."""
     try:
         inputs = read_inputs(environment)
     except UsageError as error:
@@ -86,7 +86,7 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
 
 
 def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple[ActionOutputs, Report | None]:
-    """Return the outputs of a run.
+    """Return the outputs of a run of onnxgate.
 
     A `check` does not pass if its report is missing or contains a different exit status.
     """
@@ -122,7 +122,10 @@ def _count_level(report: Report, level: str) -> int:
 
 
 def _read_planned_outcome(results: ResultFiles, ran: CommandRun) -> ActionOutputs:
-    """Write the printed plan to a file. Return the matrix as one short line, since outputs have a size limit."""
+    """Write the printed plan to a file, and return outputs with the job matrix as one short line.
+
+    The line is short because GitHub limits the size of outputs.
+    """
     text = "\n".join(ran.answered)
     try:
         matrix = msgspec.json.decode(text, type=dict[str, list[dict[str, str | int | list[str]]]])
@@ -159,7 +162,7 @@ def _make_internal_outputs(
 
 
 def has_nothing_to_report(report: Report) -> bool:
-    """Return whether the check passed without errors or warnings, and no model changed."""
+    """Return whether the check passed without errors and warnings, and no model changed."""
     return (
         report.verdict == "pass"
         and not report.changes
@@ -168,13 +171,13 @@ def has_nothing_to_report(report: Report) -> bool:
 
 
 def main() -> None:
-    """Run the step of the action. An internal error fails the step."""
+    """Run the main step of the action. An internal error fails the step."""
     use_utf8_output()
     write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *run_action(os.environ))
 
 
 def use_utf8_output() -> None:
-    """Write the log in UTF-8, regardless of the system's encoding."""
+    """Make Python write the log in UTF-8, regardless of the system's encoding."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")

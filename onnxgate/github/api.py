@@ -26,7 +26,7 @@ API_VERSION = "2022-11-28"
 
 
 class ApiError(Exception):
-    """A failed request; `status` is 0 if there was no response."""
+    """Raised if a request to GitHub fails. `status` is 0 if there was no response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -35,15 +35,15 @@ class ApiError(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Reject redirects: the token must not be sent to another host."""
+    """Handler that rejects redirects, because the token must not be sent to another host."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
-        """Return None to stop the request."""
+        """Return None, which makes the redirect fail."""
         return
 
 
 class Api:
-    """Requests to one API with one token. All of them together must finish within TOTAL_TIMEOUT_S."""
+    """Client for one API with one token. All requests together must finish within TOTAL_TIMEOUT_S."""
 
     def __init__(self, base: str, token: str) -> None:
         if not base.startswith(("https://", "http://")):
@@ -98,7 +98,7 @@ class Api:
             raise ApiError(0, "the response is not valid JSON") from error
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
-        """Read the response within the limits of time and size."""
+        """Read the body of a response within the limits of time and size."""
         content = bytearray()
         while chunk := answer.read1(2**16):
             content += chunk
@@ -128,20 +128,20 @@ MAX_EVENT_BYTES = 32 * 2**20
 
 
 class Repository(msgspec.Struct, frozen=True):
-    """`owner/name`."""
+    """A GitHub repository; the name is `owner/name`."""
 
     full_name: str = ""
 
 
 class Branch(msgspec.Struct, frozen=True):
-    """Head or base of a pull request; `repo` is None if the fork was deleted."""
+    """Head or base branch of a pull request. `repo` is None if the fork was deleted."""
 
     sha: str = ""
     repo: Repository | None = None
 
 
 class PullRequest(msgspec.Struct, frozen=True):
-    """A pull request in events and the API."""
+    """A pull request, as in events and API responses of GitHub."""
 
     number: int
     head: Branch = Branch()

@@ -1,4 +1,4 @@
-"""The repository's cache on GitHub: keys to restore and save, and removal of untrusted content."""
+"""The repository's cache on GitHub: keys for restoring and saving, and removal of untrusted content."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from onnxgate.runtimes.environments.wheels import (
 FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
 """Environment variable that contains the path of the restored folder; "" if caching is off."""
 KEY_VARIABLE = "ONNXGATE_ACTION_RESULTS_KEY"
-"""Environment variable that contains the prefix of the key for results and costs."""
+"""Environment variable that contains the prefix of the cache key for results and costs."""
 TAMPERING_HINT = (
     "hint: delete the repository's caches whose keys start with `onnxgate-`, and check who can write to them"
 )
 
 
 def use_restored_cache(inputs: Inputs, environment: Mapping[str, str]) -> dict[str, str]:
-    """Clean the restored folder, and return the variables that make the command use it."""
+    """Clean the restored folder. Return the environment variables that make the command use it."""
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not clean_restored_cache(inputs, folder):
         return {}
@@ -84,12 +84,12 @@ def _warn_removed(problem: str, names: list[str]) -> None:
 
 
 def has_wheels(folder: str) -> bool:
-    """Return whether there are wheels to save."""
+    """Return whether the cache contains wheels to save."""
     return any(any((Path(folder) / name).glob("*")) for name in (WHEELS_FOLDER, NPM_FOLDER))
 
 
 def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
-    """Return the key for the results and costs of this run; "" if there is nothing to save.
+    """Return the cache key for the results and costs of this run; "" if there is nothing to save.
 
     Equal results have equal keys and are saved once. Costs are different in each run.
     """
@@ -108,7 +108,10 @@ def make_results_key(inputs: Inputs, environment: Mapping[str, str]) -> str:
 
 
 def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
-    """Copy the measured costs to a folder next to the report, for `merge`. Return the folder; "" if it is empty."""
+    """Copy the measured costs to a folder next to the report, where `merge` reads them.
+
+    Return the folder, or "" if there are no costs.
+    """
     folder = environment.get(FOLDER_VARIABLE, "")
     if not folder or not results.shard:
         return ""
@@ -121,7 +124,7 @@ def copy_costs(results: ResultFiles, environment: Mapping[str, str]) -> str:
 
 
 MAX_KEY_LENGTH = 512
-"""Maximum length of a key. Source: GitHub's documentation, 2026-08."""
+"""Maximum length of a cache key. Source: GitHub's documentation, 2026-08."""
 PYTHON_TAG = f"py{sys.version_info[0]}.{sys.version_info[1]}"
 SHARDING_COMMANDS = ("plan", "merge")
 """Commands that do not need wheels, but use or save costs."""
@@ -141,7 +144,7 @@ class CacheOutputs:
 
 
 CacheEntry = tuple[str, str, str]
-"""Folders, key and restore keys of one cache entry; folders and restore keys are separated by newlines."""
+"""Folders, key and restore keys of one cache entry. Folders and restore keys are separated by newlines."""
 
 
 def select_cache(environment: Mapping[str, str]) -> CacheOutputs:
@@ -173,7 +176,7 @@ def lock_path(inputs: Inputs) -> Path | None:
 
 
 def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> CacheEntry:
-    """Return the cache entry for packages. Its key depends on the pins, but not on models, which change more often."""
+    """Return the cache entry for packages. Its key depends on the pins in the lock, but not on the models."""
     common = f"onnxgate-{machine}-{PYTHON_TAG}-"
     pinned = f"{common}{__version__}-{hashlib.sha256(msgspec.json.encode(lock.pinned)).hexdigest()[:16]}-"
     paths = f"{folder / WHEELS_FOLDER}\n{folder / NPM_FOLDER}"
@@ -181,7 +184,7 @@ def _wheel_entry(inputs: Inputs, lock: Lock, machine: str, folder: Path) -> Cach
 
 
 def _result_entry(inputs: Inputs, lock: Path, machine: str, folder: Path) -> CacheEntry:
-    """Return the cache entry for results. Its key depends on the lock and on the processor, which affects rounding."""
+    """Return the cache entry for results. Its key depends on the lock, and on the processor, which affects rounding."""
     common = f"onnxgate-results-{machine}-{identify_machine()[:8]}-{PYTHON_TAG}-{__version__}-"
     locked = f"{common}{digest_text_file(lock)[:16]}-"
     key = f"{locked}{_selection_digest(inputs)}-"
@@ -215,7 +218,7 @@ def _selection_digest(inputs: Inputs) -> str:
 
 
 def main() -> None:
-    """Write the keys to restore. An internal error must not change the verdict."""
+    """Write the cache keys to restore as outputs. An internal error must not change the verdict."""
     try:
         outputs = select_cache(os.environ)
     except Exception as error:  # noqa: BLE001 - the cache is optional
@@ -225,16 +228,16 @@ def main() -> None:
 
 
 MAX_CARRIED_BYTES = 512 * 2**20
-"""Size limit of saved results. GitHub limits all caches of a repository to 10 GB. Source: its documentation."""
+"""Maximum size in bytes of the saved results. GitHub limits all caches of a repository to 10 GB in total."""
 MAX_RECORD_BYTES = 4 * 2**20
 UNUSED_TIME_S = 0
-"""Modification time that marks unused files."""
+"""Modification time that marks cached files as unused."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ENTRY_FILE = re.compile(r"entry\.json|outcome\.msgpack|\d{1,6}/\d{1,6}\.npy")
 
 
 def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[str]:
-    """Remove invalid results, and costs that are invalid or unrelated to `contents`.
+    """Remove invalid results from the restored cache, and costs that are invalid or not for a model in `contents`.
 
     Return the names of the removed results.
     """
@@ -248,13 +251,16 @@ def remove_untrusted_entries(folder: Path, contents: Collection[str]) -> list[st
 
 
 def mark_all_unused(folder: Path) -> None:
-    """Mark all files as unused."""
+    """Mark all cached results and costs as unused."""
     for entry in (*_entries(folder / RESULTS_FOLDER), *_entries(folder / COSTS_FOLDER)):
         os.utime(entry, (UNUSED_TIME_S, UNUSED_TIME_S))
 
 
 def remove_unused_results(folder: Path) -> str:
-    """Remove unused results, and the largest results beyond the size limit. Return a digest of all other results."""
+    """Remove unused results from the cache, and the largest ones if the size limit is exceeded.
+
+    Return a digest of the names of the remaining results; "" if there are none.
+    """
     names, total = [], 0
     for size, entry in sorted((_size_bytes(entry), entry) for entry in _entries(folder / RESULTS_FOLDER)):
         if _is_used(entry) and total + size <= MAX_CARRIED_BYTES:
@@ -279,7 +285,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _is_result(entry: Path) -> bool:
-    """Return whether the entry is a cached result: regular files with known names and limited sizes."""
+    """Return whether a folder is a cached result: it contains only files with known names, and not too many bytes."""
     if not _SHA256.fullmatch(entry.name) or entry.is_symlink() or not entry.is_dir():
         return False
     files = list(_walk_entry(entry))
@@ -293,7 +299,7 @@ def _is_result(entry: Path) -> bool:
 
 
 def _walk_entry(entry: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the relative path and `stat` result of everything below the entry; links are not followed."""
+    """Yield the relative path and `stat` result of everything below a folder. Symbolic links are not followed."""
     for parent, folders, files in os.walk(entry):
         for name in (*folders, *files):
             path = Path(parent) / name

@@ -1,4 +1,4 @@
-"""The comment on a pull request."""
+"""Post the comment on a pull request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from onnxgate.github.step import annotate
 
 @dataclass(frozen=True, slots=True)
 class PendingComment:
-    """A comment to post, without its marker."""
+    """A comment that will be posted, without the hidden marker that identifies it."""
 
     number: int
     body: str
@@ -32,7 +32,7 @@ class PendingComment:
 
 
 class NoCommentError(Exception):
-    """Raised if no comment is posted; `level` is the level of the annotation that reports the reason."""
+    """Raised if no comment is posted. The reason is reported as an annotation with this `level`."""
 
     def __init__(self, reason: str, *, hint: str = "", level: str = "warning") -> None:
         super().__init__(reason)
@@ -60,7 +60,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class Comment(msgspec.Struct, frozen=True):
-    """One comment in the API."""
+    """A comment as the GitHub API returns it."""
 
     id: int
     body: str | None = None
@@ -74,7 +74,7 @@ def comment_marker(*words: str) -> str:
 
 
 def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str, *, silent: bool) -> UpsertResult:
-    """Create or update the comment; a `silent` comment is only updated.
+    """Create or update the comment on a pull request. With `silent`, only an existing comment is updated.
 
     Raises:
         ApiError: a request failed.
@@ -93,7 +93,7 @@ def upsert_comment(api: Api, repository: str, number: int, mark: str, body: str,
 
 
 def find_own_comments(api: Api, path: str, mark: str) -> Iterator[Comment]:
-    """Yield our comments, oldest first. The author is checked, since anyone can write the marker."""
+    """Yield onnxgate's comments, oldest first. Their author is checked, since anyone can write the marker."""
     me: str | None = None
     for comment in list_comments(api, path):
         if (comment.body or "").startswith(mark):
@@ -117,7 +117,7 @@ def list_comments(api: Api, path: str) -> Iterator[Comment]:
 
 
 def decode_answer(answer: object, type_: type[Value]) -> Value:
-    """Decode a response.
+    """Decode a response of the GitHub API.
 
     Raises:
         ApiError: the response does not have the documented form.
@@ -133,7 +133,7 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 
 
 def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) -> PendingComment:
-    """Return a comment with the report of the triggering run, for the pull request of that run.
+    """Return a comment for the pull request of the triggering run, with the report of that run.
 
     Raises:
         NoCommentError: there is no such pull request, or no valid report.
@@ -160,7 +160,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
 
 
 def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullRequest:
-    """Return the only open pull request whose head is the checked commit. Other data of the run is untrusted.
+    """Return the only open pull request whose head is the checked commit. No other data of the run is trusted.
 
     Raises:
         NoCommentError: there is no such pull request, or there are several.
@@ -210,7 +210,7 @@ FORK_GUIDE_URL = (
 
 
 def post_comment(environment: Mapping[str, str]) -> str:
-    """Comment on the pull request. Return a line for the log.
+    """Post the comment on the pull request. Return a line for the log.
 
     Raises:
         NoCommentError: no comment was posted.
@@ -240,7 +240,7 @@ def post_comment(environment: Mapping[str, str]) -> str:
 
 
 def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingComment:
-    """Read the outputs of the previous step in this run."""
+    """Return the comment that the previous step of the action wrote."""
     if event.pull_request is None:
         name = environment.get("GITHUB_EVENT_NAME", "")
         raise NoCommentError(
@@ -260,7 +260,7 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
-    """Return the error with a hint on how to fix it."""
+    """Return an error about a rejected comment, with a hint on how to fix it."""
     reason = f"no comment was posted: {error.message}"
     if error.status not in (401, 403, 404):
         return NoCommentError(reason, hint="the verdict is not affected; the next run tries again")
@@ -275,7 +275,7 @@ def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
 
 
 def main() -> None:
-    """Post the comment. Failures are reported as warnings."""
+    """Post the comment. Failures are reported as warnings and do not fail the step."""
     use_utf8_output()
     try:
         print(escape_log_line(post_comment(os.environ)), flush=True)

@@ -28,7 +28,7 @@ COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
 """Commands that write a report."""
 FAIL_ON_COMMANDS = (*REPORTING_COMMANDS, "lock")
-"""Commands with the option `--fail-on`."""
+"""Commands that have the option `--fail-on`."""
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
 INPUT_NAMES = (
@@ -68,7 +68,7 @@ class Inputs:
 
 
 class ResultFiles:
-    """The output files of one run."""
+    """Paths of the output files of one run."""
 
     def __init__(self, folder: Path, shard: str = "") -> None:
         self.folder = folder
@@ -83,12 +83,12 @@ class ResultFiles:
 
 
 def shard_suffix(shard: str) -> str:
-    """Return the shard as used in file names, such as `2-of-4` for `2/4`."""
+    """Return a shard in the form used in file names, such as `2-of-4` for `2/4`."""
     return shard.replace("/", "-of-")
 
 
 def read_inputs(environment: Mapping[str, str]) -> Inputs:
-    """Read the inputs of the action from the environment.
+    """Read and validate the inputs of the action, which are environment variables.
 
     Raises:
         UsageError: an input is invalid, or the event is not supported.
@@ -128,16 +128,11 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
 
 
 def input_variable(name: str) -> str:
-    """Return the environment variable in which `action.yml` passes an input."""
+    """Return the name of the environment variable in which `action.yml` passes an input."""
     return "ONNXGATE_INPUT_" + name.upper().replace("-", "_")
 
 
 def _check_combination(inputs: Inputs) -> Inputs:
-    """Check that the inputs can be combined.
-
-    Raises:
-        UsageError: they cannot be combined.
-    """
     for name, value, commands in (
         ("against", inputs.against, ("check",)),
         ("stages", inputs.stages, ("check",)),
@@ -223,7 +218,7 @@ def _split_args(text: str) -> tuple[str, ...]:
 
 
 def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
-    """Return the arguments of the command; `--` precedes the files, so that no file name is parsed as an option."""
+    """Return the command-line arguments. `--` precedes the files, so that no file name is parsed as an option."""
     option_values = {
         "--config": inputs.config,
         "--against": inputs.against,
@@ -252,7 +247,7 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
 
 
 def write_outputs(path: Path, *values: DataclassInstance) -> None:
-    """Append outputs to the file with random delimiters, so that a value cannot set other outputs."""
+    """Append outputs to GitHub's output file. Random delimiters prevent a value from setting other outputs."""
     with path.open("a", encoding="utf-8", newline="\n") as file:
         for name, value in (item for output_set in values for item in asdict(output_set).items()):
             delimiter = f"onnxgate_{uuid.uuid4()}"
@@ -265,7 +260,7 @@ COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """Result of the command: `answered` contains the lines on standard output, `printed` the lines on both streams."""
+    """Result of running onnxgate: `answered` is its standard output in lines, `printed` all output in lines."""
 
     status: int
     printed: tuple[str, ...]
@@ -307,6 +302,6 @@ def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:
 
 
 def annotate(level: str, *lines: str) -> None:
-    """Print an annotation; `lines` may contain untrusted text."""
+    """Print a GitHub annotation. `lines` may contain untrusted text."""
     text = "\n".join(escape_unprintable(line) for line in lines)
     print(f"::{level} title=onnxgate::{escape_command_data(text)}", flush=True)

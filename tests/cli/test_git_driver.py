@@ -130,7 +130,10 @@ def test_attributes_of_subfolders_are_not_modified(installed: Path, repository: 
     (repository / ATTRIBUTES).symlink_to("elsewhere")
     linked = init(installed, repository, "--git-diff")
 
-    assert "another .gitattributes overrides the attribute of models/net.onnx: add `diff=onnx` there" in done.stdout
+    assert (
+        "another .gitattributes overrides the `diff` attribute of models/net.onnx: add `diff=onnx` to that file"
+        in done.stdout
+    )
     assert (repository / "models" / ATTRIBUTES).read_text(encoding="utf-8") == "*.onnx diff=lfs\n"
     assert "kept   .gitattributes (not a regular file)\n" in linked.stdout
     assert not (repository / "elsewhere").exists()

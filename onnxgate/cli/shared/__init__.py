@@ -1,1 +1,1 @@
-"""Options, output, errors and the worker pool, shared by all commands."""
+"""Command-line options, output, error handling and the worker pool that all commands share."""

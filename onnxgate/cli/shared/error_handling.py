@@ -59,14 +59,14 @@ def report_errors() -> Iterator[None]:
 
 
 def print_error(*lines: str) -> None:
-    """Write lines to stderr, without sequences that a terminal or GitHub's runner would interpret."""
+    """Write lines to stderr, with escaped sequences that a terminal or GitHub's runner would interpret."""
     with suppress(OSError):  # the stream is closed or the disk is full; the exit status has the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
 
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
-    """Yield the lines of an error. Values are escaped: they could contain a line that looks like a message."""
+    """Yield the lines that report an error. Values are escaped: they could contain text that looks like a message."""
     yield f"error: {escape_unprintable(error.message)}"
     for problem in getattr(error, "problems", ()):
         yield f"  {escape_unprintable(append_command_folder(problem))}"
@@ -75,7 +75,10 @@ def _render_error(error: OnnxgateError) -> Iterator[str]:
 
 
 def _report_bug(error: Exception) -> Iterator[str]:
-    """Write a bug report with versions, command line and traceback. Yield its path, or its text if that fails."""
+    """Write a bug report with versions, command line and traceback. Yield output lines with its path.
+
+    If the report cannot be written, its text is yielded instead.
+    """
     import hashlib
     import traceback
 
@@ -127,7 +130,7 @@ _original_unraisablehook = sys.unraisablehook
 
 
 def install_signal_handlers() -> None:
-    """Make each signal raise `KeyboardInterrupt`, unless it is ignored (`nohup`)."""
+    """Make termination signals raise `KeyboardInterrupt`, except signals that are ignored (as under `nohup`)."""
     for number in (getattr(signal, name, None) for name in SIGNAL_NAMES):
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             try:
@@ -157,7 +160,7 @@ def _raise_interrupt(*_: object) -> NoReturn:
 
 
 def _handle_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Raise the interrupt again later if Python was in a callback that cannot raise."""
+    """If Python discarded an interrupt because it occurred in a callback that cannot raise, raise it again soon."""
     if not (
         _received_signals and unraisable.exc_type is KeyboardInterrupt and _set_alarm(_RETRY_DELAY_S, _raise_interrupt)
     ):

@@ -1,4 +1,4 @@
-"""The folder in which the commands of hints and fixes must be run, if it is not the working directory."""
+"""The folder in which commands in hints and fixes must be run, if it is not the working directory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 _COMMAND = re.compile(r"`(?:onnxgate (?!explain)|git |ls )[^`]+`")
-"""A command whose paths, or whose project, depend on the working directory."""
+"""Matches a command in a hint or fix whose paths or project depend on the working directory."""
 
 
 class CommandFolder(NamedTuple):
-    """The folder in which printed commands must be run, and the config of its project; None if there is no project."""
+    """The folder in which printed commands must be run, and the config of its project (None if there is no project)."""
 
     folder: Path
     config: Path | None = None
@@ -24,18 +24,18 @@ _command_folder: ContextVar[CommandFolder | None] = ContextVar("_command_folder"
 
 
 def set_command_folder(folder: Path, config: Path | None = None) -> None:
-    """Record the folder in which the commands in the following output must be run."""
+    """Record the folder in which the commands in hints and fixes must be run, for all output that follows."""
     _command_folder.set(CommandFolder(folder.resolve(), config.absolute() if config is not None else None))
 
 
 def prefix_command_folder(advice: str) -> str:
-    """Put the folder and `--config` before a hint or fix whose commands need them."""
+    """Return a hint or fix that starts with the folder and the `--config` option that its commands require, if any."""
     place = _describe_place(advice)
     return f"{place}, {advice}" if place else advice
 
 
 def append_command_folder(line: str) -> str:
-    """Put the folder and `--config` after a line whose commands need them."""
+    """Return a line that ends with the folder and the `--config` option that its commands require, if any."""
     place = _describe_place(line)
     return f"{line} ({place})" if place else line
 
@@ -52,7 +52,7 @@ def _describe_place(text: str) -> str:
 
 
 def _relative_folder(folder: Path) -> str:
-    """Return the path, relative if the folder is above or below the current folder; "" for the current folder."""
+    """Return a folder's path: "" for the current folder, relative if it is above or below that, otherwise absolute."""
     try:
         current = Path.cwd().resolve()
     except OSError:  # the working directory was removed
@@ -65,7 +65,7 @@ def _relative_folder(folder: Path) -> str:
 
 
 def _is_default_config(config: Path) -> bool:
-    """Return whether onnxgate, run in the folder of this config, uses it without `--config`."""
+    """Return whether onnxgate finds this config without `--config` if it is run in the folder of the config."""
     from onnxgate.project.config.loader import find_config  # slow to import: only for errors and reports
 
     return find_config(config.parent) == config

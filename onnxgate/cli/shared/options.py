@@ -1,4 +1,4 @@
-"""Options shared by several commands, passed as one value."""
+"""Options that several commands share, passed to them as one object."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 STARTED_S = time.monotonic()
 EXIT_FAIL, EXIT_UNDECIDED = 1, 3
 ANSWER_FORMATS = ("text", "json", "markdown")
-"""Formats of commands that print neither a report nor a log."""
+"""Output formats of commands that print neither a report nor a log."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -51,7 +51,7 @@ class CommonOptions:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since this process started to load the command."""
+        """Seconds that have passed since this process started to load the command."""
         return time.monotonic() - STARTED_S
 
 
@@ -61,10 +61,10 @@ _NO_TEXTS: Mapping[str, str] = {}
 def common_options_without(
     *names: str, conditions: Mapping[str, str] = _NO_TEXTS, details: Mapping[str, str] = _NO_TEXTS
 ) -> Callable[[Command], Command]:
-    """Return a decorator for click commands: it adds the shared options except `names`.
+    """Return a decorator that adds the shared options, except those in `names`, to a click command.
 
-    The command gets them as `options: CommonOptions`. `conditions` is text in front of the help of an option, and
-    `details` is text after it.
+    The command gets their values as `options: CommonOptions`. `conditions` contains text to put before the help of an
+    option, and `details` text to put after it; both are keyed by option name.
     """
 
     def decorate(command: Command) -> Command:
@@ -151,7 +151,9 @@ def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError
 
 
 def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
-    """Return the value of `--target`. Without `multiple`, click would ignore all values except the last.
+    """Return the only value of `--target`; None if it is not given.
+
+    This check is needed because click would silently use the last of several values.
 
     Raises:
         UsageError: it is given more than once.
@@ -163,12 +165,12 @@ def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str
 
 
 def target_option(help_text: str) -> Callable[[Command], Command]:
-    """Return the option `--target`, which may be given once."""
+    """Return a click option `--target` that may be given once."""
     return click.option("--target", multiple=True, metavar="REQUIREMENT", callback=_take_single_target, help=help_text)
 
 
 def output_option(formats: str) -> Callable[[Command], Command]:
-    """Return the option `--output`; `formats` lists its formats for the help."""
+    """Return a click option `--output`. `formats` lists the formats that its help mentions."""
     return click.option(
         "--output",
         "outputs",

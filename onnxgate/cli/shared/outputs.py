@@ -25,14 +25,14 @@ from onnxgate.runtimes.environments.storage import inputs_dir
 
 
 class Sink(msgspec.Struct, frozen=True):
-    """One `--output`; `file` is None for standard output."""
+    """Format and destination of one `--output` option; `file` is None for standard output."""
 
     format: str
     file: Path | None = None
 
 
 def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERERS)) -> tuple[Sink, ...]:
-    """Return the sinks of `--output`. If none writes to standard output, text is written there.
+    """Parse the `--output` options. If none of them writes to standard output, text is written there.
 
     Raises:
         UsageError: a format is unknown, two formats share standard output and one of them is machine-readable, or a
@@ -70,7 +70,7 @@ def write_outputs(
     snippets: Mapping[str, Sequence[str]] | None = None,
     render_text: Callable[..., str] = text.format,
 ) -> None:
-    """Write the report to every sink.
+    """Write the report to every destination in `sinks`.
 
     `config` is the config of the check; `snippets` and `render_text` are used for `text`. Only text on standard output
     shows the local folder in which inputs are stored.
@@ -109,7 +109,9 @@ def write_answer(
     render_text: Callable[..., str],
     render_markdown: Callable[[], str] | None = None,
 ) -> None:
-    """Write the result to each sink in its format. `render_text` is called with `color` and `width`.
+    """Write the result of a command to each destination in its format.
+
+    `render_text` is called with `color` and `width`.
 
     Raises:
         StorageError: a file cannot be written. The other files are still written.
@@ -150,7 +152,9 @@ def with_command_folder(report: Report) -> Report:
 
 
 def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str]) -> None:
-    """Write the result of `render` to each sink. Files are written first, because a closed pipe ends the process.
+    """Write the result of `render` to each destination.
+
+    Files are written first, because a closed pipe ends the process.
 
     `render` is called with the sink, whether color is allowed, and the terminal width (0 if there is no terminal).
 
@@ -171,7 +175,7 @@ def write_sinks(sinks: Sequence[Sink], render: Callable[[Sink, bool, int], str])
 
 
 def _write_file(file: Path, text: str) -> None:
-    """Write the file completely, or leave it empty: a partial report may look complete."""
+    """Write the complete text to the file. If that fails, leave the file empty: a partial report may look complete."""
     try:
         file.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The check of a project, or of models without a config."""
+"""Implementation of `onnxgate check`, for a project or for models without a config."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from onnxgate.runtimes.environments.storage import (
 from onnxgate.runtimes.worker_spec import JobMeter
 
 Snippets = Mapping[str, Sequence[str]]
-"""Fingerprint of a finding -> config lines that would accept the finding."""
+"""For each finding, by fingerprint, the config lines that would accept it."""
 
 
 class IgnoreOptions(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class IgnoreOptions(msgspec.Struct, frozen=True):
 
 
 class CheckRequest(msgspec.Struct, frozen=True):
-    """The options of `onnxgate check`, parsed."""
+    """Parsed options and arguments of `onnxgate check`."""
 
     paths: tuple[Path, ...]
     target: str | None
@@ -105,7 +105,7 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
 
 
 def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
-    """Return the config for the models, or None if there is none.
+    """Return the config to use for the models, or None if there is none.
 
     This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents or, if there
     is none, the one nearest to the models. Other configs that belong to models are named in a note on stderr.
@@ -141,7 +141,7 @@ def _print_note(text: str, options: CommonOptions) -> None:
 
 
 def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
-    """Return a function that prints how many static results were reused; None without `-v`."""
+    """Return a function that prints how many results of static stages were reused; None without `-v`."""
     if not options.verbose or options.quiet:
         return None
 
@@ -167,7 +167,6 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def _relative_name(path: Path, start: Path) -> str:
-    """Return the path, made relative to the folder `start` if it is inside."""
     resolved = start.resolve()
     return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 
@@ -248,7 +247,7 @@ def _check_project(
 
 
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
-    """Return the baseline of the models; outside CI, there is one only with `--against`."""
+    """Return the git revision to compare the models with. Outside CI, there is one only if `--against` is given."""
     compares = request.stages & {Stage.LOCK, Stage.RUNTIME}
     in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
     if request.against is None and not in_ci:
@@ -261,15 +260,14 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
 
 
 def _results_folder(stages: frozenset[Stage]) -> Path | None:
-    """Return the folder of cached results, or None if no stage uses it or other users can write to it."""
+    """Return the folder of cached results; None if no selected stage uses it, or if other users can write to it."""
     if stages.isdisjoint(DYNAMIC_STAGES):
         return None
     return results_dir() if shared_cache_dir() else create_private_folder(results_dir())
 
 
 def _read_writable_config(config: Path, until: datetime.date | None) -> bytes:
-    """
-    Return the bytes of the config to which ignores will be written.
+    """Return the content of the config to which ignores will be written.
 
     Raises:
         UsageError: the config is read-only, or `until` is in the past.
@@ -283,8 +281,7 @@ def _read_writable_config(config: Path, until: datetime.date | None) -> bytes:
 def _settle_ignores(
     ignoring: IgnoreOptions, request: GateRequest, outcome: GateOutcome, before: bytes
 ) -> tuple[GateOutcome, Snippets]:
-    """
-    Write or render config entries that accept the findings. Return the resulting outcome, and the rendered entries.
+    """Write or render config entries that accept the findings. Return the new outcome of the check and the entries.
 
     `before` is the config from which the request was created.
 

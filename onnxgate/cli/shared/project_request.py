@@ -1,4 +1,4 @@
-"""The project of a command, and the request to check it."""
+"""Find the project of a command, and create the request to check it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def load_project(options: CommonOptions) -> Project:
-    """Load the nearest project.
+    """Load the project whose config is nearest to the current folder.
 
     Raises:
         ConfigError: there is none, or its config is invalid.
@@ -39,7 +39,7 @@ def load_project(options: CommonOptions) -> Project:
 
 
 def find_project(options: CommonOptions) -> Project | None:
-    """Load the nearest project; return None if there is none.
+    """Load the project whose config is nearest to the current folder; return None if there is none.
 
     Raises:
         ConfigError: its config is invalid.
@@ -52,7 +52,7 @@ def find_project(options: CommonOptions) -> Project | None:
 
 
 def load_project_config(path: Path) -> Project:
-    """Load a config. Hints and fixes in the following output name its folder if it is not the working directory.
+    """Load a config. Hints and fixes printed later name its folder if it is not the working directory.
 
     Raises:
         ConfigError: the config is invalid.
@@ -69,7 +69,7 @@ def make_project_request(
     options: CommonOptions,
     meter: JobMeter | None = None,
 ) -> GateRequest:
-    """Return the request to check models with the runtimes of the lock. Environments are prepared on demand."""
+    """Return the request to check models with the runtimes in the lock. Environments are created when needed."""
     return GateRequest(
         checkout=Checkout(
             project=project,

@@ -1,4 +1,4 @@
-"""Lines wrapped to the width of the terminal."""
+"""Printing of lines that are wrapped to the width of the terminal."""
 
 from __future__ import annotations
 

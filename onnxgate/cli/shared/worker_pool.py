@@ -66,11 +66,11 @@ def print_limit_notes(pool: WorkerPool, options: CommonOptions) -> None:
 
 
 ACTIVITY_PHRASES = {PREPARE_ACTIVITY: "preparing the environment", LOOK_UP_ACTIVITY: "resolving wheels"}
-"""Descriptions of activities other than jobs."""
+"""How the progress display describes activities of a runtime other than jobs."""
 
 
 class ActivityLog(Progress):
-    """The activities of each runtime with their durations. Its methods are called from several threads."""
+    """Record of each runtime's activities and their durations. Thread-safe."""
 
     def __init__(self, display: Progress) -> None:
         self._display = display
@@ -92,7 +92,7 @@ class ActivityLog(Progress):
         self._display.finished(worker, activity, outcome)
 
     def lines(self, *, each: bool = False) -> list[str]:
-        """Return a line for each runtime; with `each`, also for each activity."""
+        """Return a line with the durations for each runtime; with `each`, also a line for each activity."""
         lines = []
         for worker in sorted({worker for worker, *_ in self._finished}, key=runtime_sort_key):
             entries = [entry[1:] for entry in self._finished if entry[0] == worker]
@@ -108,7 +108,7 @@ class ActivityLog(Progress):
 
 @contextmanager
 def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) -> Iterator[Progress]:
-    """Show a live display on stderr during the block, if stderr is a terminal that supports it."""
+    """Show a live progress display on stderr during the `with` block, if stderr is a terminal that supports it."""
     if quiet or not sys.stderr.isatty():
         yield Progress()
         return
@@ -122,12 +122,12 @@ def open_progress(*, quiet: bool = False, board: ProgressBoard | None = None) ->
 
 
 def pause_progress(progress: Progress) -> AbstractContextManager[None]:
-    """Hide the display during the block, as it would overwrite printed lines."""
+    """Hide the progress display during the `with` block, since it would overwrite printed lines."""
     return progress.aside() if isinstance(progress, ProgressBoard) else nullcontext()
 
 
 class ProgressBoard(Progress):
-    """A live display with one line per runtime. Its methods are called from several threads.
+    """A live progress display with one line per runtime. Thread-safe.
 
     With `jobs`, it shows only active runtimes and the number of completed jobs.
     """
@@ -142,7 +142,7 @@ class ProgressBoard(Progress):
 
     @contextmanager
     def on(self, console: Console) -> Iterator[None]:
-        """Show the display on the console during the block."""
+        """Show the progress display on the console during the `with` block."""
         self._console = console
         self._show()
         try:
@@ -152,7 +152,7 @@ class ProgressBoard(Progress):
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Hide the display during the block."""
+        """Hide the progress display during the `with` block."""
         self._hide()
         try:
             yield
@@ -160,7 +160,7 @@ class ProgressBoard(Progress):
             self._show()
 
     def _show(self) -> None:
-        """Start a new display: a reused one would erase printed lines."""
+        """Start a new live display. Restarting the previous one would erase lines printed in between."""
         if self._console is not None:
             self._live = Live(
                 get_renderable=self.lines,
@@ -183,13 +183,13 @@ class ProgressBoard(Progress):
             self._done.setdefault(runtime, 0)
 
     def finished(self, runtime: str, activity: str, outcome: str) -> None:
-        """Record that a runtime ended an activity; only jobs are counted."""
+        """Record that a runtime ended an activity. Only completed jobs are counted."""
         with self._lock:
             self._activities[runtime] = "" if outcome != "unavailable" else "not available"
             self._done[runtime] = self._done.get(runtime, 0) + (activity not in ACTIVITY_PHRASES)
 
     def lines(self) -> RenderableType:
-        """Return the current lines. Names of models are not interpreted as markup."""
+        """Return the lines of the progress display. Model names are not interpreted as markup."""
         table = Table.grid(padding=(0, 2))
         with self._lock:
             for runtime, activity in sorted(self._activities.items()):

@@ -1,1 +1,1 @@
-"""Repair of model files: fixes propose changes, which are verified before a file is written."""
+"""Repair of model files. Fixes propose changes, which are verified before a file is written."""

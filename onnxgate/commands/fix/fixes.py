@@ -1,4 +1,4 @@
-"""All fixes and their interface: each fix proposes one kind of change to a model."""
+"""All fixes and their interface. Each fix proposes one kind of change to a model."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from onnxgate.runtimes.worker.exporters.model_file import required_ir_version
 
 @dataclass(frozen=True, slots=True)
 class VersionLimits:
-    """Version limits of a model, from its runtimes and the config; None for no limit."""
+    """Highest versions that a model may use, given by its runtimes and the config; None for no limit."""
 
     ir_version: int | None = None  # the highest allowed version
     opset: int | None = None  # of `ai.onnx`: the pinned version, or the newest that all runtimes support
@@ -57,7 +57,7 @@ class FixRequest:
 
 @dataclass(frozen=True, slots=True)
 class RunnableCopy:
-    """Copy of a model that runtimes can load. They reject the original because of its external data."""
+    """A copy of a model for runtimes that reject the original because of its external data."""
 
     parts: tuple[Part, ...]
     data: Mapping[str, Path]  # name in the folder of the model -> the file
@@ -87,7 +87,7 @@ class NoFix:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """One kind of repair. It writes only to the scratch folder of the request."""
+    """A kind of repair, which writes files only to the scratch folder of the request."""
 
     name: str
     rules: frozenset[str]  # the rules that it fixes
@@ -98,20 +98,20 @@ class Fix:
 
 _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 9, 13, 14
 _DATA_FIELDS = frozenset({4, 5, 6, 7, _RAW_DATA, 10, 11, _EXTERNAL_DATA, _DATA_LOCATION})
-"""Fields of TensorProto that contain data or its location. Source: onnx.proto."""
+"""Numbers of the fields of TensorProto that contain data or its location. Source: onnx.proto."""
 _MAX_HEADER_BYTES = 64 * 1024
-"""Maximum size of a tensor's name, shape and location. A larger message also contains data."""
+"""Maximum size in bytes of a tensor message without data: its name, shape and location."""
 _UNREADABLE_LAYOUTS = ("link", "outside", "absolute")
-"""Layouts of external data that some runtimes and the onnx package reject."""
+"""Kinds of external data locations that some runtimes and the onnx package reject (see `classify_layout`)."""
 
 
 class _NotInlinableError(Exception):
-    """External data cannot be moved into the model. The arguments are the reason and a hint."""
+    """Raised if external data cannot be moved into the model. The arguments are the reason and a hint."""
 
 
 @dataclass(frozen=True, slots=True)
 class _DataRange:
-    """The location of one tensor's data."""
+    """The file that contains the data of one tensor, with the offset and length of the data."""
 
     location: str  # as in the model
     file: Path  # after links
@@ -120,7 +120,7 @@ class _DataRange:
 
 
 def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
-    """Move external data into the model. The bytes need no conversion, because `raw_data` has the same layout."""
+    """Move external data into the model. The bytes are copied unchanged, because `raw_data` has the same layout."""
 
     def inlined(match: FieldMatch) -> list[Part] | None:
         tensor = _parse_external_tensor(match)
@@ -163,7 +163,7 @@ def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
 
 
 def _resolve_data_file(request: FixRequest, location: str) -> Path:
-    """Return the data file. Files outside the repository are not read."""
+    """Return the path of the external data file at `location`. Files outside the repository are rejected."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
         raise _NotInlinableError("the location of its external data is missing")
     real = Path(os.path.realpath(request.path.parent / location))
@@ -185,7 +185,7 @@ def _resolve_data_file(request: FixRequest, location: str) -> Path:
 
 
 def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
-    """Return the parsed tensor if its data is external; otherwise None."""
+    """Return the parsed tensor if its data is external, otherwise None."""
     locations = [inner.value for inner in match.inner() if inner.number == _DATA_LOCATION]
     if not locations or locations[-1] != TensorProto.EXTERNAL:
         return None
@@ -195,7 +195,7 @@ def _parse_external_tensor(match: FieldMatch) -> TensorProto | None:
 
 
 def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
-    """Return a copy of the model that has its data files in the same folder, so that runtimes can load it."""
+    """Return a copy of the model with its data files in one folder, so that runtimes can load it."""
     names: dict[str, str] = {}
     files: dict[str, Path] = {}
 
@@ -219,7 +219,7 @@ def _make_runnable_copy(request: FixRequest) -> RunnableCopy:
 
 
 def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
-    """Add the types that ONNX's shape inference finds for outputs; types of inputs cannot be inferred."""
+    """Add missing types of outputs, as found by ONNX's shape inference. Types of inputs cannot be inferred."""
     values = (*request.proto.graph.output, *request.proto.graph.value_info)
     untyped = {value.name for value in values if _lacks_type(value)}
     if not untyped:
@@ -273,7 +273,7 @@ def _infer_types(request: FixRequest, untyped: set[str]) -> tuple[dict[str, Valu
 
 _NODE_FIELD = 1
 _IDENTITY_SINCE = {"sequence_type": 14, "optional_type": 16}
-"""First opset in which `Identity` accepts values of this type. Source: ONNX, Identity-14 and -16."""
+"""First opset of `ai.onnx` in which `Identity` accepts a type. Source: ONNX, Identity-14 and -16."""
 
 
 def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
@@ -297,7 +297,7 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
 
 
 def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) -> Change:
-    """Insert a node between each input and the output of the same name. The output is renamed."""
+    """Insert an `Identity` node between each input and the output of the same name, and rename the output."""
     used = set(_used_names(request.proto))
     identities = [(name, _reserve_name(f"{name}_out", used), _reserve_name(f"{name}_identity", used)) for name in names]
     new_names = iter([output for _, output, _ in identities])
@@ -331,7 +331,7 @@ def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) 
 
 
 def _reserve_name(name: str, used: set[str]) -> str:
-    """Return the name, with a number appended if it is already used, and reserve it."""
+    """Return the name, with a number appended if it is already in `used`, and add it to `used`."""
     candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     unused = next(candidate for candidate in candidates if candidate not in used)
     used.add(unused)
@@ -349,9 +349,12 @@ def _used_names(proto: ModelProto) -> Iterator[str]:
 
 
 MAX_CONVERTED_BYTES = 500 * 1000 * 1000
-"""Maximum size of a model to convert. The converter needs several times as much memory."""
+"""Maximum size in bytes of a model to convert to another opset. The converter needs several times as much memory."""
 UNCONVERTIBLE_OPERATOR = re.compile(r"No (?:Adapter (?:From|To) Version \S+ for|Previous Version of) (\w+)")
-"""Error of the converter. Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h."""
+"""Matches an error of the onnx version converter.
+
+Source: onnx 1.23, version_converter/BaseConverter.h and no_previous_version.h.
+"""
 
 
 def _convert_opset(request: FixRequest) -> Change | NoFix | None:
@@ -389,7 +392,7 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
-    """Restore metadata that the conversion drops."""
+    """Restore metadata that the version converter drops: copy it from the old model to the new one."""
     new.ir_version = max(old.ir_version, required_ir_version(new))
     for name in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(new, name, getattr(old, name))
@@ -402,7 +405,7 @@ def _restore_metadata(old: ModelProto, new: ModelProto) -> None:
 
 
 def _lower_ir_version(request: FixRequest) -> Change | NoFix | None:
-    """Lower the IR version to the newest that all runtimes support and the config allows."""
+    """Lower the model's IR version to the newest that the config allows and all runtimes support."""
     highest, now = request.limits.ir_version, request.proto.ir_version
     if highest is None or now <= highest:
         return None
@@ -424,7 +427,10 @@ _DOCUMENTED_MESSAGES = (
 
 
 def _shorten_leaked_paths(request: FixRequest) -> Change | NoFix | None:
-    """Make paths relative to the repository or to `site-packages`; reduce all others to the file name."""
+    """Shorten absolute paths in the model's texts.
+
+    Paths in the repository or in `site-packages` become relative to that folder; others are reduced to the file name.
+    """
     paths = {}
     for path in find_leaked_paths(ModelView(request.proto)):
         inside = _PACKAGES_FOLDER.sub("", path)

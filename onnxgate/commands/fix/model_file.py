@@ -1,4 +1,4 @@
-"""Edit model files without loading weights into memory: an edited file consists of new bytes and ranges of files."""
+"""Edit model files without loading weights into memory. An edited file consists of new bytes and ranges of files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a file, from `start` to `end`."""
+    """A range of bytes in a file: `start` is inclusive, `end` is exclusive."""
 
     file: Path
     start: int
@@ -42,12 +42,12 @@ Part = bytes | Span
 
 
 def total_size(parts: Iterable[Part]) -> int:
-    """Return the number of bytes of all parts."""
+    """Return the total number of bytes in all parts of a file."""
     return sum(part.end - part.start if isinstance(part, Span) else len(part) for part in parts)
 
 
 def write_parts(parts: Sequence[Part], path: Path) -> None:
-    """Write the parts to a file, one after the other.
+    """Write the parts to a file in the given order.
 
     Raises:
         OSError: the file cannot be written, or a source file became shorter.
@@ -69,11 +69,11 @@ def write_parts(parts: Sequence[Part], path: Path) -> None:
 
 
 _MAX_DEPTH = 100
-"""Maximum nesting depth that protobuf accepts. Source: protobuf's default recursion limit."""
+"""Maximum nesting depth of messages that protobuf accepts. Source: protobuf's default recursion limit."""
 
 FieldKey = tuple[str, str]  # ("GraphProto", "output"); ("", "TensorProto") is every tensor
 Edit = Callable[["FieldMatch"], Sequence[Part] | None]
-"""Function that returns the new field including its header, or None to keep the old field."""
+"""Function that edits a protobuf field. It returns the new field with its header, or None to keep the old one."""
 Edits = Mapping[FieldKey, Edit]
 
 
@@ -90,13 +90,13 @@ def rewrite_fields(path: Path, edits: Edits) -> tuple[Part, ...]:
 
 
 def length_delimited_field(number: int, parts: Sequence[Part]) -> list[Part]:
-    """Return a length-delimited field that contains these bytes."""
+    """Return a length-delimited protobuf field with this content."""
     return [encode_length_prefix(number, total_size(parts)), *parts]
 
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    """A protobuf message, given by its range in a file. `form` is the descriptor of its type."""
+    """A protobuf message, given by its byte range in a file. `form` is the descriptor of its type."""
 
     path: Path
     source: FileWindow
@@ -113,30 +113,30 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class FieldMatch:
-    """A field that an edit may replace."""
+    """A field of a protobuf message that an edit may replace."""
 
     message: _Message
     field: Field
     depth: int
 
     def content(self) -> bytes:
-        """Return the bytes of the field, without its header."""
+        """Return the bytes of this protobuf field, without its header."""
         return self.message.source.read(self.field.start, self.field.end)
 
     def replaced(self, content: Sequence[Part]) -> list[Part]:
-        """Return the field with its content replaced."""
+        """Return this protobuf field with new content."""
         return length_delimited_field(self.field.number, content)
 
     def inner(self) -> Iterator[Field]:
-        """Yield the fields of the message in this field."""
+        """Yield the fields of the message that this field contains."""
         return iter_fields(self.message.source, self.field.start, self.field.end)
 
     def edited(self, edits: Edits, *more: Part, shallow: bool = False) -> list[Part]:
-        """Return the field with the edits applied to its content and `more` appended."""
+        """Return this message field with the edits applied to the fields in it, and `more` appended."""
         return self.replaced([*_rewrite_message(self._inside(), edits, self.depth + 1, shallow=shallow), *more])
 
     def without(self, numbers: frozenset[int]) -> list[Part]:
-        """Return the content of this field, except the inner fields with these numbers."""
+        """Return the content of this message field, without the inner fields that have the given numbers."""
         inside = self._inside()
         parts: list[Part] = []
         for field in inside.fields():
@@ -173,7 +173,7 @@ def _rewrite_message(message: _Message, edits: Edits, depth: int, *, shallow: bo
 
 @functools.cache
 def _may_contain_edits(form: Any, keys: frozenset[FieldKey]) -> bool:
-    """Return whether an edit may apply to a field in messages of this type."""
+    """Return whether messages of type `form` can contain, at any depth, a field that an edit applies to."""
     forms = {form.full_name: form}
     queue = [form]
     for form in queue:
@@ -216,7 +216,7 @@ def replace_model_file(model: Path, root: Path, sha256: str, fresh: Path, backup
 
 
 def _write_replacement(file: Path, fresh: Path) -> None:
-    """Copy `fresh` with the owner and permissions of the old file, and flush it to disk."""
+    """Replace the content of `file` atomically with that of `fresh`. Its owner and permissions are kept."""
     with replace_atomically(file, private=True) as temporary:
         shutil.copyfile(fresh, temporary)
         status = file.stat()

@@ -1,4 +1,4 @@
-"""Repair of models: the fixes are applied to a copy, which is verified."""
+"""Repair of models. The fixes are applied to a copy, which is then verified."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, hi
 ALWAYS_EXPECTED_RULES = frozenset({"model-changed", "ignore-unused"})
 """Rules that yield a finding for every change to a model."""
 LOCK_RULES = frozenset({"model-changed", "unlocked-model"})
-"""Rules whose findings `onnxgate lock` resolves."""
+"""Rules whose findings disappear if `onnxgate lock` is run."""
 OTHER_FILE_RULES = LOCK_RULES | {"ignore-unused", "ignore-expired"}
 """Rules whose findings are about the lock or the config, not about the model."""
 
 FixState = Literal["unchanged", "repaired", "unsafe", "unfixable", "failed", "unverified", "unreadable"]
-"""States in order: nothing to fix; repair verified; repair requires `--unsafe`; no fix applies; verification failed;
-repair could not be verified; model could not be read."""
+"""States of a repair, in this order: nothing to fix; verified; requires `--unsafe`; no fix applies; verification
+failed; could not be verified; model could not be read.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class FixResult:
 
 
 def fixable_rules(fixes: Sequence[Fix] = FIXES) -> frozenset[str]:
-    """Return the rules that have a fix."""
+    """Return the names of the rules whose findings a fix can repair."""
     return frozenset().union(*(fix.rules for fix in fixes))
 
 
@@ -102,7 +103,7 @@ def fix_models(
     *,
     runs: bool = True,
 ) -> Iterator[FixResult]:
-    """Yield the repair of each model in the request. Files are written only to `scratch`.
+    """Repair each model in the request and yield the result. Files are written only to `scratch`.
 
     Without `runs`, no locked runtime is started, and outputs are compared only on ONNX's reference evaluator.
     """
@@ -130,7 +131,7 @@ class Candidate:
 
 @dataclass(slots=True)
 class _ModelFixer:
-    """The repair of one model. `scratch` is an empty folder."""
+    """Repairs one model. `scratch` is an empty folder."""
 
     request: GateRequest
     fix_options: FixOptions
@@ -241,7 +242,7 @@ class _ModelFixer:
         return folder
 
     def _run_onnx(self, arguments: Sequence[str]) -> str:
-        """Run `onnx_subprocess.py`; return "" or the error."""
+        """Run `onnx_subprocess.py` with these arguments. Return the error, or "" if it succeeded."""
         python = Path(sys.executable)
         job = Command(argv=(str(python), "-I", "-B", str(ONNX_SUBPROCESS), *arguments), folder=str(self._folder()))
         match self.pool.submit(WorkerSpec("onnx", interpreter=python), job).result():
@@ -291,12 +292,11 @@ class _ModelFixer:
                 return replace(result, state="unverified", reason=reason, hint=proof.hint)
 
     def _check(self, candidate: Candidate) -> GateOutcome:
-        """Run the static stages on the repaired model."""
         checkout = msgspec.structs.replace(self.request.checkout, models=(candidate.model,))
         return pipeline.run(msgspec.structs.replace(self.request, checkout=checkout))
 
     def _loads_nowhere(self, outcome: GateOutcome) -> bool:
-        """Return whether the model has an error on each required runtime."""
+        """Return whether the model has an error on every required runtime."""
         errors = [finding for finding in self._of_model(outcome) if finding.level == "error"]
         refused = {runtime for finding in errors for runtime in finding.runtimes}
         return bool(self.planned.runtimes) and all(runtime.name in refused for runtime in self.planned.runtimes)
@@ -323,7 +323,7 @@ class _ModelFixer:
         )
 
     def _find_objection(self, candidate: Candidate, outcome: GateOutcome) -> str:
-        """Return why the result of the static stages does not allow the repair; "" if it does."""
+        """Return the reason why the findings of the static stages do not permit the repair; "" if they do."""
         expected = ALWAYS_EXPECTED_RULES.union(*(change.follows for _, change in candidate.changes))
         runtimes_before = {
             (finding.rule, finding.fingerprint): {"", *finding.runtimes} for finding in self._of_model(self.before)
@@ -349,17 +349,17 @@ class _ModelFixer:
 
 
 def _depends_on_target(fix: Fix, findings: Sequence[Finding]) -> bool:
-    """Return whether all findings that the fix resolves are about releases."""
+    """Return whether all findings that the fix resolves depend on the releases that a target allows."""
     return all(finding.stage == Stage.SUPPORT.value for finding in findings if finding.rule in fix.rules)
 
 
 def model_root(project: Project, model: SelectedModel) -> Path:
-    """Return the root of the repository; for a file outside it, the folder of the file."""
+    """Return the root of the repository or, for a model outside the repository, the folder of the model."""
     return project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
 
 
 def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: Path) -> Path:
-    """Return the model's file, or a copy in a new folder if runtimes cannot load it in place."""
+    """Return the path of the model or, if runtimes cannot load it in place, of a copy in a new folder."""
     stand_in = next((change.stand_in for change in changes if change.stand_in), None)
     if stand_in is None:
         return planned.model.absolute
@@ -372,8 +372,9 @@ def runnable_original(planned: PlannedModel, changes: Sequence[Change], folder: 
 
 
 def _copy_or_link(file: Path, to: Path) -> None:
-    """Copy a file, or link it if it is large. The onnx package rejects files with several hard links, runtimes do not.
+    """Copy a file, or create a hard link to it if it is large.
 
+    Small files are copied, because the onnx package rejects files with several hard links. Runtimes accept them.
     Source: onnx 1.23, ONNX Runtime 1.16 to 1.31.
     """
     to.parent.mkdir(parents=True, exist_ok=True)

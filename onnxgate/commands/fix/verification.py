@@ -41,7 +41,9 @@ from onnxgate.stages.parity.stage import RunOutputs, collect_outputs, compare_ru
 from onnxgate.stages.runtime import ObservedRun, prepare_runs
 
 VerificationVerdict = Literal["verified", "partial", "failed", "unverified"]
-"""Outputs, in order: equal on all required runtimes; equal on some and unknown on others; different; not compared."""
+"""Verdicts of a verification, in this order: outputs are equal on all required runtimes; equal on some and unknown on
+others; different; not compared.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Verification:
 
     @property
     def verdict(self) -> VerificationVerdict:
-        """Return the combined result of all runtimes; a difference takes precedence over unknown results."""
+        """The combined verdict of all runtimes. A difference takes precedence over unknown results."""
         states = {row.state for row in self.rows}
         if "differs" in states:
             return "failed"
@@ -67,7 +69,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """The original and the repaired model. `old` may be a copy that runtimes can load."""
+    """An original model and its repaired version. `old` may be a copy that runtimes can load."""
 
     model: SelectedModel
     old: Path
@@ -115,7 +117,7 @@ class _Verifier:
         return Verification(rows, len(cases), comparison.largest)
 
     def _run_evaluator(self, cases: Sequence[InputCase]) -> list[ObservedRun]:
-        """Run the original on ONNX's reference evaluator in this interpreter, unless that is a locked runtime."""
+        """Run the original model on ONNX's reference evaluator in this interpreter, unless it is a locked runtime."""
         locked = LockedRuntime(engine="onnx", release=version("onnx"), python="", packages=())
         evaluator = PlannedRuntime(locked, targets=(), levels=("all",), providers=(), required=True)
         if any(runtime.name == evaluator.name for runtime in self.specs):
@@ -154,7 +156,7 @@ class _Verifier:
 
 
 def _has_outputs(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a run computed an output."""
+    """Return whether any of the runs produced an output."""
     return any(outputs.paths for levels in collect_outputs(ran).values() for outputs in levels.values())
 
 
@@ -175,7 +177,7 @@ class RuntimeComparison:
 
 @dataclass(slots=True)
 class RunComparison:
-    """Compares the runs of both models. `largest` is the largest difference so far that is within the tolerance."""
+    """Compares the outputs of both models. `largest` is the largest difference within the tolerance so far."""
 
     model: ParityModel
     renamed: Mapping[str, str]
@@ -184,7 +186,7 @@ class RunComparison:
     largest: float = 0.0
 
     def row(self, runtime: str, levels: Sequence[str], *, required: bool) -> RuntimeComparison:
-        """Return the result on one runtime, which is the worst result of its optimization levels."""
+        """Return the result of the comparison on one runtime: the worst result of its optimization levels."""
         results = [self._level(runtime, level) for level in levels]
         state, text = min(results, key=lambda result: WORST_FIRST.index(result[0]))
         return RuntimeComparison(runtime, text, state, required)
@@ -205,12 +207,12 @@ class RunComparison:
             return self._compare(runtime, level, now, before)
         reference = self._find_reference(runtime, level)
         if reference is None:
-            return "unknown", "now runs; no outputs to compare with"
+            return "unknown", "now runs, but the original has no outputs to compare with"
         state, text = self._compare(runtime, level, now, reference[1])
         return state, f"now runs; compared with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
-        """Return another runtime that has outputs of the original, and these outputs.
+        """Return another runtime on which the original model produced outputs, and these outputs.
 
         The newest runtime is preferred; the reference evaluator comes last. Outputs of `level` are preferred.
         """
@@ -251,7 +253,10 @@ class RunComparison:
         return "equal", f"within tolerance (max difference {largest:.2g})"
 
     def _with_old_names(self, new: RunOutputs) -> RunOutputs:
-        """Return the outputs under their old names. A suffix that describes the layout of a container is kept."""
+        """Return the repaired model's outputs under the names that they have in the original model.
+
+        If a name has a suffix that describes the layout of a container, the suffix is kept.
+        """
         back = {now: before for before, now in self.renamed.items()}
         names = {}
         for name in new.names:
@@ -266,13 +271,12 @@ def _find_run(ran: Sequence[ObservedRun], name: str, level: str) -> ObservedRun:
 
 
 def _run_outputs(ran: ObservedRun) -> RunOutputs | None:
-    """Return the outputs of one run; None if no case has any."""
+    """Return the outputs of a run; None if the run has no outputs for any case."""
     outputs = collect_outputs([ran]).get(ran.runtime, {}).get(ran.job.optimization)
     return outputs if outputs is not None and outputs.paths else None
 
 
 def _is_bit_identical(new: str | None, old: str | None) -> bool:
-    """Return whether two arrays are bit-identical."""
     if new is None or old is None:
         return False
     a, b = load_array(Path(new)), load_array(Path(old))
@@ -280,7 +284,7 @@ def _is_bit_identical(new: str | None, old: str | None) -> bool:
 
 
 def _element_type(path: str | None) -> str:
-    """Return the element type, which is the same for strings of any length; "" if there is no array."""
+    """Return the element type of a stored array, equal for strings of any length; "" if there is no array."""
     if path is None:
         return ""
     dtype = load_array(Path(path)).dtype
@@ -288,7 +292,7 @@ def _element_type(path: str | None) -> str:
 
 
 def describe_observation(observation: Observation) -> str:
-    """Explain in one line why a run has no outputs."""
+    """Describe in one line why a run of a model has no outputs."""
     match observation:
         case Unavailable(reason=reason):
             return f"not available: {reason}"

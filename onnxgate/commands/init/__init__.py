@@ -1,1 +1,1 @@
-"""`onnxgate init`: the survey of a repository, the resulting targets, and the files to write."""
+"""`onnxgate init`: examines a repository, selects targets, and generates the files to write."""

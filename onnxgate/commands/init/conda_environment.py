@@ -1,4 +1,4 @@
-"""The `dependencies` list of a conda `environment.yml`, without a YAML parser."""
+"""Read the `dependencies` list of a conda `environment.yml` without a YAML parser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SPECIAL_START = tuple("[]{}&*!|>%@`'\",?:")
 
 
 class EnvironmentEntry(NamedTuple):
-    """One dependency, or the text of a line that could not be parsed."""
+    """One dependency in a conda environment, or the text of a line that could not be parsed."""
 
     kind: Literal["conda", "pip", "not read"]
     text: str

@@ -25,16 +25,16 @@ from onnxgate.project.engines import ONNXRUNTIME, ONNXRUNTIME_BUILDS, is_satisfi
 NPM_PACKAGES = ("onnxruntime-node", "onnxruntime-web")
 PACKAGES = (ONNXRUNTIME, *ONNXRUNTIME_BUILDS, *NPM_PACKAGES)
 IGNORED_FOLDERS = frozenset({"node_modules", "site-packages", "tests", "test", "fixtures", "vendor", "third_party"})
-"""Folders with files that do not describe a deployment of this repository."""
+"""Names of folders whose files do not describe a deployment of this repository."""
 DEVELOPMENT_WORDS = frozenset(
     {"dev", "develop", "development", "devcontainer", "test", "tests", "testing", "lint", "doc", "docs", "ci"}
 )
-"""If the name of a file, folder or dependency group contains one of these words, its packages are not deployed."""
+"""A package is not deployed if the name of its file, folder or dependency group contains one of these words."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeployedRuntime:
-    """One package in one file. `specifier` selects its releases, such as `==1.18.1`; "" for any release."""
+    """A package that one file declares. `specifier` selects its releases, such as `==1.18.1`; "" for any release."""
 
     package: str
     specifier: str
@@ -69,7 +69,7 @@ class DeployedRuntime:
 
 @dataclass(frozen=True, slots=True)
 class Deployments:
-    """All deployed packages in the order of their files, and files that could not be read, each with the reason.
+    """All deployed packages in the order of their files, and the files that could not be read, with the reasons.
 
     If all packages are development dependencies, `runtimes` contains them and `ignored` is empty.
     """
@@ -94,7 +94,7 @@ Reader = Callable[[str], Iterable[Declaration]]
 
 
 def find_deployments(folder: Path, paths: Iterable[str]) -> Deployments:
-    """Read the files that declare dependencies and skip all others.
+    """Return the packages that the files declare as dependencies. Files that declare no dependencies are skipped.
 
     An exact pin replaces the ranges that it satisfies. Development dependencies are ignored if others exist.
     """
@@ -161,7 +161,7 @@ def _is_dockerfile(name: str) -> bool:
 
 
 def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[DeployedRuntime]:
-    """Yield the packages, except ranges that match an exact pin in a file in the same folder or a parent folder."""
+    """Yield the packages. A range is omitted if an exact pin in a file in the same or a parent folder satisfies it."""
     for runtime in runtimes:
         folder = PurePosixPath(runtime.file).parent
         pins = (
@@ -178,11 +178,11 @@ def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[Depl
 
 
 _OPERATORS = ("===", "==", "~=", ">=", ">", "!=", "<=", "<")
-"""Operators in their usual order in a specifier."""
+"""Comparison operators in the usual order of a version specifier."""
 
 
 def _normalize_specifier(text: str) -> str:
-    """Return a normalized specifier. A local version such as `==1.18.1+cu118` becomes the release `==1.18.1`."""
+    """Return a normalized version specifier. A local version such as `==1.18.1+cu118` becomes `==1.18.1`."""
     try:
         specifier = SpecifierSet(re.sub(r"^={2,3}\s*([^+*,]+)\+[\w.]+$", r"==\1", text))
     except InvalidSpecifier as error:
@@ -194,14 +194,20 @@ def _normalize_specifier(text: str) -> str:
 
 
 def _find_line(text: str, package: str, version: str = "") -> int:
-    """Return the number of a line that contains the package and its version, or at least the package; otherwise 1."""
+    """Return the number of the first line with the package and its version or, if there is none, with the package.
+
+    The result is 1 if no line contains the package.
+    """
     name = rf"(?<![\w./-]){re.escape(package)}(?![\w-])"
     match = re.search(rf"{name}[^\n]*{re.escape(version)}", text) or re.search(name, text)
     return text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield lines with their numbers. Comments are skipped; a backslash at the end joins a line with the next one."""
+    """Yield the logical lines of a text, each with its line number.
+
+    Comment lines are skipped. A line that ends with a backslash is joined with the next one.
+    """
     started = 0
     parts: list[str] = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -231,7 +237,7 @@ def _parse_requirement(text: str, line: int, group: str = "") -> Iterator[Declar
 
 
 def _read_wheel_version(url: str) -> str:
-    """Return the release in the URL of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
+    """Return a specifier for the release in the URL of a wheel, such as `https://…/onnxruntime-1.18.1-cp311-….whl`."""
     wheel = re.search(r"/[A-Za-z_]+-(\d+(?:\.\d+)+)-[^/]*$", url)
     if wheel is None:
         raise UnreadableFileError(f"the URL `{url}` does not contain a version")
@@ -244,12 +250,12 @@ def _read_requirements(text: str) -> Iterator[Declaration]:
 
 
 def _parse_requirement_line(line: str, number: int) -> Iterator[Declaration]:
-    """Parse one line of a requirements file, without its comment and options."""
+    """Parse one line of a requirements file. Comments and options in it are ignored."""
     return _parse_requirement(re.split(r"(?:^|\s)#|\s--", line)[0].strip(), number)
 
 
 def _read_environment(text: str) -> Iterator[Declaration]:
-    """Read a conda environment. Its `pip` list is installed last, so a package in it replaces the conda package."""
+    """Read the packages in a conda environment. A package in the `pip` list replaces the conda package of that name."""
     entries = tuple(read_environment(text))
     from_pip = [found for it in entries if it.kind == "pip" for found in _parse_requirement_line(it.text, it.line)]
     for kind, entry, line in entries:
@@ -327,7 +333,7 @@ def _read_pipfile(text: str) -> Iterator[Declaration]:
 def _read_version_table(
     text: str, table: object, convert: Callable[[str], str], group: str = ""
 ) -> Iterator[Declaration]:
-    """Read dependencies such as `name = "^1.18"`, `name = { version = "^1.18" }` or a list of such tables."""
+    """Read dependencies in TOML such as `name = "^1.18"`, `name = { version = "^1.18" }` or a list of such tables."""
     for name, value in _table(table).items():
         package = canonicalize_name(name)
         if package in PACKAGES:
@@ -337,7 +343,7 @@ def _read_version_table(
 
 
 def _read_toml_lock(text: str) -> Iterator[Declaration]:
-    """Read the packages of uv.lock, poetry.lock, pdm.lock and pylock.toml."""
+    """Read the packages in uv.lock, poetry.lock, pdm.lock or pylock.toml."""
     data = _parse_toml(text)
     for key in ("package", "packages"):
         entries = data.get(key)
@@ -376,7 +382,7 @@ _INSTALL_COMMAND = re.compile(r"\b(?:install|add|i|ci)\b")
 
 
 def _read_dockerfile(text: str) -> Iterator[Declaration]:
-    """Read packages that `pip`, `uv`, `conda`, `npm` or a similar program installs."""
+    """Read the packages that a Dockerfile installs with `pip`, `uv`, `conda`, `npm` or a similar program."""
     variables: dict[str, str] = {}
     for number, line in _logical_lines(text):
         if assigned := _ASSIGNMENT.match(line):

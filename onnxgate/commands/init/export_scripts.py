@@ -1,4 +1,4 @@
-"""Calls to `torch.onnx.export` in Python files, found without running the files."""
+"""Find calls to `torch.onnx.export` in Python files without running the files."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onnxgate.core.files import open_regular
 
 EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
 PATH_ARGUMENT = 2
-"""`torch.onnx.export(model, args, f)`."""
+"""Index of the output path in the arguments of `torch.onnx.export(model, args, f)`."""
 MAX_SCRIPT_BYTES = 1_000_000
 SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes", "dynamo")
-"""Arguments that a source can return in addition to the module and its inputs."""
+"""Keyword arguments of `torch.onnx.export` that a source can return in addition to the module and its inputs."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportScript:
-    """One call that exports a model. `path` is the script, relative to the config's folder."""
+    """One call to `torch.onnx.export`. `path` is the script, relative to the config's folder."""
 
     path: str
     line: int
@@ -33,12 +33,12 @@ class ExportScript:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """Return the command that writes the model to a given path; empty if the path is fixed."""
+        """The command that runs the script with a given output path; empty if the output path is fixed."""
         return ("{python}", self.path, *self.option, "{output}") if self.takes_path else ()
 
 
 def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
-    """Return the export calls in one file; empty if it is not Python. `relative` is its path in the project."""
+    """Return the calls to `torch.onnx.export` in a Python file, whose path in the project is `relative`."""
     script = _parse_script(path, "onnx")
     if script is None:
         return ()
@@ -52,7 +52,7 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
 
 
 def _parse_script(path: Path, word: str) -> _ParsedScript | None:
-    """Return the parsed file; None if it is not Python, too large, or does not contain `word`."""
+    """Return the parsed file; None if it is not a Python file, is too large, or does not contain `word`."""
     try:
         with open_regular(path) as file:
             if os.fstat(file.fileno()).st_size > MAX_SCRIPT_BYTES:
@@ -66,7 +66,7 @@ def _parse_script(path: Path, word: str) -> _ParsedScript | None:
 def _locate_function(
     script: _ParsedScript, name: str, path: Path, folder: Path, relative: str, fallbacks: Sequence[str] = ()
 ) -> str:
-    """Return `file.py:function` for a function name; "" if it cannot be imported.
+    """Return `file.py:function` for the function with this name; "" if it cannot be imported.
 
     If the name is empty, `fallbacks` are tried, of which exactly one must be usable.
     """
@@ -85,7 +85,7 @@ def _locate_function(
 
 @dataclass(slots=True)
 class _ParsedScript:
-    """One parsed file, with its imports, assignments and command-line options."""
+    """A parsed Python file, with its imports, assignments and command-line options."""
 
     tree: ast.Module
     names: dict[str, str] = field(default_factory=dict)  # a name -> what was imported as it
@@ -107,7 +107,7 @@ class _ParsedScript:
                     self.options |= _defined_options(node)
 
     def calls(self) -> Iterator[ast.Call]:
-        """Yield the export calls, in the order of their lines."""
+        """Yield the calls to `torch.onnx.export` in the order of their lines."""
         calls = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         yield from sorted((c for c in calls if self._name(c.func) in EXPORT_FUNCTIONS), key=lambda call: call.lineno)
 
@@ -120,7 +120,7 @@ class _ParsedScript:
         return ""
 
     def described(self, call: ast.Call, path: str) -> ExportScript:
-        """Describe an export call as an `ExportScript`, including its output path if the path is known."""
+        """Describe a call to `torch.onnx.export` as an `ExportScript`, with its output path if that is known."""
         words, default = None, ""
         settings = tuple(keyword.arg for keyword in call.keywords if keyword.arg in SOURCE_SETTINGS)
         match self._target(call):
@@ -133,7 +133,9 @@ class _ParsedScript:
         return ExportScript(path, call.lineno, default, words or (), words is not None, settings=settings)
 
     def builder_of(self, call: ast.Call) -> str:
-        """Return the name of the function that returns both the module and the inputs of an export call, or ""."""
+        """Return the name of the function that returns the module and the inputs for a call to `torch.onnx.export`, or
+        "".
+        """
         match call.args[:1]:
             case [ast.Starred(value=ast.Call(func=ast.Name(id=name), args=[], keywords=[]))]:
                 return name  # `torch.onnx.export(*build(), path)`
@@ -156,7 +158,7 @@ class _ParsedScript:
         return ""
 
     def module_builder_of(self, call: ast.Call) -> str:
-        """Return the name of the function that returns only the module of an export call, or ""."""
+        """Return the name of the function that returns only the module for a call to `torch.onnx.export`, or ""."""
         keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         module = call.args[0] if call.args else keywords.get("model")
         if isinstance(module, ast.Name):
@@ -174,7 +176,7 @@ class _ParsedScript:
         return [node.name for node in functions if _returns_module_and_inputs(node)]
 
     def can_build(self, name: str) -> bool:
-        """Return whether the file has a function of this name that can be called without arguments."""
+        """Return whether the file defines a function of this name that can be called without arguments."""
         return any(
             isinstance(node, ast.FunctionDef)
             and node.name == name
@@ -186,7 +188,7 @@ class _ParsedScript:
 
     @property
     def is_importable(self) -> bool:
-        """Return whether the file can be imported without exporting a model or parsing the command line."""
+        """Return whether importing the file neither exports a model nor parses the command line."""
         statements = [
             node
             for node in self.tree.body
@@ -200,7 +202,7 @@ class _ParsedScript:
         )
 
     def _target(self, call: ast.Call) -> ast.expr | None:
-        """Return the expression for the output path of an export call; a variable is replaced by its value."""
+        """Return the expression for the output path of an export call. A variable is replaced by its value."""
         keywords = [keyword.value for keyword in call.keywords if keyword.arg == "f"]
         target = (*keywords, *call.args[PATH_ARGUMENT : PATH_ARGUMENT + 1], None)[0]
         for _ in range(3):
@@ -213,7 +215,10 @@ class _ParsedScript:
 
 
 def _returns_module_and_inputs(function: ast.FunctionDef) -> bool:
-    """Return whether every `return` has a module with a tuple or a tensor, or a mapping with `model` and `args`."""
+    """Return whether every `return` of a function returns a module and its inputs.
+
+    The returned value must be a pair of the module and a tuple or tensor, or a mapping with `model` and `args`.
+    """
     results = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
     return bool(results) and all(map(_is_module_with_inputs, results))
 
@@ -239,7 +244,7 @@ def _is_main_guard(node: ast.stmt) -> bool:
 
 
 def _defined_options(call: ast.Call) -> Mapping[str, tuple[tuple[str, ...], str]]:
-    """Read the options that `add_argument`, `click.option` and `click.argument` define."""
+    """Return the options that a call to `add_argument`, `click.option` or `click.argument` defines."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("add_argument", "option", "argument"):
         return {}
     words = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]

@@ -1,4 +1,4 @@
-"""The files that `onnxgate init` writes, as text."""
+"""Text of the files that `onnxgate init` writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import join_quoted
 
 EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
-"""Operator domain -> package that registers its operators. Source: `default_opset_domain()` in release 0.15.2."""
+"""For each operator domain, the package that registers its operators.
+
+Source: `default_opset_domain()` in release 0.15.2.
+"""
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
@@ -56,7 +59,10 @@ WORKFLOW_INSTALL_STEPS = """\
 def render_config(
     survey: RepositorySurvey, targets: Sequence[SuggestedTarget], exported: Sequence[ExportScript]
 ) -> str:
-    """Return `onnxgate.toml`. The source or command of a script in `exported` is active; others are comments."""
+    """Return the content of `onnxgate.toml`.
+
+    The sources and commands of the scripts in `exported` are active; those of other scripts are comments.
+    """
     major, minor, *_ = __version__.split(".")
     lines = [
         "# Runtimes that the models in this repository must support.",
@@ -116,14 +122,14 @@ def _render_assigned_targets(survey: RepositorySurvey, targets: Sequence[Suggest
 
 
 def quote(text: str) -> str:
-    """Return a TOML basic string, which is also a valid YAML string; control characters are escaped."""
+    """Return the text as a TOML basic string, which is also a valid YAML string. Control characters are escaped."""
     dumped = json.dumps(text, ensure_ascii=False)
     codes = {ord(character) for character in dumped if not character.isprintable()}
     return dumped.translate({code: f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}" for code in codes})
 
 
 def _wrap_comment(text: str) -> list[str]:
-    """Wrap a comment into lines without breaking paths."""
+    """Wrap a comment to several lines without breaking paths."""
     return textwrap.wrap(
         escape_unprintable(text),
         COMMENT_WIDTH,
@@ -135,7 +141,7 @@ def _wrap_comment(text: str) -> list[str]:
 
 
 def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
-    """Yield a commented target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
+    """Yield a commented-out target for a build that needs special hardware, such as `onnxruntime-gpu==1.18.1`."""
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
     yield from _wrap_comment(
@@ -151,7 +157,7 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
 
 
 def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
-    """Yield a `[[model]]` entry.
+    """Yield the lines of a `[[model]]` entry for an export script.
 
     If the model is unknown, all lines are comments; otherwise only the last line, unless the entry is `active`.
     """
@@ -191,7 +197,7 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
 
 
 def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:
-    """Return the committed model that a script writes; "" if that is unknown."""
+    """Return the path of the committed model that an export script writes; "" if it is unknown."""
     name = script.writes.rpartition("/")[2]
     same_name = [model for model in survey.models if name and model.rpartition("/")[2] == name]
     exact = [model for model in same_name if model == script.writes.removeprefix("./")]
@@ -200,7 +206,7 @@ def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:
 
 
 def render_workflow(survey: RepositorySurvey) -> str:
-    """Return `.github/workflows/onnxgate.yml` with read access only.
+    """Return the content of `.github/workflows/onnxgate.yml`. The workflow has read access only.
 
     The setup of exports is commented out, since it depends on the project.
     """
@@ -224,7 +230,7 @@ def render_workflow_step(survey: RepositorySurvey) -> str:
 
 
 def render_hooks(survey: RepositorySurvey) -> str:
-    """Return the entry of `.pre-commit-config.yaml`."""
+    """Return the entry for onnxgate in `.pre-commit-config.yaml`."""
     arguments = ""
     if survey.below_root:
         arguments = f'\n        args: ["--config", {quote(f"{survey.below_root}/onnxgate.toml")}]'

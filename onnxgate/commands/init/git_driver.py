@@ -1,4 +1,4 @@
-"""Git's diff driver for models: an attribute in the repository and a setting in the clone."""
+"""Configuration of git's diff driver for models: an attribute in the repository, and a setting in the clone."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PrintAction = Callable[[str, str], None]
 
 
 def set_up_git_driver(root: Path, models: Sequence[str], report: PrintAction, *, uses_lfs: bool) -> Iterator[str]:
-    """Write the git attribute and the local git setting; yield the steps that remain for the user."""
+    """Write the git attribute and the local git setting. Yield the steps that the user still has to take."""
     yield from _write_attribute(root, models, report)
     # With Git LFS, a cached description of a pointer would still be shown after its content was fetched.
     yield from _write_git_setting(root, report, cached="false" if uses_lfs else "true")
 
 
 def is_git_driver_set_up(root: Path, models: Sequence[str]) -> bool:
-    """Return whether git already uses a driver of this name for the models."""
+    """Return whether git already shows changes to the models with the `onnx` diff driver."""
     return bool(_read_git_setting(root, TEXTCONV_KEY)) and not _find_models_without_driver(root, models)
 
 
@@ -51,11 +51,14 @@ def _write_attribute(root: Path, models: Sequence[str], report: PrintAction) -> 
     else:
         report("wrote", f"{ATTRIBUTES}: `{DRIVER_ATTRIBUTE}` for `{MODEL_PATTERN}`")
     for model in _find_models_without_driver(root, models)[:1]:
-        yield f"another {ATTRIBUTES} overrides the attribute of {model}: add `{DRIVER_ATTRIBUTE}` there"
+        yield f"another {ATTRIBUTES} overrides the `diff` attribute of {model}: add `{DRIVER_ATTRIBUTE}` to that file"
 
 
 def add_driver(content: bytes) -> bytes:
-    """Return the content of `.gitattributes` with the driver added to the last line for `*.onnx`, or in a new line."""
+    """Return the content of `.gitattributes` with the diff driver added to the last line for `*.onnx`.
+
+    If there is no such line, a new line is appended.
+    """
     driver, lines = DRIVER_ATTRIBUTE.encode(), content.splitlines(keepends=True)
     for index, line in reversed(list(enumerate(lines))):
         if _MODEL_LINE.match(line):  # keeps its other attributes

@@ -1,4 +1,4 @@
-"""The survey of a repository for `onnxgate init`."""
+"""Find the models, scripts, dependencies and configs in a repository for `onnxgate init`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_ATTRIBUTE_CHECKS = 100
 
 @dataclass(frozen=True, slots=True)
 class RepositorySurvey:
-    """Contents of a repository. Paths are relative to `folder`, with `/`."""
+    """Contents of a repository. Paths are relative to `folder`, with `/` as separator."""
 
     folder: Path  # where the config is written
     root: Path | None  # git's root
@@ -49,19 +49,19 @@ class RepositorySurvey:
 
     @property
     def below_root(self) -> str:
-        """Return the path of the folder relative to the repository root; "" for the root."""
+        """Path of the folder relative to the repository root; "" for the root."""
         if self.root is None or self.root == self.folder:
             return ""
         return self.folder.relative_to(self.root).as_posix()
 
     @property
     def nested_folders(self) -> tuple[str, ...]:
-        """Return the folders of nested projects."""
+        """Subfolders that contain another project with its own config."""
         return tuple(dict.fromkeys(PurePosixPath(config).parent.as_posix() for config in self.nested_configs))
 
 
 def survey_repository(folder: Path) -> RepositorySurvey:
-    """Survey the repository of the folder."""
+    """Find the models, scripts, dependencies and configs in a folder and its repository."""
     folder = folder.resolve()
     root = find_git_root(folder)
     nested = tuple(_find_nested_configs(folder))
@@ -109,13 +109,13 @@ def _find_submodule(folder: Path, root: Path | None, path: str) -> str:
 
 
 def _list_files(folder: Path, pattern: str) -> list[str]:
-    """Return the tracked files; without git, all files."""
+    """Return the files that match the pattern and that git tracks; without a git repository, all matching files."""
     answer = repository.read_git_output(folder, "ls-files", "-z", "--", pattern)
     return sorted(_find_files(folder, pattern) if answer is None else filter(None, answer.split("\0")))
 
 
 def _find_files(folder: Path, pattern: str) -> Iterator[str]:
-    """Yield the files below a folder, except those in hidden folders, npm folders and virtual environments."""
+    """Yield the files that match the pattern, except those in hidden folders, npm folders and virtual environments."""
     for path in folder.rglob(pattern):
         relative = path.relative_to(folder)
         excluded = ("node_modules", "site-packages")
@@ -138,7 +138,7 @@ def _find_parent_config(folder: Path, root: Path | None) -> str:
 
 
 def _survey_deployments(folder: Path, root: Path | None, nested: Iterable[PurePosixPath]) -> Deployments:
-    """Read the files below the folder, or those in the whole repository if none of them declares a deployed package."""
+    """Find deployed packages that files below the folder declare; if there are none, search the whole repository."""
     excluded = set(nested)
     paths = [path for path in _list_files(folder, "*") if not set(PurePosixPath(path).parents) & excluded]
     found = find_deployments(folder, filter(select_reader, paths))
@@ -158,7 +158,7 @@ def _has_deployed_runtime(deployments: Deployments) -> bool:
 
 
 def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str, list[str]]:
-    """Return the export packages in the first requirements file with torch, its path, and problems found."""
+    """Return the export packages in the first requirements file that contains torch, the file's path, and problems."""
     problems = []
     for pattern in REQUIREMENTS_GLOBS:
         for path in sorted(folder.glob(pattern)):
@@ -180,7 +180,7 @@ def _find_toolchain(folder: Path) -> tuple[tuple[str, ...], str, list[str]]:
 
 
 def _find_default_branch(folder: Path) -> str:
-    """Return the default branch of pull requests."""
+    """Return the default branch of the repository; `main` if it is unknown."""
     remote = repository.read_git_output(folder, "rev-parse", "--abbrev-ref", "origin/HEAD")
     if remote and remote.startswith("origin/"):
         return remote.strip().removeprefix("origin/")

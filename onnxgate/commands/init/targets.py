@@ -28,7 +28,7 @@ from onnxgate.support import limits
 SUGGESTED_MINORS = 4
 """Number of minor releases in the target for a repository that does not declare a runtime."""
 MANY_MINORS = 8
-"""If a target has more minor releases, the config suggests checking only the oldest and the newest."""
+"""Number of minor releases in a target above which the config suggests checking only the oldest and the newest."""
 MAX_NAMED = 3
 """Maximum number of files or models named in a comment."""
 REFUSED_PHRASE = "does not load on"
@@ -44,7 +44,7 @@ BUILD_PROVIDERS = {
 
 @dataclass(frozen=True, slots=True)
 class SuggestedTarget:
-    """One target of the config, with its comments."""
+    """One suggested target, with the comments for it in the config."""
 
     name: str
     runtime: str  # a requirement: "onnxruntime>=1.18"
@@ -54,7 +54,7 @@ class SuggestedTarget:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """The comments that need attention: refused models, releases without data, development dependencies."""
+        """Comments that need attention: about refused models, releases without data and development dependencies."""
         return tuple(
             comment
             for comment in self.comments
@@ -109,7 +109,10 @@ def _add_prediction(
     pointers: Sequence[str],
     services: Mapping[str, Sequence[str]],
 ) -> SuggestedTarget:
-    """Return the target with comments on its models. If it allows any release, it gets the newest minor releases."""
+    """Return the target with comments about its models.
+
+    A target that allows any release becomes one for the newest minor releases.
+    """
 
     def applies_to(path: str) -> bool:
         names = [names for folder, names in services.items() if path.startswith(f"{folder}/")]
@@ -125,7 +128,7 @@ def _add_prediction(
 
 
 def _deployed_folder(file: str) -> str:
-    """Return the folder whose dependencies the file declares; "" for the whole repository."""
+    """Return the folder to whose models the dependencies in `file` apply; "" for the whole repository."""
     folder = PurePosixPath(file).parent
     folder = folder.parent if folder.name == "requirements" else folder
     return "" if folder == PurePosixPath() or ".." in folder.parts else folder.as_posix()
@@ -154,7 +157,7 @@ def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) ->
 
 
 def _checked_requirement(runtime: DeployedRuntime) -> str:
-    """Return the requirement of the pip package to check; "" if any release may be deployed."""
+    """Return the requirement that a target for a deployed package must check; "" if any release may be deployed."""
     is_other = runtime.package != ONNXRUNTIME or runtime.is_conda
     if is_other and runtime.pin and _lacks_release(runtime.pin):
         minor = Version(runtime.pin).release[:2]
@@ -163,13 +166,13 @@ def _checked_requirement(runtime: DeployedRuntime) -> str:
 
 
 def _lacks_release(pin: str) -> bool:
-    """Return whether the pip package has other patch releases of the same minor release, but not `pin`."""
+    """Return whether releases with the same minor version as `pin` are known for the pip package, but not `pin`."""
     known = list(map(Version, limits.load_limit_table().releases))
     return Version(pin) not in known and Version(pin).release[:2] in {release.release[:2] for release in known}
 
 
 def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
-    """Return a distinct name for each runtime; a single runtime is named `cpu`."""
+    """Return a distinct target name for each runtime. A single runtime is named `cpu`."""
     if len(runtimes) == 1:
         return ["cpu"]
     candidates = [_candidate_names(runtime) for runtime in runtimes]
@@ -183,7 +186,7 @@ def _name_targets(runtimes: Sequence[DeployedRuntime]) -> list[str]:
 
 
 def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
-    """Return names for a target, the best first: the npm package, or the folder, or the file at the root."""
+    """Return possible names for a target, the best first. They consist of the package, the folder and the file."""
     file = PurePosixPath(runtime.file)
     folders = [name for name in file.parts[:-1] if name not in ("..", "requirements", "docker")]
     stem = re.sub(r"(?i)(docker|container)file", "docker", file.name if runtime.is_installed_directly else file.stem)
@@ -199,7 +202,10 @@ def _candidate_names(runtime: DeployedRuntime) -> tuple[str, ...]:
 
 
 def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]) -> tuple[str, ...]:
-    """Return sentences that name the files, and the checked package if it is not the deployed one."""
+    """Return comments that name the files that declare a runtime.
+
+    They also name the package that is checked, if it is not the deployed one.
+    """
     places = [f"{it.file}:{it.line} (`{it.requirement}`)" for it in runtimes]
     without_version = "" if requirement else " without a version"
     lines = [f"Declared{without_version} in {join_phrases(places, MAX_NAMED)}."]
@@ -258,7 +264,7 @@ def _summarize_predictions(runtimes: Sequence[str], predictions: Predictions) ->
 
 
 def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) -> str:
-    """Return the releases of a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
+    """Return the releases in a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
     newest = Version([*limits.load_limit_table().releases][-1])
     later = ((newest.major, newest.minor + 1), (newest.major, newest.minor + 100), (newest.major + 1, 0))
     if not any(specifier.contains(_join(minor)) for minor in later):
@@ -275,19 +281,19 @@ def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) 
 
 
 def _newest_patches(specifier: SpecifierSet) -> list[str]:
-    """Return the newest patch of each minor release in the range, as far as there is support data for it."""
+    """Return the newest patch of each minor release in the range that has support data."""
     fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
     return list({Version(release).release[:2]: release for release in fitting}.values())
 
 
 def has_many_minors(requirement: str) -> bool:
-    """Return whether checking all minor releases in a range would take long."""
+    """Return whether the range contains so many minor releases that checking all of them would take long."""
     parsed = Requirement(requirement)
     return parsed.name == ONNXRUNTIME and len(_newest_patches(parsed.specifier)) > MANY_MINORS
 
 
 def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: Sequence[str] = ()) -> SuggestedTarget:
-    """Suggest the newest minor releases; fewer if a model loads only on some of them."""
+    """Suggest a target with the newest minor releases, or with fewer releases if a model loads only on some of them."""
     minors, is_current = _find_newest_minors(index)
     oldest, newest = minors[0], minors[-1]
     end = str(newest[0] + 1) if is_current else _join((newest[0], newest[1] + 1))
@@ -305,7 +311,7 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
 
 
 def _find_newest_minors(index: UvIndex | None) -> tuple[list[tuple[int, int]], bool]:
-    """Return the newest minor releases in ascending order, and whether they come from the index."""
+    """Return the newest minor releases in ascending order, and whether the package index provided them."""
     known = sorted({Version(release).release[:2] for release in limits.load_limit_table().releases})
     found = [(minor[0], minor[1]) for minor in known]
     if index is not None:
@@ -327,7 +333,7 @@ def _join(minor: tuple[int, int]) -> str:
 
 
 def _first_accepted_release(predictions: Predictions) -> str:
-    """Return the oldest release since which no model is predicted to fail; "" if a model fails on the newest."""
+    """Return the first release from which no model is predicted to fail; "" if a model fails on the newest release."""
     refused = {entry.runtime for model in predictions for entry in model.runtimes if entry.state == "refused"}
     first = ""
     for release in reversed(limits.load_limit_table().releases):

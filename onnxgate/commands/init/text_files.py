@@ -1,4 +1,4 @@
-"""Files of a repository that `onnxgate init` reads as text."""
+"""Read files of a repository as text for `onnxgate init`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_FILE_BYTES = 50_000_000
 
 
 class UnreadableFileError(Exception):
-    """The reason why a file could not be read."""
+    """Raised if a file cannot be read. The message is the reason."""
 
 
 def read_text(path: Path) -> str:

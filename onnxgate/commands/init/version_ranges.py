@@ -1,4 +1,4 @@
-"""Version ranges of Poetry, conda and npm as specifiers of Python packages."""
+"""Convert version ranges of Poetry, conda and npm to version specifiers for Python packages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def convert_poetry_version(text: str) -> str:
 
 
 def convert_conda_version(text: str) -> str:
-    """Convert a version of conda to a specifier, such as `=1.18` to `==1.18.*`."""
+    """Convert a version constraint of conda to a specifier, such as `=1.18` to `==1.18.*`."""
     clauses = []
     for clause in text.split(","):
         single = re.fullmatch(r"(=?)(\d+(?:\.\d+)*)(\.?\*)?", clause)
@@ -47,7 +47,7 @@ def convert_npm_range(text: str) -> str:
 
 
 def _convert_clause(clause: str, text: str) -> str:
-    """Convert one clause.
+    """Convert one clause of a version range of Poetry or npm to a specifier. `text` is the whole range.
 
     Raises:
         UnreadableFileError: the clause is a tag, a URL or another form that does not contain releases.

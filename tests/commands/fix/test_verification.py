@@ -158,7 +158,7 @@ def test_compared_with_another_runtime(gives: Gives) -> None:
     assert verify(wrong, OLD)[0] == "differs"
     assert verify(holding([gives(OLD, REFUSED)], [gives(OLD, {"y": ONE})]), OLD) == (
         "unknown",
-        "now runs; no outputs to compare with",
+        "now runs, but the original has no outputs to compare with",
     )
 
 
