@@ -129,7 +129,7 @@ CODE_SPACE = "\0"
 
 
 def _join_code(text: str, width: int) -> str:
-    """Replace spaces between backticks with `CODE_SPACE`, so that a quoted command that fits on a line is not wrapped."""
+    """Replace spaces between backticks with `CODE_SPACE`, so that commands that fit on a line are not wrapped."""
     return re.sub(
         r"[^\s`]*`[^`]*`[^\s`]*",
         lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0],

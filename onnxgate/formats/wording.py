@@ -89,7 +89,7 @@ def render_sentence(finding: Finding) -> str:
 
 
 def path_from_root(report: Report, path: str) -> str:
-    """Convert a path of the report, which is relative to the config's folder, to a path relative to git's root folder."""
+    """Convert a path of the report, relative to the config's folder, to a path relative to git's root folder."""
     return f"{report.folder}/{path}" if report.folder and path else path
 
 
