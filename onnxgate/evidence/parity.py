@@ -27,8 +27,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Result of comparing one output of a model with its reference, for one input case.
 
     For the metric `worst_abs`, `value` is the absolute difference of one element: the element that exceeds its bound
-    most or, if no element exceeds its bound, the element that is closest to its bound. `bound` is `atol + rtol * |b|` for the
-    reference value `b` of this element.
+    most or, if no element exceeds its bound, the element that is closest to its bound. `bound` is `atol + rtol * |b|`
+    for the reference value `b` of this element.
 
     `agrees` is `value <= bound`, or `value >= bound` for `RATIO_METRICS`, which are used for quantized models.
     """

@@ -27,7 +27,7 @@ class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raced(msgspec.Struct, frozen=True, kw_only=True):
-    """Time or memory that a model needs on one runtime, relative to its baseline, and the range of the measured values."""
+    """Time or memory that a model needs on one runtime, relative to its baseline, and the range of all measurements."""
 
     model: str
     place: Place

@@ -28,7 +28,7 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
 
     @property
     def stage(self) -> Stage:
-        """Return the stage whose evidence the rule checks. It is the name of the folder that contains the rule's file."""
+        """Return the stage whose evidence the rule checks. The folder that contains the rule has its name."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property

@@ -312,9 +312,9 @@ ENGINE_LIMITS = (
 
 
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
-    """Describe the known limitation that may change the outputs of a quantized model with these operators.
+    """Describe the known limitation of an engine that may change the outputs of a quantized model with these operators.
 
-    Return "" if there is none, or if the model is not quantized.
+    Return "" if no limitation is known, or if the model is not quantized.
     """
     if not comparability.quantized:
         return ""
@@ -322,7 +322,7 @@ def find_value_limit(runtime: str, comparability: NumericTraits, operators: Coll
 
 
 def find_text_limit(runtime: str, text: str) -> str:
-    """Describe the known limitation that explains an error text; "" if there is none."""
+    """Describe the known limitation of an engine that explains one of its error texts; "" if there is none."""
     return _describe_limit(runtime, lambda limit: limit.pattern != "" and re.search(limit.pattern, text) is not None)
 
 

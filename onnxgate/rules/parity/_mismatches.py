@@ -81,7 +81,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
 
 
 def describe_worst(comparison: Comparison) -> str:
-    """Describe the worst difference: its value, the bound and where it is set, the input case and the optimization level."""
+    """Describe the worst difference: value, bound and origin of the bound, input case and optimization level."""
     mismatches = find_mismatches(comparison)
     mismatch = find_worst(mismatches)
     levels = {mismatch.optimization for mismatch in mismatches}
@@ -91,7 +91,7 @@ def describe_worst(comparison: Comparison) -> str:
 
 
 def _describe_figures(difference: Difference) -> str:
-    """Describe the additional metrics of an output, such as "; cosine 0.999, SNR 12 dB, top-1 agreement in 3 of 8 rows"."""
+    """Describe further metrics of an output, such as "; cosine 0.999, SNR 12 dB, top-1 agreement in 3 of 8 rows"."""
     figures = {figure.metric: figure.value for figure in difference.figures}
     words = []
     if "cosine" in figures and difference.metric != "cosine":
@@ -107,7 +107,7 @@ def _describe_figures(difference: Difference) -> str:
 
 
 def _format_ratio(value: float) -> str:
-    """Format a cosine similarity with 4 digits, or with more digits if it would otherwise be rounded to 1."""
+    """Format a ratio near 1 with 4 digits, or with more digits if it would otherwise be rounded to 1."""
     return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
 
 
@@ -155,5 +155,5 @@ def describe_first_values(comparison: Comparison) -> str:
     if math.isfinite(first.value) and not math.isfinite(first.share):
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):
-        output = "cannot be subtracted from the reference"
+        output = "cannot be compared with the reference"
     return f"; the node's inputs {inputs}, but its output `{first.output}` {output}"

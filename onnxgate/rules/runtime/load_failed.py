@@ -133,7 +133,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
 
 
 def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
-    """Describe why a model does not load. State the optimization level if another level fails for a different reason."""
+    """Describe why a model does not load, and at which optimization level if another level has a different reason."""
     refused = {worst_attempt.optimization for worst_attempt in select_worst_attempts(subject)}
     levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
