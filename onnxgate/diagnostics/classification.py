@@ -41,7 +41,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def means(self) -> str:
-        """Return the meaning of the error as one clause."""
+        """Return what the error means, as one clause without a period."""
         return render_template(self.entry.means, self.captured)
 
     @property
@@ -130,7 +130,10 @@ ENTRIES_BY_PROGRAM: dict[str, tuple[Entry, ...]] = {
 
 @functools.cache
 def list_entries() -> tuple[Entry, ...]:
-    """Return all entries of the catalogue in the order in which they are matched. General entries come last."""
+    """Return all entries of the catalogue in the order in which they are matched.
+
+    General entries, which match many different errors, come last.
+    """
     return tuple(sorted(itertools.chain(*ENTRIES_BY_PROGRAM.values()), key=lambda entry: entry.general))
 
 
@@ -170,7 +173,7 @@ def failure_family(text: str) -> str:
 
 
 def describe_meaning(text: str) -> str:
-    """Return the meaning of an error text as one clause; "" if no specific entry matches."""
+    """Return what an error text means, as one clause; "" if it is unknown or only a general entry matches."""
     diagnosis = classify(text)
     return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
 

@@ -136,7 +136,7 @@ WINDOW_LINES = 10
 MAX_MESSAGE_LENGTH = 4_000
 """Number of characters after the first line of an error message that are searched for the rest of the message."""
 LOOKAHEAD_LINES = 4
-"""Number of lines in which a specific entry is searched for if a general entry matches the first of these lines."""
+"""Number of lines that are searched for a more specific error if the first of them matches a general one."""
 REPEAT_LINES = 25
 """Maximum distance, in lines of a log, at which different texts of the same error count as one occurrence."""
 RECENT_ERRORS = 8
@@ -310,7 +310,7 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
     """Return the known error whose text starts in the first line of the window; None if there is none.
 
-    An error of a general entry is not returned if an error of a specific entry follows within a few lines.
+    A general error is not returned if a more specific error follows within the next few lines.
     """
     first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]

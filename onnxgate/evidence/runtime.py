@@ -138,7 +138,7 @@ OneHotEncoder of the same releases if `zeros` is 0.
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts to run a model whose outcome is the most severe one in `FATAL_OUTCOMES`; empty if none is."""
+    """Return the attempts to run a model that had the most severe of the `FATAL_OUTCOMES`; empty if none had any."""
     for outcome in FATAL_OUTCOMES:
         if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
             return attempts
@@ -162,7 +162,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def explain_unusable(attempt: Attempt) -> str:
-    """Describe why the inputs of a case cannot be used."""
+    """Return the reason why the inputs of a failed run are considered unusable."""
     text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
     if attempt.source == "failed":
         return "the source fails too"

@@ -127,7 +127,7 @@ class CaseContent:
         )
 
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
-        """Return a JUnit test whose outcome is that of its worst content: failure, error, skipped or passed."""
+        """Return a JUnit test with the worst outcome of its findings and checks: failure, error, skipped or passed."""
         worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
         others = _item_lines(finding for finding in self.findings if finding not in worst)
         undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
@@ -172,9 +172,9 @@ def _failing_levels(report: Report) -> tuple[str, ...]:
 
 
 def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    """Yield a test for each stage in MODEL_STAGES, and for stages with content that belongs to no test of a runtime.
+    """Yield a test for each stage in MODEL_STAGES, and for other stages with results that no test of a runtime shows.
 
-    Content means findings, and undecided or skipped checks.
+    Results are findings, and undecided or skipped checks.
     """
     states = {cell.state for cell in cells.values()}
     rest = content.select(lambda item: not cells.keys().isdisjoint(_runtimes_of(item)), states, elsewhere=True)

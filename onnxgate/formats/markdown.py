@@ -32,7 +32,7 @@ def join_parts(parts: Iterable[Iterable[str]]) -> str:
 
 
 def neutralize_block(block: str) -> str:
-    """Return the lines of a block with CI workflow commands escaped, so that they have no effect if they are logged."""
+    """Escape CI workflow commands in a block of text, so that they have no effect if the text is printed to a log."""
     return "\n".join(neutralize_commands(line) for line in block.split("\n"))
 
 
@@ -90,7 +90,7 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
 
 
 def capitalize_first(text: str) -> str:
-    """Return the text with its first letter capitalized."""
+    """Capitalize the first letter of a text."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -346,7 +346,7 @@ COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
 """Size limits of each of three sections of a pull request comment: undecided checks, skipped checks and the table."""
 MAX_COMMENT_FINDINGS = 20
 MAX_OPEN_CELLS = 24
-"""Maximum number of cells in a table of a pull request comment that is not collapsed."""
+"""Maximum number of cells of a table that is not collapsed in a pull request comment; larger tables are collapsed."""
 ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
 
 

@@ -116,7 +116,7 @@ def rule_identifier(rule: str) -> str:
 
 
 def describe_rules(rules: Iterable[str]) -> list[JsonObject]:
-    """Return the SARIF descriptions of rules. They may include rules that this release of onnxgate does not have."""
+    """Return the SARIF descriptions of rules. Rules that this release of onnxgate does not know are included."""
     return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
 
 

@@ -129,7 +129,7 @@ def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
 
 
 def list_unverified(matrix: Matrix) -> dict[str, str]:
-    """Return the runtimes on which no prediction could be verified: reason -> names of the runtimes, as text."""
+    """Return the runtimes whose predictions could not be verified: reason -> names of the runtimes, as text."""
     unverified: dict[str, set[str]] = {}
     for entry in matrix.entries:
         if entry.observed in ("unavailable", "timed-out"):

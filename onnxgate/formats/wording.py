@@ -19,7 +19,7 @@ STATE_MEANINGS = {
     "warning": "warning or ignored finding",
     "fail": "fail",
     "predicted": "predicted, not run",
-    "not predicted": "could not be predicted, not run",
+    "not predicted": "not run; the result could not be predicted",
     "undecided": "undecided",
     "skipped": "skipped",
     "not asked": "not checked",
@@ -43,7 +43,7 @@ WORD_MEANINGS = {
 }
 """Word shown in a table -> its explanation in the legend. Words that need no explanation are missing."""
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
-NOT_PREDICTED = "could not be predicted, and was not run"
+NOT_PREDICTED = "not run; the result could not be predicted"
 DEFAULT_PATH = "onnxgate.lock"
 """Path reported for a finding that has neither a place nor a model, in report formats that require a path."""
 MAX_NAMED_MODELS = 4
@@ -116,7 +116,7 @@ def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Findin
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Undecided or skipped checks that have the same reason."""
+    """A group of undecided or skipped checks that have the same reason."""
 
     reason: str
     hint: str
@@ -143,7 +143,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
-    """Merge undecided or skipped checks that have the same reason, stages and runtimes."""
+    """Group undecided or skipped checks that have the same reason, stages and runtimes."""
     reasons: dict[tuple[str, str, str], list[NotDone]] = {}
     for item in items:
         reasons.setdefault((item.reason, item.hint, item.model), []).append(item)

@@ -237,7 +237,7 @@ ENTRIES = (
             r"Failed to find kernel for (?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)(?:"
             r" \(node:'(?P<node>.{0,300}?)' ep:'(?P<provider>\w{1,60})')?",
         ),
-        means="`{op}` version {since} has no kernel for these types",
+        means="`{op}` version {since} has no kernel for the types of the node",
         fix=_fix_kernel,
         anywhere="cast to a type for which every target has a kernel, or raise the target's version",
         affected=_describe_missing_kernel,

@@ -284,7 +284,7 @@ SYSTEM = (
         fix="run `git lfs install && git lfs pull`, or set `lfs: true` for `actions/checkout` in GitHub Actions",
         rules=("lfs-pointer",),
         example="version https://git-lfs.github.com/spec/v1",
-        source="the first line of every pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
+        source="the first line of every Git LFS pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
     ),
     Entry(
         name="lfs-missing",
@@ -307,7 +307,7 @@ SYSTEM = (
         means="the disk is full",
         fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU-only builds of the packages",
         example="OSError: [Errno 28] No space left on device",
-        source="ENOSPC of any program",
+        source="error ENOSPC, which any program can report",
         self_explanatory=True,
     ),
     Entry(
@@ -321,7 +321,7 @@ SYSTEM = (
         anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
         rules=("export-failed",),
         example="ModuleNotFoundError: No module named 'onnxruntime'",
-        source="ModuleNotFoundError of Python 3.6 and newer",
+        source="error ModuleNotFoundError of Python 3.6 and newer",
         general=True,
         self_explanatory=True,
     ),

@@ -290,7 +290,7 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
 def bound_nearness(figure: Measured) -> float:
     """Return a sort key for measured values of one metric.
 
-    The key is larger the closer a value is to its limit, and largest for values beyond their limits.
+    The closer a value is to its limit, the larger is its key. Values beyond their limits have the largest keys.
     """
     if figure.metric in wording.RATIO_METRICS and figure.value is not None and figure.bound is not None:
         return figure.bound - figure.value

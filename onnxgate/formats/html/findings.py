@@ -32,9 +32,9 @@ class Anchors:
     first: Mapping[tuple[str, str], int]  # the first finding of a node, which shows the drawing
 
     def of_cell(self, cell: Cell) -> list[int]:
-        """Return the numbers of the findings about the model of a table cell that affect the runtime of the cell.
+        """Return the numbers of the findings that explain a table cell: those about its model that affect its runtime.
 
-        Findings that name no runtime affect all runtimes.
+        A finding that names no runtime affects all runtimes.
         """
         return [
             index

@@ -1,4 +1,4 @@
-"""HTML and SVG markup that escapes inserted strings, and the symbols of the page."""
+"""Create HTML and SVG elements in which inserted strings are escaped."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ AttributeValue = str | int | bool | None
 def escape_html(text: str) -> Markup:
     """Escape text for use in an HTML element or a quoted attribute.
 
-    Also escape `##[`, which a CI service would execute as a workflow command if the page was printed to its log.
+    Also escape `##[`, which a CI service would execute as a workflow command if the page is printed to its log.
     """
     if isinstance(text, Markup):
         return text
