@@ -278,14 +278,15 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
     ExportErrorCause(r"unrecognized namespace (\S+)", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UserError: Constraints violated \(([^)]+)\)",
-        "the source fixes the size of `{0}`: keep the size symbolic in the source, remove it from `dynamic_shapes`, or "
-        "use `Dim.AUTO`; use example inputs of size 2 or more on each dynamic axis",
+        "the source fixes the size of axis `{0}`: keep the size symbolic in the source, and use example inputs of size "
+        "2 or more on each dynamic axis; or, for this axis, remove the entry in `dynamic_shapes` or use `Dim.AUTO`",
         False,
     ),
     ExportErrorCause(
         r"conflicts between user-specified ranges and inferred ranges.*static shape of \d+ for dimension "
         r"inputs\['([^']+)'\]\.shape\[(\d+)\]",
-        "the source fixes `{0}.shape[{1}]`: keep the size symbolic in the source, or remove it from `dynamic_shapes`",
+        "the source fixes `{0}.shape[{1}]`: keep this size symbolic in the source, or remove the axis from "
+        "`dynamic_shapes`",
         False,
     ),
     ExportErrorCause(r"^UserError: .*[Dd]ynamic.control flow|^UserError: .*data-dependent", _BRANCH_ADVICE, False),
