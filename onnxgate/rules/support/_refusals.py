@@ -52,7 +52,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             scope = "the whole model" if whole else "this operator"
             condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}: all required runtimes{condition} support {scope} there"
+            return f"export at opset {version}{of_domain}, at which all required runtimes{condition} support {scope}"
         case TypeCast(_, to, exact, back, inputs):
             remark = "" if exact else " (may lose precision)"
             if not inputs:
