@@ -274,7 +274,7 @@ ENTRIES = (
     Entry(
         name="operator-unknown",
         patterns=r"No Op registered for (?P<op>\S{1,100}) with domain_version of (?P<opset>\d{1,9})",
-        means="the model imports opset {opset}, which has no operator `{op}`",
+        means="the model imports opset {opset}, which does not define the operator `{op}`",
         why="the operator was added in a newer opset, was renamed, or belongs to a different domain",
         fix=_fix_operator,
         anywhere="export with operators that every runtime supports, or raise the target's version",
