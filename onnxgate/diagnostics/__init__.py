@@ -1,4 +1,4 @@
-"""Known error texts of ONNX Runtime, other engines, exporters, onnx, pip, uv, NumPy and protobuf: causes and fixes.
+"""Causes and fixes of known error texts of ONNX Runtime, other engines, exporters, onnx, pip, uv, NumPy and protobuf.
 
-Only the wording of an error is matched, because exception classes and line numbers change between releases.
+Errors are recognized only by their wording, because exception classes and line numbers change between releases.
 """

@@ -1,4 +1,4 @@
-"""Find the catalogue entry for an error text, and extract the family (kind of error), node and operator."""
+"""Find the catalogue entry that explains an error text, and the kind of error, node and operator in the text."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from onnxgate.diagnostics.catalogue import (
 )
 
 MAX_TEXT_LENGTH = 60_000
-"""Maximum number of characters of an error text that are examined; the rest is ignored."""
+"""Maximum number of characters of an error text that are searched for known errors; the rest is ignored."""
 _BLANKS = r"[ \t\r\f\v]{1,200}"
 _FRAME = " \t|│╰╭╯╮─▶"
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
-    """The catalogue entry that matches a text, and the groups captured from the text."""
+    """An explained error: the catalogue entry that matches its text, and the names and numbers found in the text."""
 
     entry: Entry
     captured: dict[str, str]  # named groups of the pattern, in order
@@ -41,45 +41,51 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def means(self) -> str:
-        """Return the meaning of the error as one clause."""
+        """Return what the error means, as one clause without a period."""
         return render_template(self.entry.means, self.captured)
 
     @property
     def why(self) -> str:
-        """Return the cause; "" if the meaning already states it."""
+        """Return the cause of the error; "" if its meaning already states the cause."""
         return render_template(self.entry.why, self.captured)
 
     @property
     def fix(self) -> str:
-        """Return the fix, with release numbers."""
+        """Return the fix for the error, which may name a release to upgrade to."""
         return render_template(self.entry.fix, self.captured)
 
     @property
     def affected(self) -> str:
-        """Return the affected releases; "" if they are unknown or irrelevant."""
+        """Return the releases in which the error occurs; "" if they are unknown or irrelevant."""
         return render_template(self.entry.affected, self.captured)
 
 
 def normalize_text(text: str) -> str:
-    """Collapse whitespace and remove frame characters around lines, so that a message looks the same in all logs."""
+    """Collapse whitespace and remove frames drawn around lines, so that an error looks the same in all logs."""
     lines = (re.sub(_BLANKS, " ", line).strip(_FRAME) for line in text[:MAX_TEXT_LENGTH].splitlines())
     return "\n".join(line for line in lines if line)
 
 
 @functools.lru_cache(maxsize=256)
 def classify(text: str) -> Diagnosis | None:
-    """Return the diagnosis of the first matching entry; None if no entry matches."""
+    """Return the explanation of an error text by the first catalogue entry that matches; None if none matches."""
     text = normalize_text(text)
     return next(match_patterns(text, find_literals(text.replace("\n", " ")), len(text)), None)
 
 
 def find_literals(flat: str) -> tuple[int, ...]:
-    """Return the indexes in `list_patterns()` of patterns whose longest literal occurs in `flat`, a single line."""
+    """Return which patterns may match: the indexes in `list_patterns()` of those whose longest literal is in `flat`.
+
+    `flat` is the text as a single line.
+    """
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 
 
 def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagnosis]:
-    """Yield the matches that start before `end` in a normalized text. `places` are indexes in `list_patterns()`."""
+    """Yield an explanation for each pattern that matches a normalized text at a position before `end`.
+
+    `places` are the indexes in `list_patterns()` of the patterns to try.
+    """
     for place in places:
         entry, pattern, _ = list_patterns()[place]
         match = compile_pattern(pattern).search(text)
@@ -90,7 +96,10 @@ def match_patterns(text: str, places: Iterable[int], end: int) -> Iterator[Diagn
 
 @functools.cache
 def list_patterns() -> tuple[tuple[Entry, str, str], ...]:
-    """Return (entry, pattern, longest literal of the pattern) for all patterns, in matching order."""
+    """Return (entry, pattern, longest literal text in the pattern) for all patterns of the catalogue.
+
+    They are in the order in which they are matched.
+    """
     return tuple(
         (entry, pattern, longest_literal(pattern))
         for entry in list_entries()
@@ -116,12 +125,15 @@ ENTRIES_BY_PROGRAM: dict[str, tuple[Entry, ...]] = {
     "protobuf": packages.PROTOBUF,
     "Git LFS, disk and Python modules": packages.SYSTEM,
 }
-"""Program -> its entries, in the order in which they are matched."""
+"""Program that writes the error texts -> its catalogue entries, in the order in which they are matched."""
 
 
 @functools.cache
 def list_entries() -> tuple[Entry, ...]:
-    """Return all entries in matching order; general entries come last."""
+    """Return all entries of the catalogue in the order in which they are matched.
+
+    General entries, which match many different errors, come last.
+    """
     return tuple(sorted(itertools.chain(*ENTRIES_BY_PROGRAM.values()), key=lambda entry: entry.general))
 
 
@@ -146,14 +158,14 @@ _UNCONVERTED_OPERATORS = (
 )
 
 _LOAD_PREFIX = r"^\[ONNXRuntimeError\] : \d{1,9} : \w{1,40} : (?:Load model from \S.{0,400}? failed: ?)?"
-"""Pattern for the prefix of load errors. The prefix may contain the file name."""
+"""Pattern for the prefix of ONNX Runtime's errors from loading a model. The prefix may contain the file name."""
 
 _RUN_FAILURE = "Non-zero status code returned while running "
-"""Text that is part of all errors from running a loaded model."""
+"""Text that all errors of ONNX Runtime from running a loaded model contain."""
 
 
 def failure_family(text: str) -> str:
-    """Return the family of an error text, such as "no_kernel"; "" if it belongs to no family."""
+    """Return the kind ("family") of an error text, such as "no_kernel"; "" if it is of no known kind."""
     diagnosis = classify(text)
     if _RUN_FAILURE in text:
         return "run_node"
@@ -161,19 +173,22 @@ def failure_family(text: str) -> str:
 
 
 def describe_meaning(text: str) -> str:
-    """Return the meaning of an error text as one clause; "" if no specific entry matches."""
+    """Return what an error text means, as one clause; "" if it is unknown or only a general entry matches."""
     diagnosis = classify(text)
     return "" if diagnosis is None or diagnosis.entry.general else diagnosis.means
 
 
 def describe_fix(text: str) -> str:
-    """Return the fix for an error text, without release numbers; "" if the text is unknown."""
+    """Return a fix for an error text that holds for all releases; "" if the text is unknown."""
     diagnosis = classify(text)
     return render_template(diagnosis.entry.anywhere or diagnosis.entry.fix, diagnosis.captured) if diagnosis else ""
 
 
 def failure_key(text: str) -> tuple[str, ...]:
-    """Return a key for comparing failures. A model and a single-node model with the same problem have equal keys."""
+    """Return a key by which the error texts of different models can be compared.
+
+    A model and a single-node model that fail because of the same problem have equal keys.
+    """
     diagnosis, name = classify(text), failure_family(text)
     if diagnosis and name:
         return (name, *diagnosis.captured.values())
@@ -208,7 +223,7 @@ def list_unsupported_operators(text: str) -> tuple[str, ...]:
 
 
 def find_missing_locale(text: str) -> str | None:
-    """Return the name of the missing locale; None if the error is not about a missing locale."""
+    """Return the name of the locale that an error text reports as missing; None if it is about another problem."""
     diagnosis = classify(text)
     return diagnosis.captured.get("locale") if diagnosis and diagnosis.entry.name == "locale-missing" else None
 
@@ -219,14 +234,21 @@ _PREFIXES = (
     r"^(?:\[ONNXRuntimeError\] : \d+ : \w+ : |Load model from \S.*? failed: ?|\{\w+\.(?:cc|h):\d+\} |\w+\.(?:cc|h):\d+ "
     r"|Non-zero status code returned while running \w+ node\. Name:'.*?' Status Message: |Fatal error: )"
 )
-"""Prefixes of error texts, such as a source position. They are removed because they change between releases."""
+"""Pattern for prefixes of error texts, such as a position in source code. They are removed, because they change
+between releases.
+"""
 
 _CONDITION = r"^[^.]{1,120} was false\. (?=\S)"
-"""C++ condition before the explanation in an error text. It is removed because it changes between releases."""
+"""Pattern for the C++ condition before the explanation in an error text. It is removed, because it changes between
+releases.
+"""
 
 
 def shorten_failure(failure: Failure | None) -> str:
-    """Return the error text as one short line without source positions, or the error type if there is no text."""
+    """Return the text of an error as one short line without positions in source code.
+
+    If the error has no text, return its type.
+    """
     text = (failure.text.strip() or failure.type) if failure is not None else ""
     text = " ".join(text.split()).replace("`", "'")
     replaced = 1

@@ -1,4 +1,4 @@
-"""Find known errors in a log and explain them."""
+"""Find known errors in a log, such as that of a CI job, and explain them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from onnxgate.diagnostics.classification import Diagnosis, find_literals, match_
 
 
 class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
-    """One known error and all its occurrences in the log."""
+    """A known error that occurs in a log, its explanation, and its occurrences."""
 
     name: str  # entry in the error reference
     says: str  # first line of the error, as logged
@@ -31,14 +31,14 @@ class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that looks like an error but matches no known error."""
+    """A line of a log that looks like an error but matches no known error."""
 
     line: int
     says: str  # the line, as logged
 
 
 class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Known and unknown errors in one log."""
+    """The result of explaining a log: the known errors, and the lines that look like unknown errors."""
 
     version: int = 1
     onnxgate: str
@@ -50,13 +50,13 @@ class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit(self) -> int:
-        """Return the exit status: 3 if all errors are unknown, otherwise 0."""
+        """Return the exit status of the command: 3 if the log contains only unknown errors, otherwise 0."""
         return 3 if self.unknown and not self.errors else 0
 
 
 CHUNK_BYTES = 65_536
 MAX_LINE_LENGTH = 16_384
-"""Maximum line length in characters; longer lines are split, at a space if possible."""
+"""Maximum length of a line of a log, in characters. Longer lines are split, at a space if possible."""
 _ANSI = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x1b\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|\\u001b\[[\d;]{0,32}m")
 _TIMESTAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
 # Source: logs of GitHub (web and `gh run view`), GitLab, Jenkins, docker compose, buildkit and pytest.
@@ -82,7 +82,7 @@ class LogLine:
 
 
 def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
-    """Yield all non-blank lines. Memory usage does not depend on the length of lines."""
+    """Yield the lines of a log that are not blank. Memory usage does not depend on the length of lines."""
     for number, text in _read_pieces(stream):
         pieces = text.split("\r")
         if "\\n" in text and _JSON_FIELD.search(text):  # escaped line breaks in a JSON string
@@ -94,7 +94,7 @@ def read_lines(stream: BinaryIO) -> Iterator[LogLine]:
 
 
 def strip_prefixes(text: str) -> str:
-    """Remove ANSI colors, and the prefixes that CI services and container tools add to lines."""
+    """Remove ANSI colors from a line of a log, and the prefixes that CI services and container tools add."""
     plain = _ANSI.sub("", text)
     for _ in range(_MAX_PREFIXES):
         match = _PREFIX.match(plain)
@@ -105,7 +105,6 @@ def strip_prefixes(text: str) -> str:
 
 
 def _read_pieces(stream: BinaryIO) -> Iterator[tuple[int, str]]:
-    """Yield the number and text of each line. Long lines are split."""
     first = stream.read(CHUNK_BYTES)
     is_utf16 = first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))  # written by PowerShell
     decoder = codecs.getincrementaldecoder("utf-16" if is_utf16 else "utf-8-sig")(errors="replace")
@@ -133,17 +132,17 @@ def _split_long_line(line: str) -> list[str]:
 
 
 WINDOW_LINES = 10
-"""Number of lines searched for one message; known messages are shorter."""
+"""Number of lines of a log that are searched for one error message. All known messages are shorter."""
 MAX_MESSAGE_LENGTH = 4_000
-"""Number of characters searched after the first line of a message."""
+"""Number of characters after the first line of an error message that are searched for the rest of the message."""
 LOOKAHEAD_LINES = 4
-"""Number of lines searched for a specific entry if a general entry matches the first of these lines."""
+"""Number of lines that are searched for a more specific error if the first of them matches a general one."""
 REPEAT_LINES = 25
-"""Maximum distance in lines at which different texts of the same error count as one occurrence."""
+"""Maximum distance, in lines of a log, at which different texts of the same error count as one occurrence."""
 RECENT_ERRORS = 8
-"""Number of recent errors of the same entry with which a new error is compared."""
+"""Number of previous errors of the same kind with which a new error is compared, to recognize repetitions."""
 MAX_ERRORS = 200
-"""Maximum number of distinct errors explained per log."""
+"""Maximum number of different errors that are explained for one log."""
 MAX_SHOWN = 5
 QUOTE_LENGTH = 240
 _ERROR_LIKE = re.compile(
@@ -166,7 +165,7 @@ _PYTEST_SUMMARY = re.compile(r"^(?:FAILED|ERROR) \S{1,400}\.py(?:::\S{1,400})?(?
 
 @dataclass(slots=True)
 class _ErrorGroup:
-    """One error and the occurrences found so far."""
+    """A known error, and its occurrences found so far in a log."""
 
     diagnosis: Diagnosis
     quote: str
@@ -200,7 +199,7 @@ class _LogErrors:
     first_unknown: list[UnknownLine] = field(default_factory=list)
 
     def add(self, diagnosis: Diagnosis, line: LogLine) -> None:
-        """Add a new error, or count another occurrence of an earlier error."""
+        """Add a known error that was found in the log, or count another occurrence if it was found before."""
         group = self._find_similar(diagnosis)
         if group is None and len(self.groups) < MAX_ERRORS:
             quote = _quote_line(line.text, diagnosis.start)
@@ -223,7 +222,10 @@ class _LogErrors:
         group.last = line.number
 
     def _find_similar(self, diagnosis: Diagnosis) -> _ErrorGroup | None:
-        """Return an earlier error of the same entry if the captured groups of one error include those of the other."""
+        """Return the earlier error that a new error repeats; None if it is a different error.
+
+        Both errors have the same entry, and one has all names and numbers that were captured from the other.
+        """
         if group := self.exact.get(_diagnosis_key(diagnosis)):
             return group
         latest = [group for group in self.groups if group.diagnosis.entry is diagnosis.entry][-RECENT_ERRORS:]
@@ -234,7 +236,10 @@ class _LogErrors:
         )
 
     def add_unknown(self, line: LogLine) -> None:
-        """Count a line that looks like an error; ignore pytest's summary, which repeats earlier errors."""
+        """Count a line of the log that looks like an unknown error.
+
+        Lines of pytest's summary are ignored, because they repeat earlier errors.
+        """
         if not _ERROR_LIKE.search(line.text) or _CONSEQUENCE.search(line.text):
             return
         if _PYTEST_SUMMARY.search(line.text) and (self.groups or self.unknown):
@@ -276,19 +281,19 @@ def explain_log(stream: BinaryIO, onnxgate: str) -> ExplainedLog:
 
 
 _find_literals = functools.lru_cache(maxsize=64)(find_literals)
-"""Cached version of `find_literals`, because logs often contain the same line several times."""
+"""Cached version of `find_literals`. The cache is useful because logs often contain the same line several times."""
 
 
 @dataclass(frozen=True, slots=True)
 class _ScannedLine:
-    """A line and the indexes of the patterns whose longest literal it contains."""
+    """A line of a log, and the indexes of the patterns whose longest literal text it contains."""
 
     line: LogLine
     hits: tuple[int, ...]
 
 
 def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
-    """Yield each line together with the next `WINDOW_LINES` lines."""
+    """Yield each line of a log together with the next `WINDOW_LINES` lines."""
     window: deque[_ScannedLine] = deque()
     following, stream = itertools.tee(stream)
     texts = itertools.chain((f" {line.text}" for line in itertools.islice(following, 1, None)), [""])
@@ -303,7 +308,10 @@ def _windows(stream: Iterable[LogLine]) -> Iterator[deque[_ScannedLine]]:
 
 
 def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[int]) -> Diagnosis | None:
-    """Return the error that starts in the first line; None for a general error if a specific error follows."""
+    """Return the known error whose text starts in the first line of the window; None if there is none.
+
+    A general error is not returned if a more specific error follows within the next few lines.
+    """
     first = len(window[0].line.text)
     text = text[: first + MAX_MESSAGE_LENGTH]
     diagnosis = next(match_patterns(text, places, first), None)
@@ -315,7 +323,6 @@ def _diagnose_first_line(window: deque[_ScannedLine], text: str, places: list[in
 
 
 def _quote_line(text: str, start: int) -> str:
-    """Return the line, or the part around `start` if the line is too long."""
     if len(text) <= QUOTE_LENGTH:
         return text
     begin = max(0, start - QUOTE_LENGTH // 4)

@@ -1,1 +1,1 @@
-"""Types of evidence that stages collect and rules check."""
+"""Types of the evidence about models that the stages of a check collect, and that rules turn into findings."""

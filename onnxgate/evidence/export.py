@@ -1,4 +1,4 @@
-"""Evidence that the rules of the export stage check."""
+"""Evidence about exported models, from which the rules of the export stage create findings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from onnxgate.core.jobs import Failure, ReturnedLeaf
 
 
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis with fewer possible sizes in the file than in the source."""
+    """An axis that supports fewer sizes in the exported file than in the source."""
 
     role: Literal["input", "output", "value"]  # "value": the file has no such input or output
     value: str
@@ -25,7 +25,7 @@ class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node in training mode."""
+    """A node of an exported model that is in training mode, such as a `Dropout`."""
 
     operator: str
     node: str
@@ -43,7 +43,7 @@ class FixedValue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceNames(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of inputs and outputs, as requested and as written to the file."""
+    """Names of a model's inputs and outputs: those that the source requests, and those in the exported file."""
 
     inputs: tuple[str, ...] = ()  # requested
     outputs: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences between the committed file and the new export, after both were normalized."""
+    """Differences between the committed model file and a new export of its source, after both were normalized."""
 
     differences: tuple[str, ...] = ()  # descriptions of the first differences
     rounded: tuple[str, ...] = ()  # weights that differ only by rounding
@@ -78,14 +78,14 @@ class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExportedInterface(msgspec.Struct, frozen=True, kw_only=True):
-    """Inputs and outputs of the exported file, compared with those that the source requests."""
+    """Inputs and outputs of an exported model, compared with those that the source requests."""
 
     names: InterfaceNames = InterfaceNames()
     lost_axes: tuple[LostAxis, ...] = ()
 
 
 class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
-    """Behavior of the source when it is called and exported."""
+    """How the source of a model behaved when it was called and exported."""
 
     exporter: str = ""  # "dynamo", "TorchScript"; "" if unknown
     was_training: bool = False  # the source returned the module in `train()` mode
@@ -97,14 +97,14 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecondExport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of exporting the same source a second time, compared with the first export."""
+    """Result of exporting a source a second time: the differences from the first export, or the failure."""
 
     differences: tuple[str, ...] = ()
     failure: Failure | None = None
 
 
 class Reexport(msgspec.Struct, frozen=True, kw_only=True):
-    """One model that was exported again with its source or command."""
+    """A model that was exported again with its source or command, and everything learned from this export."""
 
     model: str
     place: Place  # the source line if known, otherwise the model's entry in the config
@@ -118,12 +118,12 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> Failure | None:
-        """The error that ended the export."""
+        """The error that ended the export; None if no error is known."""
         return self.end.failure if self.end else None
 
 
 class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
-    """Differences between the toolchain and the lock.
+    """Packages of the export toolchain whose installed versions differ from the lock.
 
     `drift`: package -> (locked version, installed version). The installed version is "" if the package is missing.
     """

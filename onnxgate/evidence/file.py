@@ -1,4 +1,4 @@
-"""Evidence that the rules of the file stage check."""
+"""Evidence about model files, from which the rules of the file stage create findings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class InvalidQuantization(msgspec.Struct, frozen=True):
 
 
 class GraphFaults(msgspec.Struct, frozen=True):
-    """Results of checking the graph of a readable model."""
+    """Faults found in the graph and metadata of a model that could be read."""
 
     invalid: ModelFault | None = None  # the first fault that makes the model invalid
     place: Place | None = None  # the source line that created the node with that fault
@@ -36,7 +36,7 @@ class GraphFaults(msgspec.Struct, frozen=True):
 
 
 class ModelFile(msgspec.Struct, frozen=True):
-    """One selected file and the results of reading it. The weights of large files are not read."""
+    """A file that was selected for checking, and the results of reading it. The weights of large files are not read."""
 
     path: str
     place: Place

@@ -1,4 +1,4 @@
-"""Evidence that the rules of the lock stage check."""
+"""Evidence about changes to models, from which the rules of the lock stage create findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.project.lock.types import LockedModel
 class ModelLockComparison(msgspec.Struct, frozen=True):
     """A model, its lock entry, and the opsets and IR version that the config pins.
 
-    If the model file is a Git LFS pointer, `facts` are taken from the lock.
+    If the model file is a Git LFS pointer, `facts` are copied from the lock.
     """
 
     facts: ModelFacts
@@ -28,7 +28,7 @@ class ModelLockComparison(msgspec.Struct, frozen=True):
 
 
 class LockConfigComparison(msgspec.Struct, frozen=True):
-    """Differences between the lock and the config, as sentences ("target `edge` is not locked")."""
+    """Differences between the lock and the config. Each is a sentence, such as "target `edge` is not locked"."""
 
     place: Place
     differences: tuple[str, ...]
@@ -36,7 +36,7 @@ class LockConfigComparison(msgspec.Struct, frozen=True):
 
 
 class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):
-    """First ONNX Runtime release that is predicted to load a model, before and after a change."""
+    """The first ONNX Runtime release that is predicted to load a model, before and after the model was changed."""
 
     before: str  # "1.16.0"; "" if the first release is unknown
     after: str  # "" if no known release loads the model
@@ -44,7 +44,7 @@ class MinimumRelease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One model whose content differs from its baseline."""
+    """A model whose content differs from its baseline (the lock or a git revision), with both versions."""
 
     before: ModelFacts  # `path` is the path at the baseline
     after: ModelFacts

@@ -1,4 +1,4 @@
-"""Evidence that the rules of the parity stage check: measured differences."""
+"""Evidence about measured differences between outputs, from which the rules of the parity stage create findings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from onnxgate.core.findings import Place
 from onnxgate.core.report import RATIO_METRICS
 
 SOURCE = "the source"
-"""Value of `Comparison.reference` if the reference outputs were computed by the source."""
+"""Value of `Comparison.reference` for outputs that are compared with the outputs of the source."""
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """An additional metric of an output; `bound` is None if the metric has no bound."""
+    """An additional measured value of an output, such as its cosine similarity. `bound` is None if it has no limit."""
 
     metric: str
     value: float
@@ -24,11 +24,11 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Comparison of one output in one case with its reference.
+    """Result of comparing one output of a model with its reference, for one input case.
 
-    For the metric `worst_abs`, `value` is the absolute difference at one element: the element that exceeds its bound
-    most or, if no element exceeds its bound, the element that is closest to it. `bound` is `atol + rtol * |b|` for the
-    reference value `b` of this element.
+    For the metric `worst_abs`, `value` is the absolute difference of one element: the element that exceeds its bound
+    most or, if no element exceeds its bound, the element that is closest to its bound. `bound` is `atol + rtol * |b|`
+    for the reference value `b` of this element.
 
     `agrees` is `value <= bound`, or `value >= bound` for `RATIO_METRICS`, which are used for quantized models.
     """
@@ -47,7 +47,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
-    """The origin of a mismatch: the first node whose inputs agree with the reference but whose output does not."""
+    """The node at which outputs start to differ: its inputs agree with the reference, but its output does not."""
 
     node: str  # name of the node in the unmodified model; "" if it has none
     operator: str  # "MatMul", with the domain unless it is the default domain
@@ -62,7 +62,7 @@ class FirstDifference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """A tensor of a quantized model that differs considerably from the float model."""
+    """A tensor of a quantized model whose values differ considerably from those in the float model."""
 
     tensor: str
     node: str  # name of the node in the float model that computes the tensor; "" if there is no such node or name
@@ -75,7 +75,10 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Outputs of one runtime compared with one reference, over all cases and optimization levels."""
+    """Results of comparing the outputs of a model on one runtime with one reference.
+
+    They cover all input cases and optimization levels.
+    """
 
     model: str
     place: Place
@@ -90,12 +93,15 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find_mismatches(comparison: Comparison) -> tuple[Difference, ...]:
-    """Return the differences that exceed their bound."""
+    """Return the differences between outputs that exceed their bound."""
     return tuple(difference for difference in comparison.differences if not difference.agrees)
 
 
 def find_worst(differences: Sequence[Difference]) -> Difference:
-    """Return the difference that exceeds its bound most. A wrong type, shape or number of outputs is always worse."""
+    """Return the difference that exceeds its bound most.
+
+    A wrong type, shape or number of outputs is worse than any difference between values.
+    """
 
     def excess(difference: Difference) -> tuple[bool, float]:
         if difference.metric in RATIO_METRICS:

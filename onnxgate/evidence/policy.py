@@ -1,4 +1,4 @@
-"""Evidence that the rules about budgets and ignores check."""
+"""Evidence about budgets and `[[ignore]]` entries, from which rules create findings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import msgspec
 from onnxgate.core.findings import Place
 
 MEASUREMENT_PRECISION = 1.05
-"""Factor by which a ratio may exceed its budget. Two sessions of the same model can differ by this factor.
+"""Factor by which a measured time or memory ratio may exceed its budget.
+
+The measurements of two sessions with the same model can differ by this factor.
 
 Source: measured with onnxruntime 1.31.1; the memory layout causes differences of a few percent.
 """
 
 
 class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
-    """Size of a model with its external data, and its budget."""
+    """Size of a model including its external data, and the maximum size that its budget allows."""
 
     model: str
     place: Place
@@ -25,7 +27,7 @@ class ModelSize(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Raced(msgspec.Struct, frozen=True, kw_only=True):
-    """Time or memory of a model on one runtime, divided by that of its baseline, with the measured range."""
+    """Time or memory that a model needs on one runtime, relative to its baseline, and the range of all measurements."""
 
     model: str
     place: Place
@@ -41,7 +43,10 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Literal["within", "over", "unclear"]:
-        """Return "over" if the whole range exceeds the budget, "unclear" if only the median does, else "within"."""
+        """Return "over" if the whole measured range exceeds the budget, and "unclear" if only the median does.
+
+        Otherwise, return "within".
+        """
         allowed = self.budget * MEASUREMENT_PRECISION
         if self.negligible or self.ratio <= allowed:
             return "within"
@@ -49,12 +54,12 @@ class Raced(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def figures(self) -> str:
-        """Format the ratio and its range, such as `3.02 (2.95–3.10)`."""
+        """Format the measured ratio and its range, such as `3.02 (2.95–3.10)`."""
         return f"{self.ratio:.2f} ({self.low:.2f}–{self.high:.2f})"
 
 
 class IgnoreUse(msgspec.Struct, frozen=True):
-    """How one `[[ignore]]` entry was used in a check."""
+    """An `[[ignore]]` entry of the config, and whether it matched findings in a check."""
 
     place: Place
     rule: str
@@ -70,7 +75,7 @@ class IgnoreUse(msgspec.Struct, frozen=True):
 
     @property
     def is_spent(self) -> bool:
-        """Return whether an entry with `sha256` or `fingerprints` no longer matches any finding."""
+        """Return whether the entry has `sha256` or `fingerprints` and no longer matches any finding."""
         if self.sha256 and not self.content_there:
             return True
         return bool(self.sha256 or self.listed) and self.stage_ran and not self.used

@@ -1,4 +1,4 @@
-"""Evidence that the rules of the runtime stage check: the runs of a model, and functions that select its failures."""
+"""Evidence about the runs of models, from which the rules of the runtime stage create findings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onnxgate.core.jobs import Failure
 
 
 class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
-    """An output whose shape does not match the declared shape."""
+    """An output of a run whose shape does not match the shape that the model declares."""
 
     output: str
     declared: str  # "(batch, 10)"
@@ -21,7 +21,7 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator that an engine does not have, and the nodes that use it."""
+    """An operator of a model that an engine does not support, and the nodes that use it."""
 
     operator: str  # "Det", with the domain unless it is the default domain
     words: str = ""  # "node `det`, and 3 more"; "" if no node of the model uses the operator
@@ -30,7 +30,7 @@ class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
-    """The input case of an attempt."""
+    """The input case with which a model was run: its name, origin and sizes."""
 
     name: str = ""  # "" if the attempt ended before a case began
     origin: Literal["", "generated", "source", "user"] = ""
@@ -40,7 +40,7 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """The failure of a runtime to load a model or to run a case, and its diagnosis."""
+    """The error with which a runtime refused to load a model or to run an input case, and what is known about it."""
 
     failure: Failure | None = None
     family: str = ""  # family of the error text: "ir", "opset", "no_kernel", "run_node", …; "" if unknown
@@ -52,7 +52,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """How and when a worker crashed or timed out."""
+    """How and when the worker process that ran a model crashed or timed out."""
 
     signal: str = ""
     during: str = ""
@@ -60,7 +60,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of the faulty outputs of a case, by kind of fault."""
+    """Names of the faulty outputs of a run, grouped by kind of fault."""
 
     not_finite: tuple[
         str, ...
@@ -72,7 +72,7 @@ class OutputFaults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt to run a model with one runtime, optimization level and input case."""
+    """An attempt to run a model with one runtime, optimization level and input case, and its outcome."""
 
     optimization: Literal["all", "disabled"]
     # "provider-not-used": the session silently uses other providers than the requested ones.
@@ -87,7 +87,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Identical nodes of a model that does not load. One of them is loaded in a single-node model to find the cause."""
+    """A group of identical nodes of a model that does not load.
+
+    One of them is loaded in a model that contains only this node, to find out whether it is the cause.
+    """
 
     operator: str  # "Det", with the domain unless it is the default domain
     words: str  # "node `det`, and 3 more"
@@ -119,7 +122,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
-"""Outcomes after which an optimization level is not tested further, most severe first."""
+"""Outcomes of a run after which its optimization level is not tested with further input cases, most severe first."""
 
 _VALUE_FAULTS = {
     "an index is out of bounds": re.compile(
@@ -127,7 +130,7 @@ _VALUE_FAULTS = {
     ),
     "a value is not a known category": re.compile("Unknown Category"),
 }
-"""Reason why inputs are invalid -> pattern for the error text.
+"""Reason why input values are invalid -> regular expression that matches the runtime's error text.
 
 Source: Gather, GatherElements, GatherND, ScatterElements and ArrayFeatureExtractor of ONNX Runtime 1.15–1.31, and
 OneHotEncoder of the same releases if `zeros` is 0.
@@ -135,7 +138,7 @@ OneHotEncoder of the same releases if `zeros` is 0.
 
 
 def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts that ended with the most severe fatal outcome; empty if there was no fatal outcome."""
+    """Return the attempts to run a model that had the most severe of the `FATAL_OUTCOMES`; empty if none had any."""
     for outcome in FATAL_OUTCOMES:
         if attempts := tuple(attempt for attempt in runs.attempts if attempt.outcome == outcome):
             return attempts
@@ -143,7 +146,7 @@ def select_worst_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
 
 
 def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether a failure is caused by the inputs rather than by the model.
+    """Return whether a failed run is probably caused by the inputs rather than by the model.
 
     This is assumed if the source also fails with these inputs. It is also assumed for generated inputs that no other
     run has shown to be valid, if a value is out of bounds or the sizes are guesses.
@@ -159,7 +162,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def explain_unusable(attempt: Attempt) -> str:
-    """Describe why the inputs of a case cannot be used."""
+    """Return the reason why the inputs of a failed run are considered unusable."""
     text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
     if attempt.source == "failed":
         return "the source fails too"
@@ -167,9 +170,9 @@ def explain_unusable(attempt: Attempt) -> str:
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether a failed case has guessed sizes, and no completed run shows that the model supports these sizes.
+    """Return whether a run failed with guessed input sizes, and no other run shows that the model supports these sizes.
 
-    The sizes of leading axes are ignored, because any size of a leading axis should work.
+    Sizes of the first axis of an input are ignored, because a model should support any size of this axis.
     """
     case = attempt.case
     if attempt.outcome != "run-refused" or not case.guessed or not _is_unproven(attempt, runs):
@@ -184,7 +187,7 @@ def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
-    """Return whether the inputs are generated, and neither the source nor another run has succeeded with them."""
+    """Return whether the inputs of a failed run are generated, and neither the source nor another run accepted them."""
     case = attempt.case
     if case.origin != "generated" or attempt.source in ("finite", "not-finite") or case.name in runs.usable_cases:
         return False
@@ -192,7 +195,7 @@ def _is_unproven(attempt: Attempt, runs: ModelRuns) -> bool:
 
 
 def is_proven_fault(attempt: Attempt) -> bool:
-    """Return whether NaN or infinity in an output is caused by the model.
+    """Return whether NaN or infinity in the outputs of a run is caused by the model rather than by its inputs.
 
     This is assumed if the source is finite in the same elements, or if the inputs are not generated.
     """
@@ -200,7 +203,7 @@ def is_proven_fault(attempt: Attempt) -> bool:
 
 
 def find_not_finite(runs: Sequence[ModelRuns]) -> frozenset[tuple[str, str]]:
-    """Return the case and output name for each output in which the model causes NaN or infinity."""
+    """Return the input case and output name of each output in which the model itself causes NaN or infinity."""
     return frozenset(
         (attempt.case.name, output)
         for model in runs

@@ -1,4 +1,4 @@
-"""Evidence that the rules of the support stage check."""
+"""Evidence about what runtimes support, from which the rules of the support stage create findings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from onnxgate.model.facts import ModelFacts
 from onnxgate.support.matching.operations import Suggestion, SupportGapRule
 
 OPSET_RULES = ("opset-too-new", "opset-experimental")
-"""Rules that may explain an unsupported operator: exported at an older opset, the model might not use the operator."""
+"""Rules whose findings may explain an unsupported operator.
+
+If the model is exported at an older opset, it might not use this operator.
+"""
 
 
 class RuntimeSupport(msgspec.Struct, frozen=True):
-    """The newest IR version and opsets that one runtime supports."""
+    """The newest IR version and the newest opsets that one runtime supports."""
 
     name: str  # "onnxruntime 1.18.1"
     max_ir: int
@@ -31,7 +34,7 @@ class NodeGroup(msgspec.Struct, frozen=True):
 
 
 class ExperimentalOperation(msgspec.Struct, frozen=True):
-    """An operator of a model that is experimental in a release."""
+    """An operator of a model that one runtime supports only experimentally, and the nodes that use it."""
 
     place: Place  # the source line that created the first node, or the place of the model
     operator: str  # "LayerNormalization(1)"
@@ -39,7 +42,10 @@ class ExperimentalOperation(msgspec.Struct, frozen=True):
 
 
 class ModelOnRuntime(msgspec.Struct, frozen=True):
-    """One model on one required runtime, and the IR versions and opsets that all required runtimes support."""
+    """A model and one of the runtimes that its targets require.
+
+    Also contains the newest IR version and opsets that all required runtimes support.
+    """
 
     model: ModelFacts
     place: Place
@@ -96,7 +102,7 @@ class ExternalDataOnRuntime(msgspec.Struct, frozen=True):
 
 
 class ProviderFallback(msgspec.Struct, frozen=True):
-    """Nodes that another provider runs, because the required provider has no kernel for them."""
+    """Nodes that run on a different provider than required, because the required provider has no kernel for them."""
 
     model: str
     place: Place
@@ -108,7 +114,7 @@ class ProviderFallback(msgspec.Struct, frozen=True):
 
 
 class PredictionGap(msgspec.Struct, frozen=True):
-    """Something that cannot be predicted about a runtime or model, and the reason."""
+    """Something about a runtime or model that could not be predicted, and the reason."""
 
     place: Place
     what: str  # "nothing is predicted"

@@ -1,4 +1,4 @@
-"""Output formats: the registry of report formats, and functions that render reports as text."""
+"""Output formats of reports, and the table of all report formats by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReportFormat:
-    """A report format. Its module is imported on first use, since formats depend on different libraries."""
+    """A report format. Its module is imported on first use, because the formats depend on different libraries."""
 
     module: str
     function: str = "format"
@@ -20,7 +20,7 @@ class ReportFormat:
     has_drawings: bool = False  # includes the drawings of a report
 
     def render(self, report: Report) -> str:
-        """Render the report."""
+        """Render a report in this format."""
         text: str = getattr(importlib.import_module(f"onnxgate.{self.module}"), self.function)(report)
         return text
 
@@ -37,4 +37,4 @@ RENDERERS = {
     "junit": ReportFormat("formats.junit", is_data=True),
     "gitlab": ReportFormat("formats.gitlab", is_data=True),
 }
-"""Formats by name, in the order of `--help`."""
+"""Report formats by name, in the order in which `--help` lists them."""

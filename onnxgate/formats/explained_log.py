@@ -1,4 +1,4 @@
-"""An explained log as text."""
+"""Plain-text output of `onnxgate explain --log`: the known and unknown errors that were found in a log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ INDENT = "   "
 
 
 def format_text(log: ExplainedLog, *, color: bool = False, width: int = 0) -> str:
-    """Render the known errors, the first unknown errors and a summary."""
+    """Render the known errors in a log, the first error lines that were not recognized, and a summary."""
     lines: list[str] = []
     for number, error in enumerate(log.errors, 1):
         lines += [*_render_error(number, error, color, width), ""]

@@ -1,4 +1,4 @@
-"""The report as GitHub workflow commands: annotations within GitHub's limits, and log lines.
+"""Write the report as GitHub workflow commands (annotations) and log lines, within GitHub's limits.
 
 An action can create ten annotations of each level, with up to 4096 characters per message. Source: actions/toolkit
 docs/problem-matchers.md; actions/runner ExecutionContext.cs.
@@ -13,13 +13,19 @@ from onnxgate.formats import wording
 
 WORKFLOW_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 MAX_ANNOTATIONS = 9
-"""Maximum number of findings shown per level; the tenth annotation states the number of further findings."""
+"""Maximum number of findings and undecided checks of one level that are shown as GitHub annotations.
+
+GitHub allows ten annotations of each level; the tenth states how many more there are.
+"""
 MAX_MESSAGE_UNITS = 4000
-"""Maximum length of a message in UTF-16 units; the runner, a .NET program, truncates messages at 4096."""
+"""Maximum length of an annotation's message in UTF-16 code units. The GitHub runner truncates messages at 4096."""
 
 
 def format(report: Report) -> str:
-    """Render annotations, worst first, then remarks, commands that reproduce findings, and the verdict as log lines."""
+    """Render the findings as annotations, worst first, and then log lines.
+
+    The log lines contain the remarks, the commands that reproduce findings, and the verdict.
+    """
     commands: dict[str, list[str]] = {level: [] for level in wording.LEVELS}
     for finding in wording.list_active_findings(report):
         message = _join_message(wording.render_sentence(finding), f"fix: {finding.fix}" if finding.fix else "")
@@ -45,7 +51,6 @@ def format(report: Report) -> str:
 
 
 def _join_message(text: str, advice: str) -> str:
-    """Return the escaped text and, on a separate line, the advice, if any; both are truncated to the runner's limit."""
     message = "\n".join(escape_unprintable(line) for line in (text, advice) if line)
     units = message.encode("utf-16-le", "replace")
     if len(units) <= 2 * MAX_MESSAGE_UNITS:
@@ -54,7 +59,7 @@ def _join_message(text: str, advice: str) -> str:
 
 
 def _render_command(level: str, title: str, message: str, path: str = "", place: ReportedPlace | None = None) -> str:
-    """Return one workflow command; `message` is escaped except for its newlines."""
+    """Return one workflow command, such as an `::error` line. `message` is already escaped except for its newlines."""
     properties = {"file": path}
     if path and place is not None and place.line:
         properties["line"] = str(place.line)

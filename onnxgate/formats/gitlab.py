@@ -1,6 +1,6 @@
-"""The report as GitLab Code Quality JSON, which merge requests compare with the target branch.
+"""Write the report as GitLab Code Quality JSON. GitLab shows how a merge request changes the listed issues.
 
-Undecided checks are reported as issues. Ignored findings are omitted, since GitLab does not support suppressions.
+Undecided checks are also reported as issues. Ignored findings are omitted, because GitLab has no ignored issues.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ JsonObject = dict[str, Any]
 
 
 def format(report: Report) -> str:
-    """Render a JSON array, worst first. Fingerprints are unique, since GitLab drops duplicates."""
+    """Render the issues as a JSON array, worst first. Their fingerprints differ, because GitLab drops duplicates."""
     issues: dict[str, JsonObject] = {}
     for seed, issue in _list_issues(report):
         suffixes = itertools.chain([""], (f"|{number}" for number in itertools.count(2)))
@@ -36,7 +36,7 @@ def format(report: Report) -> str:
 
 
 def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
-    """Yield the fingerprint seed and the issue for each finding and each undecided check."""
+    """Yield an issue for each finding and each undecided check, with the text that its fingerprint is computed from."""
     for finding in wording.list_active_findings(report):
         path = finding.place.path or finding.model or wording.DEFAULT_PATH
         fix = f"; fix: {truncate(finding.fix, LONG_LIMIT)}" if finding.fix else ""
@@ -55,7 +55,7 @@ def _list_issues(report: Report) -> Iterator[tuple[str, JsonObject]]:
 
 
 def _render_issue(report: Report, description: str, name: str, severity: str, path: str, line: int = 0) -> JsonObject:
-    """Render an issue; an issue without a line number is placed on line 1."""
+    """Return a Code Quality issue as JSON data. If `line` is 0, the issue is placed on line 1."""
     file = posixpath.normpath(wording.path_from_root(report, path))
     return {
         "description": escape_unprintable(description),

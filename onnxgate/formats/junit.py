@@ -1,8 +1,8 @@
-"""The report as JUnit XML, with one suite per model.
+"""Write the report as JUnit XML, with one test suite for each model.
 
-A suite has a test for each runtime, and for each stage that is not about individual runtimes. A finding that makes the
-check fail is a failure, and an undecided check is an error. Times are 0, since reports contain no durations and some
-readers require the attribute.
+A suite has a test for each runtime, and for each stage that does not depend on a runtime. A finding that makes the
+check fail is written as a failure, and an undecided check as an error. All times are 0: reports contain no durations,
+but some programs that read JUnit XML require the attribute.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
 
 PROJECT_SUITE = "onnxgate"
-"""Suite for findings and unfinished checks that do not belong to a model."""
+"""Name of the test suite for findings and undecided or skipped checks that do not belong to a model."""
 
 
 def format(report: Report) -> str:
-    """Render an XML document with a final newline."""
+    """Render the report as an XML document that ends with a newline."""
     root = ElementTree.Element("testsuites")
     for name, cases in _list_suites(report):
         if cases:
@@ -37,7 +37,6 @@ def format(report: Report) -> str:
 
 
 def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase]) -> None:
-    """Add the tests of a model, or of the project."""
     outcomes = Counter(case.outcome for case in cases)
     counts = {
         "tests": len(cases),
@@ -63,9 +62,12 @@ def _add_suite(root: ElementTree.Element, name: str, cases: Sequence[JUnitCase])
 
 Outcome = Literal["", "failure", "error", "skipped"]
 RUNTIME_STAGES = ("support", "runtime", "parity")
-"""Stages that check a model on each runtime."""
+"""Stages that check every model on each runtime. Their results belong to the tests of the runtimes."""
 MODEL_STAGES = ("file", "lock")
-"""Stages that have a test for every model; other stages have a test only if they have findings or gaps."""
+"""Stages that have a test in the suite of every model.
+
+Other stages have a test only if they have findings, or undecided or skipped checks.
+"""
 OUTCOME_ORDER: tuple[Outcome, ...] = ("", "skipped", "error", "failure")
 CELL_OUTCOMES: dict[str, Outcome] = {
     "fail": "failure",
@@ -73,7 +75,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "skipped": "skipped",
     "not predicted": "skipped",
 }
-"""State of a cell -> outcome of its test; for all other states, the test passes."""
+"""State of a model on a runtime -> outcome of the test for this runtime. With all other states, the test passes."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support tables, not run",
     "not predicted": wording.NOT_PREDICTED,
@@ -82,7 +84,7 @@ NOT_RUN_REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class JUnitCase:
-    """One test; `lines` explain the outcome, `notes` are additional lines."""
+    """One JUnit test. `lines` explain its outcome; `notes` are lines of additional output."""
 
     name: str
     outcome: Outcome = ""
@@ -93,7 +95,7 @@ class JUnitCase:
 
 @dataclass(frozen=True, slots=True)
 class CaseContent:
-    """Findings and gaps of one test."""
+    """Findings, and undecided and skipped checks, that belong to one JUnit test or test suite."""
 
     findings: list[Finding]
     undecided: list[NotDone]
@@ -101,17 +103,17 @@ class CaseContent:
 
     @property
     def stages(self) -> list[str]:
-        """The stages of all findings and gaps."""
+        """Names of the stages that have findings, or undecided or skipped checks."""
         items: tuple[Finding | NotDone, ...] = (*self.findings, *self.undecided, *self.skipped)
         return list(dict.fromkeys(item.stage for item in items))
 
     def select(
         self, is_about: Callable[[Finding | NotDone], bool], states: Container[str] = (), *, elsewhere: bool = False
     ) -> CaseContent:
-        """Return the findings and gaps that match `is_about` or, with `elsewhere`, those that do not match.
+        """Return the findings and checks for which `is_about` is true or, with `elsewhere`, all others.
 
-        `states` are the states of the selected cells. A gap in RUNTIME_STAGES that names no runtime also matches if its
-        state is in `states`.
+        `states` are the states of the selected table cells. An undecided or skipped check of a stage in RUNTIME_STAGES
+        that names no runtime also matches if its state is in `states`.
         """
 
         def selected(item: NotDone, state: str) -> bool:
@@ -125,7 +127,7 @@ class CaseContent:
         )
 
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
-        """Return a test with the worst outcome of its contents: failure, error, skipped or passed."""
+        """Return a JUnit test with the worst outcome of its findings and checks: failure, error, skipped or passed."""
         worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
         others = _item_lines(finding for finding in self.findings if finding not in worst)
         undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
@@ -139,7 +141,6 @@ class CaseContent:
 
 
 def _list_suites(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
-    """Yield the suite of each model, with tests for stages and then runtimes, and finally the suite of the project."""
     matrix = wording.cells_by_model(report)
     contents = _group_by_model(report)
     for model in {**matrix, **contents}:
@@ -165,13 +166,16 @@ def _group_by_model(report: Report) -> dict[str, CaseContent]:
 
 
 def _failing_levels(report: Report) -> tuple[str, ...]:
-    """Return the levels of findings that make the check fail: errors, and warnings if it fails without an error."""
+    """Return the levels of findings that make the check fail: errors and, if it fails without any error, warnings."""
     errors = any(finding.level == "error" and not finding.ignored for finding in report.findings)
     return ("error",) if errors or report.verdict != "fail" else ("error", "warning")
 
 
 def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    """Yield a test for each stage in MODEL_STAGES or with findings or gaps that no test of a runtime contains."""
+    """Yield a test for each stage in MODEL_STAGES, and for other stages with results that no test of a runtime shows.
+
+    Results are findings, and undecided or skipped checks.
+    """
     states = {cell.state for cell in cells.values()}
     rest = content.select(lambda item: not cells.keys().isdisjoint(_runtimes_of(item)), states, elsewhere=True)
     checked = [stage for stage in report.stages if stage in MODEL_STAGES]
@@ -188,7 +192,10 @@ def _runtimes_of(item: Finding | NotDone) -> Sequence[str]:
 
 
 def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase:
-    """Return a test that is at least as bad as its cell; if necessary, the model's errors explain the outcome."""
+    """Return the test of a model on one runtime. Its outcome is at least as bad as the state of the table cell.
+
+    If no finding of this runtime explains the failure of the cell, all errors of the model are listed.
+    """
     notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
     of_runtime = content.select(lambda item: cell.runtime in _runtimes_of(item), (cell.state,))
     case = of_runtime.case(cell.runtime, _failing_levels(report), *notes)
@@ -202,7 +209,6 @@ def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase
 
 
 def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
-    """Return the lines of findings and gaps; strings from models may contain newlines."""
     lines = []
     for item in items:
         if isinstance(item, Finding):

@@ -1,4 +1,4 @@
-"""The report as Markdown: a document, a job summary, and a comment on a pull request."""
+"""Write the report as Markdown: as a document, a GitHub job summary, or a comment on a pull request."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Size limits of a page. If `html` is true, the page may contain HTML elements for folding and line breaks."""
+    """Size limits of a Markdown page. If `html` is true, it may contain HTML for collapsed sections and line breaks."""
 
     max_bytes: int = 0  # of one part; 0: no limit
     html: bool = True
@@ -27,17 +27,17 @@ class Page:
 
 
 def join_parts(parts: Iterable[Iterable[str]]) -> str:
-    """Join the lines of all parts, with workflow commands made harmless."""
+    """Join the lines of all parts of a page. CI workflow commands are escaped, so that they have no effect in a log."""
     return "\n".join(neutralize_block(line) for part in parts for line in part) + "\n"
 
 
 def neutralize_block(block: str) -> str:
-    """Return the lines with workflow commands made harmless."""
+    """Escape CI workflow commands in a block of text, so that they have no effect if the text is printed to a log."""
     return "\n".join(neutralize_commands(line) for line in block.split("\n"))
 
 
 def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
-    """Yield the leading blocks that fit within the size limit of one part, and a line with the number of the others."""
+    """Yield as many blocks of text as fit within the page's size limit, and a line that counts the omitted blocks."""
     shown, left_out = split_fitting(blocks, page)
     yield from shown
     if left_out:
@@ -45,7 +45,7 @@ def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
 
 
 def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
-    """Return the leading blocks that fit within the size limit of one part, and the number of omitted blocks."""
+    """Return as many blocks of text as fit within the page's size limit, and the number of omitted blocks."""
     free_bytes, shown, left_out = page.max_bytes, [], 0
     for block in map(neutralize_block, blocks):
         size = len(block.encode()) + 1
@@ -58,7 +58,7 @@ def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
 
 
 def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]:
-    """Yield lines in a collapsed section, or below a heading if the page does not allow HTML."""
+    """Yield lines of Markdown in a collapsed section, or below a heading if the page must not contain HTML."""
     if lines:
         yield f"\n<details><summary>{title}</summary>\n" if page.html else f"\n### {title}\n"
         yield from render_fitting(lines, page)
@@ -66,12 +66,12 @@ def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]
 
 
 def render_remarks(report: Report, page: Page) -> Iterator[str]:
-    """Yield the remarks, one paragraph each."""
+    """Yield the remarks of the report as Markdown paragraphs."""
     return render_fitting((f"{escape_markdown(truncate(remark, page.longest))}\n" for remark in report.remarks), page)
 
 
 def render_changes(report: Report, page: Page) -> Iterator[str]:
-    """Yield the changed models, those with the worst findings first."""
+    """Yield the models that have changed since the baseline, as Markdown. Models with the worst findings come first."""
     title = wording.changes_title(report)
     if title and not report.changes:
         yield f"{escape_markdown(capitalize_first(title))}.\n"
@@ -90,12 +90,12 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
 
 
 def capitalize_first(text: str) -> str:
-    """Return the text with its first letter capitalized."""
+    """Capitalize the first letter of a text."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 def render_matrix(report: Report, page: Page) -> Iterator[str]:
-    """Yield the table of models by runtime, and its legend."""
+    """Yield a Markdown table with the result of each model on each runtime, and its legend."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
@@ -121,7 +121,10 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_heads(columns: Sequence[RuntimeColumn], page: Page) -> Iterator[str]:
-    """Yield the first two lines of a table. One engine is named in the corner, several engines above their releases."""
+    """Yield the first two lines of a Markdown table of models by runtime.
+
+    A single engine is named in the first column; several engines are named above their releases.
+    """
     engines = {column.engine for column in columns}
     line_break = "<br>" if page.html else " "
     names = []
@@ -133,25 +136,25 @@ def render_heads(columns: Sequence[RuntimeColumn], page: Page) -> Iterator[str]:
 
 
 def render_words(model: str, words: Iterable[str]) -> str:
-    """Render the row of a model; failures are bold."""
+    """Render the table row of a model; the word for a failure is bold."""
     cells = (f"**{word}**" if word == "FAIL" else escape_markdown(word) for word in words)
     return render_row(markdown_code(truncate(model)), cells)
 
 
 def render_legend(words: set[str]) -> Iterator[str]:
-    """Yield the legend of a table, which explains the words in its cells."""
+    """Yield the legend of a table of results, which explains the words in its cells."""
     meanings = [f"{escape_markdown(word)}: {text}" for word, text in wording.WORD_MEANINGS.items() if word in words]
     if meanings:
         yield from ("; ".join(meanings), "")
 
 
 def render_row(first: str, cells: Iterable[str]) -> str:
-    """Render one row of a table."""
+    """Render one row of a Markdown table."""
     return f"| {first} | {' | '.join(cells)} |"
 
 
 def render_comparisons(report: Report, page: Page) -> Iterator[str]:
-    """Yield the comparisons, and the values nearest to their limits."""
+    """Yield sentences about the comparisons with the source, and the measured values nearest to their limits."""
     yield from (f"{capitalize_first(sentence)}.\n" for sentence in wording.describe_comparisons(report))
     tightest = wording.select_tightest(report.measured)
     figures = [f"- {escape_markdown(wording.describe_measurement(figure))}" for figure in tightest]
@@ -159,7 +162,7 @@ def render_comparisons(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_findings(report: Report, page: Page) -> Iterator[str]:
-    """Yield the active findings grouped by subject, worst first, and the ignored findings."""
+    """Yield the findings as Markdown, grouped by model or file, worst first; ignored findings come last."""
     blocks = []
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
         heading = f"\n### {markdown_code(truncate(subject))}\n\n"  # a block with the first finding: never alone
@@ -175,7 +178,10 @@ def render_findings(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
-    """Render a finding as a list item; `subject`, the model or file, is for pages without headings."""
+    """Render a finding as a Markdown list item.
+
+    `subject` is the model or file that the finding is about, if no heading above the list names it.
+    """
     place = markdown_code(truncate(wording.format_place(finding.place)))
     about = f" in {markdown_code(truncate(subject))}" if subject else ""
     lines = [
@@ -190,7 +196,7 @@ def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
 
 
 def render_drawings(report: Report, page: Page) -> Iterator[str]:
-    """Yield a drawing of the graph around each failing node."""
+    """Yield a Mermaid diagram of the graph around each failing node."""
     shown = report.drawings[: page.drawings or len(report.drawings)]
     if shown:
         yield "\n### Failing nodes\n"
@@ -205,13 +211,13 @@ def render_drawings(report: Report, page: Page) -> Iterator[str]:
 
 
 def render_not_done(report: Report, page: Page) -> Iterator[str]:
-    """Yield undecided and skipped checks."""
+    """Yield Markdown sections that list the undecided and skipped checks."""
     yield from render_gaps("Could not be checked", report.undecided, report, page)
     yield from render_gaps("Skipped", report.skipped, report, page)
 
 
 def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page) -> Iterator[str]:
-    """Yield undecided or skipped checks; those with the same reason are merged."""
+    """Yield undecided or skipped checks as Markdown list items; checks with the same reason share one item."""
     if not items:
         return
     blocks = []
@@ -224,29 +230,29 @@ def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page
 
 
 def render_replays(report: Report, page: Page) -> Iterator[str]:
-    """Yield the commands that reproduce findings. They are not shortened, so that they can be copied."""
+    """Yield the commands that reproduce findings, as Markdown. They are never shortened, so that they can be copied."""
     commands = [f"- {markdown_code(replay.command)}" for replay in report.replays]
     folder = [f"In {markdown_code(report.folder)}:\n"] if commands and report.folder else []
     yield from render_folded("To reproduce", [*folder, *commands], page)
 
 
 MAX_BOXES = 49
-"""Maximum number of boxes in a drawing; GitHub renders larger drawings slowly."""
+"""Maximum number of nodes in a Mermaid diagram, because GitHub renders larger diagrams slowly."""
 MAX_LABEL_NAME = 60
-"""Maximum length of a name in a label, in characters."""
+"""Maximum length of the name of a node or value in a Mermaid diagram, in characters."""
 BOX_SHAPES = {"input": "[/{}/]", "output": r"[\{}\]", "weight": "[({})]", "more": "({})"}
-"""Shapes by kind of box; other boxes are rectangles."""
+"""Kind of node -> its shape in a Mermaid diagram. Other kinds of nodes are rectangles."""
 BOX_STYLES = {
     "failing": "fill:#ffebe9,stroke:#cf222e,stroke-width:3px,color:#82071e",
     "more": "fill:none,stroke:#8c959f,stroke-dasharray:4 3",
 }
-"""Colors that are legible in the light and in the dark theme of GitHub."""
+"""Styles of nodes in Mermaid diagrams. The colors are legible in both the light and the dark theme of GitHub."""
 
 
 def render_mermaid(drawing: Drawing) -> str:
-    """Render a drawing as a fenced flowchart without a final newline.
+    """Render a diagram of nodes as a Mermaid flowchart in a Markdown code block, without a final newline.
 
-    It has at most MAX_BOXES boxes, including the failing node. Several values between two boxes share one arrow.
+    It has at most MAX_BOXES nodes, including the failing node. Several values between two nodes share one arrow.
     """
     numbers = range(len(drawing.nodes))
     shown = sorted(sorted(numbers, key=lambda index: (drawing.nodes[index].kind != "failing", index))[:MAX_BOXES])
@@ -263,7 +269,6 @@ def render_mermaid(drawing: Drawing) -> str:
 
 
 def _render_box(node: DrawnNode) -> str:
-    """Render a box with its operator and its name."""
     parts = (
         part if len(part) <= MAX_LABEL_NAME else f"{part[: MAX_LABEL_NAME - 1]}…" for part in (node.operator, node.name)
     )
@@ -275,7 +280,7 @@ DOCUMENT_PAGE = Page(html=False)
 
 
 def format(report: Report) -> str:
-    """Render the complete document; nothing is omitted or collapsed."""
+    """Render the complete report as a Markdown document; nothing is omitted or collapsed."""
     matrix = list(render_matrix(report, DOCUMENT_PAGE))
     return join_parts(
         [
@@ -298,7 +303,6 @@ def format(report: Report) -> str:
 
 
 def _render_measurements(report: Report) -> Iterator[str]:
-    """Yield the comparisons and all measured values with their input cases."""
     sentences = [capitalize_first(sentence) for sentence in wording.describe_comparisons(report)]
     if sentences or report.measured:
         yield "\n### Comparisons\n"
@@ -309,14 +313,14 @@ def _render_measurements(report: Report) -> Iterator[str]:
 
 
 SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)
-"""Limits of the job summary. Ten parts stay below 1 MiB in total; GitHub drops a longer summary.
+"""Size limits of the GitHub job summary. Its ten parts together stay below 1 MiB; GitHub drops a longer summary.
 
 Source: actions/runner, FileCommandManager.cs.
 """
 
 
 def format_summary(report: Report) -> str:
-    """Render the job summary of at most 1 MiB; omitted entries are counted."""
+    """Render the GitHub job summary, which has at most 1 MiB. If entries are omitted, their number is shown."""
     verdict = escape_markdown(wording.render_verdict(report))
     return join_parts(
         [
@@ -339,15 +343,18 @@ COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
 COMMENT_CHANGES_PAGE = Page(max_bytes=12_000, differences=6)
 COMMENT_FINDINGS_PAGE = Page(max_bytes=24_000, longest=500)
 COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
-"""Limits for undecided checks, skipped checks and the table."""
+"""Size limits of each of three sections of a pull request comment: undecided checks, skipped checks and the table."""
 MAX_COMMENT_FINDINGS = 20
 MAX_OPEN_CELLS = 24
-"""Maximum number of cells in a table; in a comment, larger tables are collapsed."""
+"""Maximum number of cells of a table that is not collapsed in a pull request comment; larger tables are collapsed."""
 ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
 
 
 def format_comment(report: Report) -> str:
-    """Render what a reviewer needs: verdict, remarks, changes, findings, gaps and table."""
+    """Render the comment on a pull request.
+
+    It contains the verdict, remarks, changed models, findings, undecided and skipped checks, and the table of results.
+    """
     verdict = escape_markdown(wording.render_verdict(report))
     return join_parts(
         [
@@ -362,7 +369,6 @@ def format_comment(report: Report) -> str:
 
 
 def _render_comment_findings(report: Report) -> Iterator[str]:
-    """Yield errors and warnings with their fixes, and the number of the other findings."""
     active = wording.list_active_findings(report)
     if not active:
         return

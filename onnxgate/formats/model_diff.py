@@ -1,4 +1,4 @@
-"""A model difference as text and as Markdown, with the same sections and lines."""
+"""Write the differences between two models as plain text or Markdown, with the same sections and lines."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ Sign = Literal["+", "-", "~", ""]
 SIGN_STYLES = {"+": "pass", "-": "fail", "~": "warning"}
 SIGN_MARKS = {"+": "➕ ", "-": "➖ ", "~": "✏️ ", "": ""}
 MAX_LINES = 20
-"""Maximum number of lines in a section; further lines are only counted."""
+"""Maximum number of lines in a section of the output of `onnxgate diff`; further lines are only counted."""
 MAX_NAMED = 3
-"""Maximum number of names in a sentence; further names are only counted."""
+"""Maximum number of nodes or weights that a sentence names; the others are only counted."""
 NODE_CHANGES = {word: word for word in ("added", "removed", "replaced", "changed")}
 WEIGHT_CHANGES = {
     **{word: word for word in ("changed", "added", "removed")},
     "copied": "duplicated",
     "unreadable": "not compared",
 }
-"""Words for the kinds of change, in the order of summaries."""
+"""Kind of change to a weight -> word for it, in the order in which a summary lists them."""
 ROUNDING_CHANGE = 1e-6
-"""Relative L2 change below which float weights differ only by rounding."""
+"""Float weights whose relative L2 change is below this value are considered to differ only by rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutlineLine:
-    """One line, with literals in backticks, and its nested lines."""
+    """One line of a list of differences, and the lines that are nested below it. Names in `text` are in backticks."""
 
     sign: Sign
     text: str
@@ -43,15 +43,16 @@ class OutlineLine:
 
 
 Section = tuple[str, str, tuple[OutlineLine, ...]]
-"""Title, summary of the changes, and lines of a section."""
+"""A section of the output of `onnxgate diff`: title, summary of the changes, and lines."""
 
 
 def format_text(
     difference: Difference, *, color: bool = False, width: int = 0, quiet: bool = False, verbose: bool = False
 ) -> str:
-    """Render the difference. `width` is the terminal width; with 0, lines are not wrapped.
+    """Render the differences between two models as plain text.
 
-    With `quiet`, render only the headline; with `verbose`, render complete lists.
+    `width` is the terminal width in columns; with 0, lines are not wrapped. With `quiet`, render only the
+    headline; with `verbose`, render complete lists.
     """
     paper = Terminal(color, width)
     names = f"{truncate(difference.old.name)} -> {truncate(difference.new.name)}"
@@ -75,7 +76,7 @@ def _render_text_line(line: OutlineLine, paper: Terminal, indent: int) -> Iterat
 
 
 def format_markdown(difference: Difference, *, verbose: bool = False) -> str:
-    """Render the difference without a heading. With `verbose`, lists are complete."""
+    """Render the differences between two models as Markdown, without a heading. With `verbose`, lists are complete."""
     names = " → ".join(markdown_code(truncate(side.name)) for side in (difference.old, difference.new))
     lines = [f"{names}: **{escape_markdown(truncate(render_headline(difference), LONG_LIMIT))}**"]
     for title, summary, outline in list_sections(difference, most=0 if verbose else MAX_LINES):
@@ -92,7 +93,7 @@ def _render_markdown_line(line: OutlineLine, depth: int) -> Iterator[str]:
 
 
 def render_headline(difference: Difference) -> str:
-    """Return the difference in one sentence."""
+    """Return the result of the comparison of two models in one sentence."""
     match difference.verdict:
         case "identical":
             return "identical: the files are byte-identical"
@@ -138,7 +139,7 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
 
 
 def list_sections(difference: Difference, *, most: int) -> Iterator[Section]:
-    """Yield the sections with changes, each with at most `most` lines; 0 for all lines."""
+    """Yield the sections that contain changes, each with at most `most` lines; with 0, the number is not limited."""
     node_summary = _summarize_changes(difference.nodes, NODE_CHANGES, difference.new.nodes)
     weight_summary = _summarize_changes(difference.weights, WEIGHT_CHANGES, difference.new.weights)
     sections: tuple[tuple[str, str, Iterable[OutlineLine]], ...] = (
@@ -186,7 +187,6 @@ def _interface_change(it: InterfaceChange) -> tuple[Sign, str]:
 
 
 def _describe_value(value: ValueInfo | None) -> str:
-    """Return the type and the shape, such as `tensor(float) [batch, 3]`."""
     if value is None:
         return ""
     shape = "unknown rank" if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
@@ -230,24 +230,29 @@ def _file_lines(difference: Difference) -> Iterator[OutlineLine]:
 
 
 def _format_two_digits(number: float) -> str:
-    """Format a number with two significant digits; larger numbers are rounded to integers, to avoid exponents."""
+    """Format a number with two significant digits. Numbers from 99.5 are rounded to integers, to avoid exponents."""
     return f"{number:,.0f}" if abs(number) >= 99.5 else f"{number:.2g}"
 
 
 def _count_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str]) -> str:
-    """Return the number of changes of each kind, such as `3 added, 1 changed`, in the order of `words`."""
     counts: Counter[str] = Counter(it.change for it in changes)
     return ", ".join(f"{counts[change]:,} {word}" for change, word in words.items() if counts[change])
 
 
 def _summarize_changes(changes: Sequence[NodeChange | WeightChange], words: Mapping[str, str], total: int) -> str:
-    """Return the number of changes of each kind, and of unchanged items out of `total`; "" if there are no changes."""
+    """Return a phrase such as `3 added, 1 changed, 38 unchanged`; "" if there are no changes.
+
+    `total` is the number of nodes or weights in the new model.
+    """
     unchanged = max(total - sum(it.change != "removed" for it in changes), 0)
     return f"{_count_changes(changes, words)}, {unchanged:,} unchanged" if changes else ""
 
 
 def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
-    """Yield lines for the changed nodes, by graph. If there are too many, start with counts by operator."""
+    """Yield lines about the changed nodes, grouped by graph.
+
+    If there are more than `most` changed nodes, the first lines state how many nodes of each operator have changed.
+    """
     shown = difference.nodes[:most] if most and len(difference.nodes) > most + 1 else difference.nodes
     left_out = len(difference.nodes) - len(shown)
     if left_out:
@@ -260,7 +265,6 @@ def _node_lines(difference: Difference, most: int) -> Iterator[OutlineLine]:
 
 
 def _describe_scope(scope: tuple[str, ...]) -> str:
-    """Return the graphs that contain a node, outermost first."""
     return truncate(" / ".join(scope))
 
 
@@ -297,7 +301,7 @@ def _operator_and_name(operator: str, name: str) -> str:
 
 
 def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
-    """Describe the position of a node in the graph; `was` selects the past tense, for a removed node."""
+    """Describe the nodes before and after a node, such as ` (between Conv and Relu)`; `was` selects the past tense."""
     sources, targets = [truncate(text) for text in it.reads], [truncate(text) for text in it.feeds]
     verb = "was " if was else ""
     if it.inserted and sources and targets:
@@ -310,9 +314,9 @@ def _describe_neighbors(it: NodeChange, *, was: bool = False) -> str:
 
 
 def _weight_lines(difference: Difference, *, complete: bool) -> Iterator[OutlineLine]:
-    """Yield lines for the changed weights, largest changes first.
+    """Yield lines about the changed weights, largest changes first.
 
-    If there are many rounding differences or copies, they are merged into one line.
+    More than MAX_NAMED weights that differ only by rounding share one line, as do copies of other weights.
     """
     order = {"unreadable": 0, "changed": 1, "added": 2, "removed": 3, "copied": 4}
     rounded = [

@@ -1,4 +1,4 @@
-"""An inventory of runtimes as text and Markdown."""
+"""Write the list of runtimes and their environments as plain text or Markdown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ STATE_WORDS: dict[State, str] = {
 
 
 def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, quiet: bool = False) -> str:
-    """Render the runtimes, problems, interpreters and a summary; with `quiet`, only the summary."""
+    """Render the runtimes, their problems, the Python interpreters and a summary as plain text.
+
+    With `quiet`, render only the summary.
+    """
     paper = Terminal(color, width)
     runtimes = inventory.runtimes
     lines: list[str] = []
@@ -48,7 +51,7 @@ def format_text(inventory: Inventory, *, color: bool = False, width: int = 0, qu
 
 
 def render_summary(inventory: Inventory) -> str:
-    """Return the number of ready environments and their size."""
+    """Return a sentence with the number of environments that are ready, and the disk space that they use."""
     own = sum(runtime.state == "own" for runtime in inventory.runtimes)
     ready = sum(runtime.state == "ready" for runtime in inventory.runtimes)
     own_environments = f"; {pluralize(own, 'user environment')}" if own else ""
@@ -60,7 +63,7 @@ def render_summary(inventory: Inventory) -> str:
 
 
 def format_markdown(inventory: Inventory) -> str:
-    """Render a table and the summary."""
+    """Render a Markdown table of the runtimes, and the summary."""
     lines = ["| runtime | Python | state | size | targets |", "|---|---|---|--:|---|"] if inventory.runtimes else []
     for runtime in inventory.runtimes:
         reason = f": {escape_markdown(runtime.reason)}" if runtime.reason else ""

@@ -1,8 +1,8 @@
-"""The report as SARIF 2.1.0 for GitHub code scanning.
+"""Write the report in the format SARIF 2.1.0 for GitHub code scanning.
 
-Results are placed on a line of text if possible, with the model and the node as related locations. GitHub shows a
-result without a line, such as for a `.onnx` file, as an alert of the file, and the upload does not compute its
-fingerprint. Source: github/codeql-action, src/fingerprints.ts.
+If possible, the location of a result is a line of a text file, and the model and its node are related locations. GitHub
+shows a result without a line, for example about a `.onnx` file, as an alert for the whole file. GitHub's upload action
+computes no fingerprint for such a result. Source: github/codeql-action, src/fingerprints.ts.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ JsonObject = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ResultLocation:
-    """A file as a URI, and a range of lines in this file; 0 means that there is no line."""
+    """Location of a SARIF result: the URI of a file, and a range of lines in the file. Line 0 means the whole file."""
 
     uri: str
     line: int
     end_line: int = 0
 
     def location(self, finding: Finding) -> JsonObject:
-        """Return the SARIF location, with the node of the finding."""
+        """Return the location as SARIF data, including the node that the finding is about."""
         physical: JsonObject = {"artifactLocation": _artifact_location(self.uri)}
         if self.line:
             physical["region"] = {"startLine": self.line, "endLine": max(self.line, self.end_line)}
@@ -45,7 +45,7 @@ class ResultLocation:
 
 
 def locate_finding(finding: Finding, report: Report) -> ResultLocation:
-    """Return the location of a finding; in a text file, the first line is the default."""
+    """Return the location of a finding. In a text file, it is the first line if the finding has no line."""
     place = finding.place
     path = place.path or finding.model or wording.DEFAULT_PATH
     binary = path == finding.model or path in {model.path for model in report.models}
@@ -53,7 +53,10 @@ def locate_finding(finding: Finding, report: Report) -> ResultLocation:
 
 
 def related_locations(findings: Iterable[Finding], place: ResultLocation, report: Report) -> list[JsonObject]:
-    """Return the models with their nodes, unless the only model is the location of the result."""
+    """Return the models and nodes that the findings are about as SARIF locations.
+
+    A single model is omitted if its file is already the location of the result.
+    """
     subjects = dict.fromkeys((finding.model, finding.node) for finding in findings if finding.model)
     named = [(path_to_uri(report, model), model, node) for model, node in subjects]
     return [
@@ -78,7 +81,7 @@ def _logical_location(model: str, node: str) -> JsonObject:
 
 
 def render_text(lines: Iterable[str]) -> JsonObject:
-    """Return a plain-text message, in which `[a](b)` is not rendered as a link."""
+    """Return lines of text as a SARIF message. `[a](b)` is changed so that it is not rendered as a link."""
     return {"text": "\n".join(escape_unprintable(line) for line in lines).replace("](", "] (")}
 
 
@@ -87,7 +90,7 @@ def _artifact_location(name: str) -> JsonObject:
 
 
 def path_to_uri(report: Report, path: str) -> str:
-    """Return the percent-encoded path (RFC 3986) relative to git's root; absolute paths become `file:` URIs."""
+    """Return the URI of a path relative to the root of the git repository. Absolute paths become `file:` URIs."""
     if path.startswith("/"):
         return f"file://{_percent_encode(posixpath.normpath('/' + path.lstrip('/')))}"
     return _percent_encode(posixpath.normpath(wording.path_from_root(report, path)).lstrip("/"))
@@ -102,18 +105,18 @@ def _percent_encode(path: str) -> str:
 
 
 MAX_DESCRIPTION = 1024
-"""Maximum length of a description. Source: GitHub's SARIF documentation for code scanning."""
+"""Maximum length of the description of a rule in characters. Source: GitHub's SARIF documentation for code scanning."""
 MAX_RULE_ID = 255
 SEVERITIES = {"error": "error", "warning": "warning", "note": "recommendation"}
 
 
 def rule_identifier(rule: str) -> str:
-    """Return the id of a rule for SARIF, escaped and limited in length."""
+    """Return the name of a rule as a SARIF rule ID, escaped and limited in length."""
     return escape_unprintable(rule)[:MAX_RULE_ID]
 
 
 def describe_rules(rules: Iterable[str]) -> list[JsonObject]:
-    """Return descriptions of the rules, including rules of other onnxgate releases."""
+    """Return the SARIF descriptions of rules. Rules that this release of onnxgate does not know are included."""
     return [_describe_known_rule(by_id[name]) if name in by_id else _describe_unknown_rule(name) for name in rules]
 
 
@@ -147,13 +150,13 @@ def _describe_unknown_rule(name: str) -> JsonObject:
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
 HOME_URL = "https://github.com/onnxgate/onnxgate"
 MAX_RESULTS = 25_000
-"""Maximum number of results of one run. Source: GitHub's SARIF documentation for code scanning."""
+"""Maximum number of results in a SARIF file. Source: GitHub's SARIF documentation for code scanning."""
 MAX_COMPRESSED_BYTES = 10_000_000
-"""Maximum size of the compressed file in bytes (same source)."""
+"""Maximum size of a compressed SARIF file in bytes. Source: GitHub's SARIF documentation for code scanning."""
 MAX_FINDINGS_PER_RESULT = 20
-"""Maximum number of findings of one rule on one line; further findings are only counted."""
+"""Maximum number of findings that a SARIF result lists; further findings of the rule on the line are only counted."""
 MAX_NOTIFICATIONS = 1000
-"""Maximum number of notifications of one kind; further notifications are only counted."""
+"""Maximum number of SARIF notifications of one kind, such as `skipped`; further notifications are only counted."""
 NOTIFICATION_KINDS = {
     "undecided": "A selected check that could not be completed",
     "skipped": "A check that was skipped",
@@ -166,7 +169,10 @@ FindingGroup = tuple[ResultLocation, list[Finding]]
 
 
 def format(report: Report) -> str:
-    """Render the results, worst first, within GitHub's limits; omitted results are counted."""
+    """Render the report as SARIF, with the worst results first.
+
+    Results beyond GitHub's limits are omitted; a notification states their number.
+    """
     by_result: dict[object, FindingGroup] = {}
     for finding in wording.list_active_findings(report):
         place = locate_finding(finding, report)
@@ -218,7 +224,6 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
 
 
 def _describe_invocation(report: Report, left_out: int) -> JsonObject:
-    """Return the invocation. Its execution was successful unless the check is undecided."""
     notifications = [_notification("left-out", "warning", [f"{pluralize(left_out, 'more finding')}; see the report"])]
     level = "error" if report.exit == 3 else "warning"
     accepted = [
@@ -276,7 +281,7 @@ def _render_result(
 
 
 def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
-    """Yield a line for each finding, followed by its fix; equal fixes of consecutive findings are printed once."""
+    """Yield a line for each finding, followed by its fix. A fix that consecutive findings share is given once."""
     shown = findings[:MAX_FINDINGS_PER_RESULT]
     for fix, group in itertools.groupby(shown, key=lambda finding: finding.fix):
         yield from map(wording.render_sentence, group)
@@ -288,9 +293,9 @@ def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 
 def _fingerprints(place: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
-    """Return onnxgate's fingerprint of a result and, if the result has no line, also GitHub's fingerprint.
+    """Return the fingerprints of a SARIF result: onnxgate's own and, if the result has no line, also GitHub's.
 
-    For a result with a line, the upload computes GitHub's fingerprint.
+    For a result with a line, GitHub's upload action computes GitHub's fingerprint.
     """
     identity = "\0".join(sorted(f"{it.rule}|{it.model}|{it.node}|{it.fingerprint}" for it in findings))
     digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]

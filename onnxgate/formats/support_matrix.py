@@ -1,4 +1,4 @@
-"""Support matrix as text and Markdown: one line per model, and the table of `onnxgate matrix`."""
+"""Write the output of `onnxgate matrix` as plain text or Markdown: a table, and one line for each model."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_wor
 from onnxgate.formats.text import Terminal
 
 WORD_WIDTH = 6
-"""Width of the verdict column in characters."""
+"""Width of the column with the verdicts (`ok`, `warn`, `FAIL` or `?`), in characters."""
 MORE_REASONS_HINT = "`-v` lists all reasons"
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """The result for one model."""
+    """What the output of `onnxgate matrix` states about one model."""
 
     model: MatrixModel
     word: str  # a word of STYLES: ok, warn, FAIL, ?
@@ -45,7 +45,7 @@ class ModelAnswer(msgspec.Struct, frozen=True):
 
 
 def answer_matrix(matrix: Matrix, *, required: bool = False) -> list[ModelAnswer]:
-    """Return the result for each model, with all its errors and warnings."""
+    """Return what the output states about each model, including all errors and warnings."""
     return [_answer(model, matrix, required=required) for model in matrix.models]
 
 
@@ -87,14 +87,14 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswe
 
 
 def entry_word(entry: Entry) -> str:
-    """Return the word that a table cell shows."""
+    """Return the word that the table shows for a model on one runtime: `ok`, `ok*`, `FAIL` or `?`."""
     if entry.state == "loads":
         return "ok" if entry.observed == "loads" else "ok*"
     return "FAIL" if entry.state == "refused" else "?"
 
 
 def matrix_columns(matrix: Matrix) -> list[RuntimeColumn]:
-    """Return the columns of the table."""
+    """Return the columns of the table of models by runtime."""
     cells = {
         name: [entry_word(model.runtimes[index]) for model in matrix.models]
         for index, name in enumerate(_runtime_names(matrix))
@@ -112,7 +112,7 @@ REPORT_REQUEST = (
 
 
 def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
-    """Return the path, the releases and the problem of each prediction that a run contradicted."""
+    """Return the wrong predictions: path of the model, affected releases, and what a run showed instead."""
     wrong: dict[tuple[str, str], list[str]] = {}
     for path, entry in ((model.path, entry) for model in matrix.models for entry in model.runtimes):
         if not entry.contradicted:
@@ -129,7 +129,7 @@ def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
 
 
 def list_unverified(matrix: Matrix) -> dict[str, str]:
-    """Return the names of the runtimes that could not be verified, by reason."""
+    """Return the runtimes whose predictions could not be verified: reason -> names of the runtimes, as text."""
     unverified: dict[str, set[str]] = {}
     for entry in matrix.entries:
         if entry.observed in ("unavailable", "timed-out"):
@@ -139,7 +139,10 @@ def list_unverified(matrix: Matrix) -> dict[str, str]:
 
 
 def render_verdict(matrix: Matrix) -> str:
-    """Return the last line, such as `pass: 1 model checked against 46 releases up to 1.31.1; predicted, not run`."""
+    """Return the last line, such as `pass: 1 model checked against 46 releases up to 1.31.1; predicted, not run`.
+
+    It states the verdict for all models.
+    """
     extent = wording.describe_releases(len(matrix.models), _runtime_names(matrix))
     return wording.render_summary(matrix, extent, scope=describe_scope(matrix.models))
 
@@ -155,7 +158,7 @@ def format_text(
     verbose: bool = False,
     elapsed_s: float | None = None,
 ) -> str:
-    """Render the table, a line per model, everything else that was found, and the verdict.
+    """Render the table, a line for each model, the wrong predictions, the remarks and the verdict as plain text.
 
     `width` is the terminal width; with 0, lines are not wrapped. With `quiet`, render only the last line; with
     `verbose`, render all reasons.
@@ -177,14 +180,12 @@ def format_text(
 
 
 def _render_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    """Yield the table and its legend."""
     columns = matrix_columns(matrix)
     yield from (*text.render_table([model.path for model in matrix.models], columns, paper), "")
     yield from text.render_legend(list_words(columns), paper)
 
 
 def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bool) -> Iterator[str]:
-    """Yield the verdict of each model, with fixes and, with `verbose`, all reasons."""
     for answer in answers:
         label = answer.word.ljust(WORD_WIDTH)
         rules = f" [{', '.join(answer.rules)}]" if answer.rules else ""
@@ -203,7 +204,6 @@ def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bo
 
 
 def _list_reason_lines(model: MatrixModel) -> Iterator[str]:
-    """Yield every reason with its releases, and the details for the newest release."""
     known = [entry.runtime for entry in model.runtimes]
     for span in list_reasons(model):
         newest = span.runtimes[-1].rpartition(" ")[2]
@@ -213,7 +213,6 @@ def _list_reason_lines(model: MatrixModel) -> Iterator[str]:
 
 
 def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
-    """Yield the runtimes that could not be verified, and the wrong predictions."""
     unverified, wrong = list_unverified(matrix), list_wrong_predictions(matrix)
     yield from [paper.ink("not verified", "heading")] if unverified else []
     for reason, runtimes in unverified.items():
@@ -229,7 +228,7 @@ TABLE_PAGE = MarkdownPage()
 
 
 def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
-    """Render the matrix without a heading."""
+    """Render the output of `onnxgate matrix` as Markdown, without a heading."""
     lines = [f"**{escape_markdown(render_verdict(matrix))}**", ""]
     if matrix.models:
         wrong, unverified = list_wrong_predictions(matrix), list_unverified(matrix)
@@ -251,7 +250,6 @@ def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
 
 
 def _render_markdown_answer(answer: ModelAnswer) -> Iterator[str]:
-    """Yield the verdict of a model, with fixes and other findings as a list below it."""
     word = f"**{answer.word}**" if answer.word == "FAIL" else answer.word
     sentence = escape_markdown(truncate(answer.sentence, LONG_LIMIT))
     yield f"- {word} {markdown_code(truncate(answer.model.path))}: {sentence}"
@@ -264,7 +262,6 @@ def _render_markdown_answer(answer: ModelAnswer) -> Iterator[str]:
 
 
 def _render_markdown_table(matrix: Matrix) -> Iterator[str]:
-    """Yield the table and its legend."""
     columns = matrix_columns(matrix)
     yield from render_heads(columns, TABLE_PAGE)
     for index, model in enumerate(matrix.models):

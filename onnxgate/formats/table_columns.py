@@ -1,4 +1,4 @@
-"""Columns of tables of models by runtimes: adjacent releases with equal cells share a column."""
+"""Columns of a table of models by runtime. Consecutive releases whose cells are equal share a column."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class RuntimeColumn(msgspec.Struct, frozen=True):
-    """One or more adjacent releases of one engine."""
+    """A column of a table of models by runtime, for one or more consecutive releases of one engine."""
 
     engine: str
     ends: tuple[str, ...]  # ("1.18.1",), ("1.18",) or ("1.18", "1.21")
@@ -17,23 +17,23 @@ class RuntimeColumn(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """Release or range of releases, such as `1.18.1` or `1.18–1.21`."""
+        """Head of the column: a release or a range of releases, such as `1.18.1` or `1.18–1.21`."""
         return "–".join(self.ends)
 
     @property
     def major(self) -> str:
-        """Major version with a dot, such as `1.`; "" if the ends of the range have different major versions."""
+        """Major version of the releases with a dot, such as `1.`; "" if the range covers several major versions."""
         majors = {end.partition(".")[0] for end in self.ends if "." in end}
         return f"{majors.pop()}." if len(majors) == 1 else ""
 
     @property
     def short_label(self) -> str:
-        """Label without the major version, such as `18–21`."""
+        """Head of the column without the major version, such as `18–21`."""
         return "–".join(end.removeprefix(self.major) for end in self.ends)
 
 
 def join_columns(runtimes: Sequence[str], cells: Mapping[str, Sequence[str]]) -> list[RuntimeColumn]:
-    """Return the columns of a table.
+    """Return the columns of a table of models by runtime.
 
     `runtimes` are sorted names such as `onnxruntime 1.18.1`; `cells` maps each of them to one cell per model. A range
     contains only consecutive minor releases. An end of a range is shown as a minor release, such as 1.18, if the range
@@ -62,7 +62,6 @@ def join_columns(runtimes: Sequence[str], cells: Mapping[str, Sequence[str]]) ->
 
 
 def _minor_name(runtime: str) -> str:
-    """Return the minor release, such as `onnxruntime 1.18` for `onnxruntime 1.18.1`."""
     engine, _, release = runtime.rpartition(" ")
     return f"{engine} {'.'.join(release.split('.')[:2])}"
 
@@ -78,5 +77,5 @@ def _is_adjacent(older: str, newer: str) -> bool:
 
 
 def list_words(columns: Sequence[RuntimeColumn]) -> set[str]:
-    """Return all words that occur in the cells of the columns."""
+    """Return all words that occur in the cells of a table."""
     return set(itertools.chain.from_iterable(column.cells for column in columns))

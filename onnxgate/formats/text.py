@@ -1,4 +1,4 @@
-"""The report as plain text for terminals and logs, and the layout of all plain text."""
+"""Write the report as plain text for terminals and logs, and lay out all other plain text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,10 @@ INK_CODES = {
 }
 GUTTER = 2
 HANGING_INDENT = 3
-"""Additional indent of wrapped lines; no line with a reserved beginning has this indent."""
+"""Additional indent of the second and later lines of a wrapped paragraph, in columns.
+
+Lines with a reserved beginning (see `LABELS`) never have this indent.
+"""
 LABELS = (
     *("fix:", "node:", "hint:", "pass:", "fail:", "undecided:", "preview:", "after the upgrade:"),
     "to accept it, paste into the config:",
@@ -41,14 +44,15 @@ LABELS = (
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
 SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "comparisons")
-"""Text that is reserved for onnxgate's own lines; strings from models that look like it are escaped.
+"""Texts that only lines written by onnxgate may contain; similar text from models is escaped.
 
-In this order: beginnings of any line, of lines without indent, and of lines indented by two spaces; complete titles.
+`LABELS` are beginnings of any line, `CHANGE_TITLES` of lines without indent, and `LEVEL_PREFIXES` of lines that are
+indented by two spaces. `SECTION_TITLES` are complete lines.
 """
 
 
 class Column(msgspec.Struct, frozen=True, dict=True):
-    """One column of a table; the name of a `group` is shown above its adjacent columns."""
+    """A column of a plain-text table. The name of its `group` is shown above adjacent columns of the same group."""
 
     group: str
     head: str
@@ -56,29 +60,32 @@ class Column(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def width(self) -> int:
-        """Width in terminal columns."""
+        """Width of the column, in characters of the terminal."""
         return max(cell_len(text) for text in (self.head, *self.cells))
 
     def fill(self, text: str, inked: str | None = None) -> str:
-        """Return the text, or its colored form, padded to the width of the column."""
+        """Return `text` padded with spaces to the width of the column, or `inked`, its colored form, if given."""
         return (text if inked is None else inked) + " " * (self.width - cell_len(text))
 
 
 class Terminal(msgspec.Struct, frozen=True):
-    """Settings of plain-text output. Lines are wrapped at `width`; with 0, they are not wrapped."""
+    """Settings of plain-text output: whether it has colors, and the width at which lines are wrapped (0: never)."""
 
     color: bool = False
     width: int = 0
 
     def ink(self, text: str, style: str) -> str:
-        """Return the text, escaped and colored."""
+        """Return the text with unprintable characters escaped, and colored if the terminal supports colors."""
         shown = escape_unprintable(text)
         return f"\x1b[{INK_CODES[style]}m{shown}\x1b[0m" if self.color and style in INK_CODES and shown else shown
 
     def wrapped(
         self, text: str, indent: int, label: str = "", style: str = "", *, label_style: str = "quiet", own: bool = False
     ) -> Iterator[str]:
-        """Yield the lines of a paragraph after its label; words are not broken. `own` permits reserved beginnings."""
+        """Yield the wrapped lines of a paragraph, the first of which starts with its label. Words are not broken.
+
+        `own` means that the text was written by onnxgate and may begin with reserved text.
+        """
         hang = " " * (indent + (len(label) or HANGING_INDENT))
         shown = neutralize_commands(escape_unprintable(text))
         lines = [shown if label or own else _escape_reserved_prefix(shown.lstrip(), indent)]
@@ -90,7 +97,10 @@ class Terminal(msgspec.Struct, frozen=True):
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
     def table(self, columns: Sequence[Column], styles: Mapping[str, str], *, gutter: int = GUTTER) -> Iterator[str]:
-        """Yield the lines of a table; a table that is too wide is split into blocks that repeat the first column."""
+        """Yield the lines of a table. A table that is too wide for the terminal is split into several tables.
+
+        Each of them repeats the first column.
+        """
         space = " " * gutter
         for number, block in enumerate(self._blocks(_widen_groups(columns, gutter), gutter)):
             yield from [""] if number else []
@@ -115,11 +125,11 @@ class Terminal(msgspec.Struct, frozen=True):
 
 
 CODE_SPACE = "\0"
-"""Placeholder for a space at which lines do not wrap. Escaped text does not contain it."""
+"""Character used in place of a space at which a line must not be wrapped. It does not occur in escaped text."""
 
 
 def _join_code(text: str, width: int) -> str:
-    """Return the text with the spaces in code literals replaced, so that a command stays on one line if it fits."""
+    """Replace spaces between backticks with `CODE_SPACE`, so that commands that fit on a line are not wrapped."""
     return re.sub(
         r"[^\s`]*`[^`]*`[^\s`]*",
         lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0],
@@ -128,7 +138,7 @@ def _join_code(text: str, width: int) -> str:
 
 
 def _escape_reserved_prefix(text: str, indent: int) -> str:
-    """Escape the beginning of text that looks like a verdict, a finding or a title."""
+    """Escape the beginning of a line if it looks like a verdict, a finding or a title written by onnxgate."""
     if text.strip() in SECTION_TITLES:
         return f"`{text}`"
     reserved = (*LABELS, *{0: CHANGE_TITLES, 2: LEVEL_PREFIXES}.get(indent, ()))
@@ -137,7 +147,7 @@ def _escape_reserved_prefix(text: str, indent: int) -> str:
 
 
 def _widen_groups(columns: Sequence[Column], gutter: int) -> list[Column]:
-    """Widen the last column of each group to the width of the group's name."""
+    """Return the columns, with the last column of each group widened if the group's name needs more space."""
     wide: list[Column] = []
     for group, members in itertools.groupby(columns, key=lambda column: column.group):
         *first, last = members
@@ -148,7 +158,6 @@ def _widen_groups(columns: Sequence[Column], gutter: int) -> list[Column]:
 
 
 def _render_group_names(block: Sequence[Column], gutter: int) -> str:
-    """Return the line above the column heads, with the name of each group above its first column."""
     line, end, last = "", 0, ""
     for column in block:
         if column.group and column.group != last:
@@ -163,15 +172,18 @@ CellTable = dict[str, dict[str, Cell]]
 STATE_WORDS = wording.STATE_WORDS
 STYLES = {"ok": "pass", "ok*": "predicted", "warn": "warning", "FAIL": "fail", "?": "undecided", "–": "quiet"}
 BODY_COLUMN = 11
-"""Column in which the text of a finding begins, after its level."""
+"""Number of characters before the text of a finding, which include its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
-"""Placeholder for the folder of stored inputs in reports that may be read on another machine."""
+"""Text used in place of the folder of stored inputs in reports that may be read on another machine."""
 MAX_DIFFERENCES = 6
 """Maximum number of differences shown for a changed model; further differences are only counted."""
 MAX_LISTED = 20
-"""Number of models up to which all are listed; beyond it, models that passed on all their runtimes are only counted."""
+"""Maximum number of models for which the table has a row for each model.
+
+If there are more, models that passed, or are predicted to pass, on all their runtimes are only counted.
+"""
 UNIFORM_STATES: tuple[CellState, ...] = ("pass", "predicted")
-"""A model can be counted instead of listed if all its cells have the same state and it is one of these states."""
+"""In a large table, models that have the same one of these states on all their runtimes are only counted."""
 
 
 def format(
@@ -185,11 +197,11 @@ def format(
     snippets: Mapping[str, Sequence[str]] | None = None,
     elapsed_s: float | None = None,
 ) -> str:
-    """Render the report or, with `quiet`, only its last line.
+    """Render the report as plain text or, with `quiet`, only its last line.
 
     `width` is the terminal width; with 0, lines are not wrapped.
-    `inputs` is the folder in which inputs are stored; `snippets` contains the config lines that accept a finding, by
-    fingerprint.
+    `inputs` is the folder in which inputs are stored. `snippets` maps the fingerprint of a finding to the config lines
+    that accept it.
     """
     paper = Terminal(color, width)
     lines: list[str] = []
@@ -209,14 +221,14 @@ def format(
 
 
 def render_verdict(report: Report, *, color: bool = False, elapsed_s: float | None = None) -> str:
-    """Render the last line, which states the verdict."""
+    """Render the last line of the report, which states the verdict."""
     word, colon, rest = wording.render_verdict(report).partition(":")
     rest = escape_unprintable(f"{rest}{format_elapsed(elapsed_s)}")
     return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{rest}")
 
 
 def format_elapsed(elapsed_s: float | None) -> str:
-    """Return the duration in parentheses, such as ` (2.1 s)`; "" for None."""
+    """Return a duration in seconds as text, such as ` (2.1 s)`; "" for None."""
     if elapsed_s is None:
         return ""
     minutes, seconds = divmod(round(elapsed_s), 60)
@@ -224,7 +236,6 @@ def format_elapsed(elapsed_s: float | None) -> str:
 
 
 def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield the changed models, those with the worst findings first, and the first differences of each."""
     title = wording.changes_title(report)
     if not title:
         return
@@ -240,7 +251,7 @@ def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Yield the findings by subject. Lines that are pasted into the config are not wrapped."""
+    """Yield the findings, grouped by model or file. Lines that users paste into the config are not wrapped."""
     margin = " " * BODY_COLUMN
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
         yield paper.ink(quote_name(truncate(subject)), "heading")
@@ -272,7 +283,6 @@ def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[s
 
 
 def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield the table of models by runtime, and its legend."""
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
@@ -290,7 +300,10 @@ def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def render_table(models: Sequence[str], columns: Sequence[RuntimeColumn], paper: Terminal) -> Iterator[str]:
-    """Yield the lines of a table. On a narrow terminal, labels are shortened, such as to `18–21`."""
+    """Yield the lines of a table of models by runtime.
+
+    If the table is too wide for the terminal, its heads omit the major version, such as `18–21` for `1.18–1.21`.
+    """
     if not models:
         return
     first = Column("", "", [escape_log_line(quote_name(truncate(model))) for model in models])
@@ -305,14 +318,13 @@ def _text_column(group: str, label: str, cells: Sequence[str]) -> Column:
 
 
 def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
-    """Yield the legend of a table, which explains the words in its cells."""
+    """Yield the legend of a table of results, which explains the words in its cells."""
     meanings = [f"{word}: {meaning}" for word, meaning in wording.WORD_MEANINGS.items() if word in words]
     if meanings:
         yield from (*paper.wrapped("; ".join(meanings), 0, style="quiet"), "")
 
 
 def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
-    """Return the models to list with their cells, and the number of other models by state."""
     matrix = wording.table_cells(report)
     if len(matrix) <= MAX_LISTED:
         return matrix, {}
@@ -323,7 +335,6 @@ def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
 
 
 def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield the runtimes with their environments."""
     if not report.runtimes:
         return
     yield paper.ink("runtimes", "heading")
@@ -335,7 +346,6 @@ def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
-    """Yield comparisons, cache use and, with `-vv`, all measured values, sorted by the distance from their limits."""
     sentences = wording.describe_runs(report)
     figures = sorted(report.measured, key=wording.bound_usage, reverse=True) if verbosity > 1 else ()
     if not sentences and not figures:
@@ -350,7 +360,6 @@ def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iter
 
 
 def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield remarks, undecided and skipped checks, and ignored findings."""
     remarks = (*report.remarks, *wording.describe_missing_sources(report))
     yield from [paper.ink("notes", "heading")] if remarks else []
     for remark in remarks:
@@ -368,7 +377,6 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
 
 
 def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Terminal) -> Iterator[str]:
-    """Yield undecided or skipped checks; those with the same reason are merged."""
     if not items:
         return
     yield paper.ink(title, "heading")

@@ -1,4 +1,4 @@
-"""The preview of a lock upgrade as text."""
+"""Write the preview of a lock upgrade (`onnxgate lock --upgrade --preview`) as plain text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def format(
     width: int = 0,
     quiet: bool = False,
 ) -> str:
-    """Render the changes to the lock, their effect on each model, and the verdict of `check` afterwards.
+    """Render the changes to the lock, their effect on each model, and the verdict of `check` after the upgrade.
 
     `command` is the command that writes the new lock.
     """
@@ -62,7 +62,6 @@ def _render_findings(title: str, findings: Sequence[Finding], paper: Terminal) -
 
 
 def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """Yield the state of each model on the new runtimes."""
     models = sorted({arrival.model for arrival in preview.arrivals})
     runtimes = sorted({arrival.runtime for arrival in preview.arrivals}, key=runtime_sort_key)
     if not models:
@@ -77,7 +76,6 @@ def _render_table(preview: Preview, paper: Terminal) -> Iterator[str]:
 
 
 def _render_outputs(preview: Preview, paper: Terminal) -> Iterator[str]:
-    """Yield a line for each difference between outputs; runtimes with the same difference share a line."""
     for model in sorted({arrival.model for arrival in preview.arrivals}):
         yield paper.ink(quote_name(truncate(model)), "heading")
         groups: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Wording and sort orders shared by all report formats."""
+"""Phrases and sort orders that all report formats share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STATE_MEANINGS = {
     "warning": "warning or ignored finding",
     "fail": "fail",
     "predicted": "predicted, not run",
-    "not predicted": "could not be predicted, not run",
+    "not predicted": "not run; the result could not be predicted",
     "undecided": "undecided",
     "skipped": "skipped",
     "not asked": "not checked",
@@ -34,40 +34,40 @@ STATE_WORDS = {
     "skipped": "–",
     "not asked": "–",
 }
-"""State of a table cell -> word shown in the table."""
+"""State of a model on a runtime -> word shown in tables."""
 WORD_MEANINGS = {
     "ok*": "predicted, not run",
     "warn": "warning or ignored finding",
     "?": "could not be checked",
     "–": "not checked",
 }
-"""Word shown in a table -> its explanation in the legend; words without an explanation are omitted."""
+"""Word shown in a table -> its explanation in the legend. Words that need no explanation are missing."""
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
-NOT_PREDICTED = "could not be predicted, and was not run"
+NOT_PREDICTED = "not run; the result could not be predicted"
 DEFAULT_PATH = "onnxgate.lock"
-"""File reported for findings without a place and a model, in formats that require a file."""
+"""Path reported for a finding that has neither a place nor a model, in report formats that require a path."""
 MAX_NAMED_MODELS = 4
-"""Maximum number of models named in a sentence; further models are only counted."""
+"""Maximum number of models that a sentence names; if there are more, the others are only counted."""
 
 
 def format_place(where: ReportedPlace) -> str:
-    """Return the path and line, such as `export/classifier.py:31`, which terminals and editors turn into a link."""
+    """Return a path and line number, such as `export/classifier.py:31`. Terminals and editors show it as a link."""
     return f"{where.path}:{where.line}" if where.line else where.path
 
 
 def list_runtimes(report: Report) -> tuple[str, ...]:
-    """Return the names of the runtimes, such as `onnxruntime 1.18.1`, sorted by engine and release."""
+    """Return the names of the report's runtimes, such as `onnxruntime 1.18.1`, sorted by engine and release."""
     names = dict.fromkeys(f"{runtime.engine} {runtime.version}" for runtime in report.runtimes)
     return tuple(sorted(names, key=runtime_sort_key))
 
 
 def describe_runtimes(names: Iterable[str], report: Report) -> str:
-    """Return the runtimes as text; three or more that are consecutive in the report form a range."""
+    """Return a text that names the runtimes. Three or more that are consecutive in the report are given as a range."""
     return name_runtimes(set(names), list_runtimes(report))
 
 
 def finding_subject(finding: Finding) -> str:
-    """Return the model that a finding is about, or the file if it is not about a model."""
+    """Return the path of the model that a finding is about or, if it is not about a model, of the file."""
     return finding.model or finding.place.path or "the project"
 
 
@@ -78,18 +78,18 @@ def render_message(finding: Finding, limit: int = LONG_LIMIT) -> str:
 
 
 def render_message_with_node(finding: Finding) -> str:
-    """Return the message of a finding, followed by its node."""
+    """Return the message of a finding, followed by the name of the node that it is about."""
     node = f" (node `{truncate(finding.node)}`)" if finding.node and finding.node not in finding.message else ""
     return f"{render_message(finding)}{node}"
 
 
 def render_sentence(finding: Finding) -> str:
-    """Return the subject, message and node of a finding, for formats that do not group findings."""
+    """Return a sentence with the model or file, message and node of a finding."""
     return f"{truncate(finding_subject(finding))}: {render_message_with_node(finding)}"
 
 
 def path_from_root(report: Report, path: str) -> str:
-    """Return a path of the report relative to the root of the git repository."""
+    """Convert a path of the report, relative to the config's folder, to a path relative to git's root folder."""
     return f"{report.folder}/{path}" if report.folder and path else path
 
 
@@ -108,7 +108,7 @@ def _severity_key(finding: Finding) -> tuple[int, str, str, str, int]:
 
 
 def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Finding]]]:
-    """Group findings by subject; subjects keep the order of their first finding."""
+    """Group findings by the model or file that they are about. The groups are in the order of their first findings."""
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding_subject(finding), []).append(finding)
@@ -116,7 +116,7 @@ def group_by_subject(findings: Sequence[Finding]) -> list[tuple[str, list[Findin
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Undecided or skipped checks that have the same reason."""
+    """A group of undecided or skipped checks that have the same reason."""
 
     reason: str
     hint: str
@@ -125,14 +125,17 @@ class Gap(msgspec.Struct, frozen=True):
     runtimes: tuple[str, ...]
 
     def about(self, report: Report) -> str:
-        """Return the stages, models and runtimes of these checks."""
+        """Name the stages, models and runtimes of the checks, such as `runtime: m.onnx on onnxruntime 1.18.1`."""
         parts = (join_model_names(self.models), describe_runtimes(self.runtimes, report))
         subject = " on ".join(part for part in parts if part)
         stages = ", ".join(self.stages)
         return f"{stages}: {subject}" if subject else stages
 
     def explain(self, report: Report) -> tuple[str, str]:
-        """Return the reason and the hint, or a reference to the finding above whose fix starts with the hint."""
+        """Return the reason and the hint of the checks.
+
+        If the fix of a finding about the same model starts with the hint, refer to that finding instead.
+        """
         for finding in list_active_findings(report):
             if self.hint and self.models == (finding.model,) and finding.fix.startswith(self.hint):
                 return f"see `{finding.rule}` above", ""
@@ -140,7 +143,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 def merge_gaps(items: Iterable[NotDone]) -> list[Gap]:
-    """Merge undecided or skipped checks that have the same reason, stages and runtimes."""
+    """Group undecided or skipped checks that have the same reason, stages and runtimes."""
     reasons: dict[tuple[str, str, str], list[NotDone]] = {}
     for item in items:
         reasons.setdefault((item.reason, item.hint, item.model), []).append(item)
@@ -159,19 +162,23 @@ def _unique(values: Iterable[str]) -> tuple[str, ...]:
 
 
 def join_model_names(models: Sequence[str]) -> str:
-    """Join the names as in `a, b and c`; a long list contains only the first names and the number of further models."""
+    """Join names of models, such as `a, b and c`. If there are many, name only the first ones and count the others."""
     if len(models) > MAX_NAMED_MODELS:
         models = [*models[: MAX_NAMED_MODELS - 1], f"{len(models) - MAX_NAMED_MODELS + 1} more models"]
     return join_phrases(models)
 
 
 def describe_comparisons(report: Report) -> list[str]:
-    """Return sentences about comparisons with the source, cached results, and models without a source."""
+    """Return sentences about the comparisons of a check.
+
+    They state how many runs were compared with the source, how many results come from the cache, and how many models
+    have no source.
+    """
     return [*describe_runs(report), *describe_missing_sources(report)]
 
 
 def describe_runs(report: Report) -> list[str]:
-    """Return sentences about runs that were compared with the source, and about cached results."""
+    """State how many runs were compared with the source, and how many results come from the cache, in sentences."""
     run = [cell for cell in report.cells if cell.state in ("pass", "warning", "fail")]
     models = {cell.model for cell in run if cell.compared}
     sentences = []
@@ -187,7 +194,7 @@ def describe_runs(report: Report) -> list[str]:
 
 
 def describe_missing_sources(report: Report) -> list[str]:
-    """Return a sentence about models without a source, if a stage that needs the source was selected."""
+    """Return a sentence with the number of models without a `source`; empty if no stage of the check needs it."""
     count = report.counts.get("without_source", 0)
     skipped = [name for name in ("parity", "export") if name in report.stages]
     if not count or not skipped:
@@ -199,20 +206,20 @@ def describe_missing_sources(report: Report) -> list[str]:
 
 
 RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": "top-1 agreement {:.4g}"}
-"""Metrics for which larger values are better, with a format template for their values."""
+"""Metric for which larger values mean better agreement -> template that formats a value."""
 
 BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
-"""Names of the budget metrics in messages; their values are multiples of the baseline."""
+"""Metric of a budget -> its name in messages. The values are ratios to the baseline."""
 
 BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
-"""Metrics for the ends of the confidence intervals of budgets."""
+"""Metrics for the lower and upper ends of the confidence intervals of measured time and memory ratios."""
 
 BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}
-"""Phrases that state where a limit comes from; default limits have none."""
+"""Origin of a limit -> phrase that states this origin; "" for default limits."""
 
 
 def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
-    """Return the value nearest to its limit for each model, and for each budget of a model."""
+    """Return, for each model and each of its budgets, the measured value that is nearest to its limit."""
     nearest: dict[tuple[str, str], Measured] = {}
     for figure in measured:
         if figure.bound is None or figure.metric in BUDGET_INTERVAL_METRICS:
@@ -224,7 +231,10 @@ def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
 
 
 def bound_usage(figure: Measured) -> float:
-    """Return the used share of the tolerance (1: all of it); infinity if the value is not finite or has no limit."""
+    """Return which share of the tolerance a measured value uses; 1 means that it is equal to its limit.
+
+    Return infinity if the value is not finite or has no limit.
+    """
     if figure.value is None or figure.bound is None:
         return math.inf
     if figure.metric in RATIO_METRICS:
@@ -233,7 +243,7 @@ def bound_usage(figure: Measured) -> float:
 
 
 def describe_measurement(measured: Measured) -> str:
-    """Describe a measured value and its limit."""
+    """Return a sentence that states a measured value and its limit."""
     model, origin = truncate(measured.model), BOUND_ORIGINS.get(measured.bound_from, "")
     if measured.metric in (*BUDGET_METRICS, *BUDGET_INTERVAL_METRICS):
         metric, _, end = measured.metric.partition(", ")
@@ -253,7 +263,7 @@ def describe_measurement(measured: Measured) -> str:
 
 
 def render_verdict(report: Report) -> str:
-    """Return the last line, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
+    """Return the last line of the report, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
     runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model") if report.models else ""
     if report.models and runtimes and not report.cells:  # without a config
         extent = describe_releases(len(report.models), runtimes)
@@ -266,14 +276,17 @@ def render_verdict(report: Report) -> str:
 
 
 def describe_releases(models: int, runtimes: Sequence[str]) -> str:
-    """Describe the extent of a check without a config, such as `1 model checked against 46 releases up to 1.31.1`."""
+    """Describe what a check without a config covers, such as `1 model checked against 46 releases up to 1.31.1`."""
     newest = f" up to {runtimes[-1].rpartition(' ')[2]}" if len(runtimes) > 1 else ""
     releases = f" checked against {pluralize(len(runtimes), 'release')}{newest}" if runtimes else ""
     return f"{pluralize(models, 'model')}{releases}"
 
 
 def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDone] = (), scope: str = "") -> str:
-    """Return the verdict, the extent, the number of findings and undecided checks, and the scope."""
+    """Return the last line of a report, such as `pass: 2 models on 8 runtimes: 1 warning; skipped stages: export`.
+
+    It states the verdict, what was checked (`extent`), the number of findings, and restrictions (`scope`).
+    """
     levels = [finding.level for finding in answer.findings if not finding.ignored]
     others = {
         "ignored": len(answer.findings) - len(levels),
@@ -287,7 +300,7 @@ def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDo
 
 
 def list_unpredicted_runtimes(report: Report) -> list[str]:
-    """Return the runtimes on which no model was predicted, if the runtime stage was not selected either."""
+    """Return the runtimes for which no result could be predicted; empty if the runtime stage was selected."""
     if "runtime" in report.stages:
         return []
     states: dict[str, set[CellState]] = {}
@@ -297,7 +310,7 @@ def list_unpredicted_runtimes(report: Report) -> list[str]:
 
 
 def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return the cells by model and runtime."""
+    """Return the state of each model on each runtime, by path of the model and name of the runtime."""
     table: dict[str, dict[str, Cell]] = {model.path: {} for model in report.models}
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
@@ -305,11 +318,14 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
 
 
 QUIET_STATES: tuple[CellState, ...] = ("pass", "predicted", "not predicted", "not asked")
-"""States of cells that tables replace with `warning` if a finding for the cell is ignored."""
+"""States of a model on a runtime that tables show as `warning` if a finding about them is ignored."""
 
 
 def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return the cells for tables, by model and runtime. A cell with an ignored finding is a warning."""
+    """Return the state that tables show for each model on each runtime.
+
+    Unlike in `cells_by_model`, the state is `warning` if a finding about a passed check is ignored.
+    """
     ignored: dict[str, list[Finding]] = {}
     for finding in report.findings:
         if finding.ignored and finding.level != "note" and finding.model:
@@ -326,7 +342,7 @@ def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
 
 
 def _concerns(finding: Finding, runtime: str) -> bool:
-    """Return whether a finding is about the runtime, or about the model file and so about all runtimes."""
+    """Return whether a finding affects the runtime. Findings about the model file affect all runtimes."""
     return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
 
 
@@ -340,7 +356,10 @@ def baseline_name(against: Against) -> str:
 
 
 def changes_title(report: Report) -> str:
-    """Return a title such as `changed since origin/main (1a2b3c4)`; "" without a baseline or a complete comparison."""
+    """Return a title such as `changed since origin/main (1a2b3c4)`.
+
+    Return "" if there is no baseline, or if no change was found but not all models could be compared.
+    """
     all_compared = "lock" in report.stages and all(gap.stage != "lock" for gap in report.undecided)
     if report.against is None or not (report.changes or all_compared):
         return ""
@@ -348,12 +367,12 @@ def changes_title(report: Report) -> str:
 
 
 def rank_models(report: Report) -> dict[str, int]:
-    """Return the level of the worst finding of each model, as an index into LEVELS."""
+    """Map each model with findings to the level of its worst finding, as an index into LEVELS."""
     return {finding.model: LEVELS.index(finding.level) for finding in reversed(list_active_findings(report))}
 
 
 def sort_changes(report: Report) -> list[Change]:
-    """Return the changes; models with the worst findings come first."""
+    """Return the changes to models; models with the worst findings come first."""
     ranks = rank_models(report)
     return sorted(report.changes, key=lambda change: ranks.get(change.model, len(LEVELS)))
 
@@ -365,7 +384,7 @@ def describe_change(change: Change) -> str:
 
 
 def list_differences(change: Change, most: int) -> Sequence[str]:
-    """Return the first differences of a change, and the number of the others."""
+    """Return at most `most` differences of a changed model and, if there are more, a line with their number."""
     shown = [truncate(difference) for difference in change.said[:most]]
     more = len(change.said) - len(shown)
     return [*shown, f"… and {more} more"] if more else shown

@@ -1,4 +1,7 @@
-"""All rules. Each file in a stage folder defines the rule of the same name, except shared files (`_*.py`)."""
+"""All rules of onnxgate. In the folder of a stage, each file defines the rule with the file's name.
+
+Files whose names start with `_` contain functions that several rules use.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,6 @@ ALL: tuple[AnyRule, ...] = tuple(
     for file in sorted(pkgutil.iter_modules(folder.__path__))
     if not file.name.startswith("_")
 )
-"""All rules, ordered by stage and name."""
+"""All rules of onnxgate, sorted by stage and name."""
 
 by_id: dict[str, AnyRule] = {rule.id: rule for rule in ALL}

@@ -1,4 +1,4 @@
-"""Definition of rules: pure functions that check evidence, with an ID, a level and a documentation page."""
+"""The type of a rule: a function that creates findings from evidence, with an ID, a level and a documentation page."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import msgspec
 from onnxgate.core.findings import Hit, Level, Stage
 
 FIRST_RELEASE = "0.1.0"
-"""First release of onnxgate. The pages of rules added in this release do not show `since`."""
+"""First release of onnxgate. The pages of rules added in this release do not show the release."""
 Subject = TypeVar("Subject")
 CheckFunction = Callable[[Subject], Iterator[Hit]]
 
 
 class Rule(msgspec.Struct, Generic[Subject], frozen=True):
-    """A named check."""
+    """A check of models with an ID. Its function `judge` yields the findings for one piece of evidence."""
 
     id: str
     subject: type[Subject]
@@ -28,7 +28,7 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
 
     @property
     def stage(self) -> Stage:
-        """Return the stage whose evidence the rule checks. The folder of the rule has the name of the stage."""
+        """Return the stage whose evidence the rule checks. The folder that contains the rule has its name."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property
@@ -38,14 +38,14 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
 
     @property
     def summary(self) -> str:
-        """Return the first sentence of the page."""
+        """Return the summary of the rule, which is the first line of its documentation page."""
         return self.page.partition("\n")[0]
 
 
 def rule(
     subject: type[Subject], id: str, *, level: Level, since: str, blocks_run: bool = True
 ) -> Callable[[CheckFunction[Subject]], Rule[Subject]]:
-    """Turn a generator function into a `Rule`."""
+    """Turn a function that yields findings into a rule. `subject` is the type of evidence that the rule checks."""
 
     def decorate(judge: CheckFunction[Subject]) -> Rule[Subject]:
         return Rule(id, subject, level, since, judge, blocks_run)

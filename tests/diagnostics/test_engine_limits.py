@@ -54,7 +54,7 @@ def test_values(runtime: str, comparability: NumericTraits, operators: frozenset
         (
             "onnx 1.22.0",
             "Unsupported value 2 for num_directions and operator 'GRU'.",
-            "a known limitation of onnx: the reference evaluator supports recurrent layers in one direction only",
+            "a known limitation of onnx: the reference evaluator does not support bidirectional recurrent layers",
         ),
         ("onnx 1.23.2", "Unsupported value 2 for num_directions and operator 'GRU'.", ""),
         ("onnxruntime 1.31.1", "GatherND of booleans", ""),

@@ -1,6 +1,6 @@
-"""Known error texts, grouped by program, with patterns and templates for the meaning, cause and fix.
+"""Catalogue of known error texts: patterns that match them, and templates for their meaning, cause and fix.
 
-To add an error text, add an entry to a tuple in one of these modules and run `python tools/generate_reference.py`.
+To add an error text, add an entry to a tuple in a module of this package, and run `python tools/generate_reference.py`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from string import Formatter
 import msgspec
 
 CapturedGroups = Mapping[str, str]
-"""Name of a group in a pattern -> text that the group captured; empty groups are omitted."""
+"""Name of a group in a regular expression -> text that the group captured. Groups that captured nothing are missing."""
 Template = str | tuple[str, ...] | Callable[[CapturedGroups], str]
-"""Text of an explanation: a template, a tuple of alternative templates, or a function that returns the text.
+"""Type of an explanatory text: a template, a tuple of alternative templates, or a function that returns the text.
 
-In a template, `{op}` stands for the text that the group `op` captured. Of several templates, the first whose groups
-were all captured is used.
+In a template, `{op}` stands for the text that the group `op` captured. Of several templates, the first one whose
+groups were all captured is used.
 """
 _LITERAL = re.compile(r"[^\\.^$*+?{}\[\]|()]")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One known error: patterns that match it, and its explanation.
+    """A known error: patterns that match its text, and its meaning, cause and fix.
 
     A space in a pattern also matches a line break, because logs wrap lines; `.` does not match line breaks.
     """
@@ -46,7 +46,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def render_template(words: Template, captured: CapturedGroups) -> str:
-    """Fill a template with the captured groups; a missing group becomes `…`."""
+    """Return the text of a template with captured groups filled in. A group that was not captured becomes `…`."""
     if callable(words):
         return words(captured)
     values = collections.defaultdict(lambda: "…", {name: text.replace("`", "'") for name, text in captured.items()})
@@ -59,7 +59,7 @@ def render_template(words: Template, captured: CapturedGroups) -> str:
 
 @functools.cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern in which spaces outside character classes also match a line break."""
+    """Compile a regular expression. In the result, spaces outside character classes also match line breaks."""
     characters, inside = [], False
     for place, character in enumerate(pattern):
         escaped = place > 0 and pattern[place - 1] == "\\" and pattern[place - 2 : place - 1] != "\\"
@@ -71,7 +71,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 
 @functools.cache
 def longest_literal(pattern: str) -> str:
-    """Return the longest text that every match of the pattern contains."""
+    """Return the longest literal text that every match of a regular expression contains."""
     pieces, piece, depth, place = [], "", 0, 0
     while place < len(pattern):
         character, escape = pattern[place], pattern[place] == "\\"

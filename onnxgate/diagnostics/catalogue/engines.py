@@ -126,7 +126,7 @@ TRACT = (
     Entry(
         name="tract-operator-unknown",
         patterns=r"(?:node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" )?Unimplemented\((?P<op>\w{1,100})\)",
-        means="tract has no operator `{op}`",
+        means="tract does not support the operator `{op}`",
         fix=_UNSUPPORTED_FIX,
         rules=("load-failed",),
         family="no_op",
@@ -168,7 +168,7 @@ OPENCV = (
     Entry(
         name="opencv-operator-unknown",
         patterns=r"Can't create layer \"(?P<node>[^\"\n]{0,300})\" of type \"(?P<op>[\w.]{1,100})\"",
-        means="OpenCV DNN has no operator `{op}`",
+        means="OpenCV DNN does not support the operator `{op}`",
         fix=_UNSUPPORTED_FIX,
         rules=("load-failed",),
         family="no_op",
@@ -201,7 +201,7 @@ REFERENCE_EVALUATOR = (
             r"No registered schema for operator '(?P<op>\w{1,100})' and domain '(?P<domain>[^'\n]{0,100})'",
             r"Domain '(?P<domain>[^'\n]{0,100})' \(node type: '(?P<op>\w{1,100})'\) is not specified",
         ),
-        means="the ONNX reference evaluator has no operator `{op}`",
+        means="the ONNX reference evaluator does not support the operator `{op}`",
         fix="pass an implementation with `new_ops=[…]`, or remove the model from this target",
         rules=("load-failed", "unknown-operator"),
         family="no_op",
@@ -291,7 +291,7 @@ ENGINE_LIMITS = (
         # Source: a bidirectional GRU fails on 1.13.1–1.22.0 and runs on 1.23.2.
         "onnx",
         "<1.23",
-        "the reference evaluator supports recurrent layers in one direction only",
+        "the reference evaluator does not support bidirectional recurrent layers",
         pattern=r"Unsupported value 2 for num_directions and operator '(GRU|LSTM|RNN)'",
     ),
     EngineLimit(
@@ -312,9 +312,9 @@ ENGINE_LIMITS = (
 
 
 def find_value_limit(runtime: str, comparability: NumericTraits, operators: Collection[str]) -> str:
-    """Describe the known limitation that may change the outputs of a quantized model with these operators.
+    """Describe the known limitation of an engine that may change the outputs of a quantized model with these operators.
 
-    Return "" if there is none, or if the model is not quantized.
+    Return "" if no limitation is known, or if the model is not quantized.
     """
     if not comparability.quantized:
         return ""
@@ -322,7 +322,7 @@ def find_value_limit(runtime: str, comparability: NumericTraits, operators: Coll
 
 
 def find_text_limit(runtime: str, text: str) -> str:
-    """Describe the known limitation that explains an error text; "" if there is none."""
+    """Describe the known limitation of an engine that explains one of its error texts; "" if there is none."""
     return _describe_limit(runtime, lambda limit: limit.pattern != "" and re.search(limit.pattern, text) is not None)
 
 

@@ -1,6 +1,6 @@
 """Error texts of PyTorch's two exporters (`dynamo=True` and TorchScript) and of other exporters.
 
-The export stage uses `find_cause`, which matches the error's class and text.
+The export stage calls `find_cause`, which matches both the class and the text of an error.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ OTHER_EXPORTERS = (
 
 
 class ExportErrorCause(msgspec.Struct, frozen=True):
-    """One known cause of an export error, and its fix.
+    """A known cause of an error during an export, and its fix.
 
     `exportable` is False if the source contains code that the exporter cannot translate.
     """
@@ -278,14 +278,15 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
     ExportErrorCause(r"unrecognized namespace (\S+)", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UserError: Constraints violated \(([^)]+)\)",
-        "the source fixes the size of `{0}`: keep the size symbolic in the source, remove it from `dynamic_shapes`, or "
-        "use `Dim.AUTO`; use example inputs of size 2 or more on each dynamic axis",
+        "the source fixes the size of axis `{0}`: keep the size symbolic in the source, and use example inputs of size "
+        "2 or more on each dynamic axis; or, for this axis, remove the entry in `dynamic_shapes` or use `Dim.AUTO`",
         False,
     ),
     ExportErrorCause(
         r"conflicts between user-specified ranges and inferred ranges.*static shape of \d+ for dimension "
         r"inputs\['([^']+)'\]\.shape\[(\d+)\]",
-        "the source fixes `{0}.shape[{1}]`: keep the size symbolic in the source, or remove it from `dynamic_shapes`",
+        "the source fixes `{0}.shape[{1}]`: keep this size symbolic in the source, or remove the axis from "
+        "`dynamic_shapes`",
         False,
     ),
     ExportErrorCause(r"^UserError: .*[Dd]ynamic.control flow|^UserError: .*data-dependent", _BRANCH_ADVICE, False),
@@ -330,7 +331,7 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
 
 
 def find_cause(kind: str, text: str, exporter: str) -> ExportErrorCause | None:
-    """Return the known cause that matches the class and text of an error; None if there is none."""
+    """Return the known cause of an export error, found by the class and text of the error; None if it is not known."""
     for cause in _CAUSES:
         match = re.search(cause.pattern, f"{kind}: {text}")
         if match and cause.exporter in ("", exporter):

@@ -1,4 +1,4 @@
-"""Error texts of ONNX Runtime about external data, invalid files, shared libraries and execution providers."""
+"""Known error texts of ONNX Runtime about external data, invalid files, shared libraries and execution providers."""
 
 from __future__ import annotations
 

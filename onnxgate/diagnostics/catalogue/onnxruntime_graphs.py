@@ -1,4 +1,4 @@
-"""Error texts of ONNX Runtime about the types, shapes and values of a graph, from loading or running it."""
+"""Known error texts of ONNX Runtime about types, shapes and values in a graph that is loaded or run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
 
 
 def _suggest_locale(captured: CapturedGroups) -> str:
-    """Suggest the command that creates a locale, such as `de_DE.UTF-8`, on Debian and Ubuntu."""
+    """Return a fix: the command that installs a missing locale, such as `de_DE.UTF-8`, on Debian and Ubuntu."""
     locale = captured["locale"]
     name, _, charset = locale.partition(".")
     if not charset:
@@ -16,7 +16,6 @@ def _suggest_locale(captured: CapturedGroups) -> str:
 
 
 def _suggest_cast(captured: CapturedGroups) -> str:
-    """Suggest how to convert an array to the type `tensor(…)`."""
     name = captured.get("expected", "").removeprefix("tensor(").removesuffix(")")
     dtype = {"float": "float32", "double": "float64", "string": "object"}.get(name, name)
     return f"convert the input with `array.astype(numpy.{dtype or '…'})`"
@@ -37,7 +36,7 @@ _ELEMENT_TYPES = {
     "11": "float64",
     "16": "bfloat16",
 }
-"""Number of an element type in ONNX -> name of the type.
+"""Number of a tensor's element type in ONNX -> name of this type, such as `float16`.
 
 Source: `TensorProto.DataType` in onnx.proto.
 """
@@ -296,7 +295,7 @@ LOADING = (
 )
 
 _SOURCE_LOCATION = r"(?:/onnxruntime_src/[^\n]{0,600}?\)(?: const)?(?: \[with [^\]\n]{0,200}\])? (?=[A-Za-z_!\[]))?"
-"""Pattern for a position in the source code of ONNX Runtime. The position changes with each release."""
+"""Pattern for a position in ONNX Runtime's source code, as in its error texts. It changes with each release."""
 RUNNING = (
     Entry(
         name="input-dimension-wrong",

@@ -1,6 +1,6 @@
-"""Error texts of ONNX Runtime about a model's IR version, opsets and operators.
+"""Known error texts of ONNX Runtime about the IR version, opsets and operators of a model.
 
-Affected releases are computed from the support data.
+Which releases are affected is computed from data about the kernels and opsets of each release.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ def _newest_release() -> str:
 
 
 def _describe_before(release: str) -> str:
-    """Describe the releases before `release`; all known releases if `release` is ""."""
     return f"onnxruntime before {release}" if release else f"all onnxruntime releases up to {_newest_release()}"
 
 
 def _suggest_upgrade(release: str, feature: str, alternative: str) -> str:
-    """Suggest `alternative` and, if a release supports `feature`, an upgrade to the first such release.
+    """Return a fix: upgrade to `release`, the first release that supports `feature`, or use `alternative`.
 
-    `release` is this release; "" if no release supports `feature`.
+    If `release` is "", no release supports the feature, and only `alternative` is suggested.
     """
     if release:
         return f"upgrade to onnxruntime {release} or newer, or {alternative}"
@@ -60,7 +59,10 @@ def _load_implementations() -> dict[str, Implementation]:
 
 @functools.lru_cache(maxsize=256)
 def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
-    """Map each release to the types that its kernel for this operator version supports, oldest release first."""
+    """Map each release that has a kernel for an operator version to the types that this kernel supports.
+
+    The oldest release comes first.
+    """
     kernels = {}
     for release, implementation in _load_implementations().items():
         operator = implementation.operator("ai.onnx", name)
@@ -72,7 +74,6 @@ def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
 
 
 def _describe_kernel(name: str, since: int) -> str:
-    """Describe which releases have a kernel for this operator version, and which types the kernel supports."""
     kernels, newest = _find_kernels(name, since), _newest_release()
     operator = f"`{name}` version {since}"
     if not kernels:
@@ -87,7 +88,6 @@ def _describe_kernel(name: str, since: int) -> str:
 
 
 def _suggest_kernel_fix(name: str, since: int) -> str:
-    """Suggest another type, or an opset at which the operator has a kernel."""
     operator = _load_implementations()[_newest_release()].operator("ai.onnx", name)
     if operator is None or _find_kernels(name, since):
         return "cast to a supported type, or export at another opset"
@@ -105,7 +105,6 @@ def _fix_kernel(captured: CapturedGroups) -> str:
 
 
 def _describe_missing_kernel(captured: CapturedGroups) -> str:
-    """Describe the releases without a kernel for this operator version."""
     releases = list(_find_kernels(captured["op"], int(captured["since"])))
     if len(releases) == len(_load_implementations()):
         return "all releases, for types without a kernel"
@@ -115,7 +114,6 @@ def _describe_missing_kernel(captured: CapturedGroups) -> str:
 
 
 def _describe_operator(domain: str, name: str) -> str:
-    """Describe the domain, first opset and first release of an operator; "" if the operator is unknown."""
     implementations = _load_implementations()
     operators = {
         release: operator
@@ -239,7 +237,7 @@ ENTRIES = (
             r"Failed to find kernel for (?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)(?:"
             r" \(node:'(?P<node>.{0,300}?)' ep:'(?P<provider>\w{1,60})')?",
         ),
-        means="`{op}` version {since} has no kernel for these types",
+        means="`{op}` version {since} has no kernel for the types of the node",
         fix=_fix_kernel,
         anywhere="cast to a type for which every target has a kernel, or raise the target's version",
         affected=_describe_missing_kernel,
@@ -276,7 +274,7 @@ ENTRIES = (
     Entry(
         name="operator-unknown",
         patterns=r"No Op registered for (?P<op>\S{1,100}) with domain_version of (?P<opset>\d{1,9})",
-        means="the model imports opset {opset}, which has no operator `{op}`",
+        means="the model imports opset {opset}, which does not define the operator `{op}`",
         why="the operator was added in a newer opset, was renamed, or belongs to a different domain",
         fix=_fix_operator,
         anywhere="export with operators that every runtime supports, or raise the target's version",

@@ -1,4 +1,4 @@
-"""Error texts of pip and uv about unavailable packages, and of NumPy and protobuf about incompatible releases."""
+"""Known error texts of pip and uv about failed installations, and of NumPy, protobuf, Git LFS and Python."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from onnxgate.support.limits import load_limit_table
 
 
 def _suggest_release(captured: CapturedGroups) -> str:
-    """Suggest a release or Python version with a wheel, based on the error text or the known ONNX Runtime wheels."""
+    """Return a fix: a release that has a wheel, or a Python version for which the requested release has one."""
     requirement = captured.get("requirement", "")
     if "conflicting" in captured:
         return "relax one of the two requirements, or use separate environments"
@@ -49,7 +49,7 @@ _WHEEL_MINORS = {
     "3.13": (20, 99),
     "3.14": (24, 99),
 }
-"""Python version -> first and last minor release of ONNX Runtime with a wheel for this Python version."""
+"""Python version -> first and last minor release of ONNX Runtime that have a wheel for this Python version."""
 
 
 PIP = (
@@ -268,7 +268,7 @@ _PACKAGE_OF_MODULE = {
     "onnx_ir": "onnx-ir",
     "onnxruntime_extensions": "onnxruntime-extensions",
 }
-"""Module name -> name of its package on PyPI, if the names differ."""
+"""Name of a Python module -> name of its package on PyPI, if the two names differ."""
 
 
 def _install_command(captured: CapturedGroups) -> str:
@@ -284,7 +284,7 @@ SYSTEM = (
         fix="run `git lfs install && git lfs pull`, or set `lfs: true` for `actions/checkout` in GitHub Actions",
         rules=("lfs-pointer",),
         example="version https://git-lfs.github.com/spec/v1",
-        source="the first line of every pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
+        source="the first line of every Git LFS pointer, https://github.com/git-lfs/git-lfs/blob/main/docs/spec.md",
     ),
     Entry(
         name="lfs-missing",
@@ -307,7 +307,7 @@ SYSTEM = (
         means="the disk is full",
         fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU-only builds of the packages",
         example="OSError: [Errno 28] No space left on device",
-        source="ENOSPC of any program",
+        source="error ENOSPC, which any program can report",
         self_explanatory=True,
     ),
     Entry(
@@ -321,7 +321,7 @@ SYSTEM = (
         anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
         rules=("export-failed",),
         example="ModuleNotFoundError: No module named 'onnxruntime'",
-        source="ModuleNotFoundError of Python 3.6 and newer",
+        source="error ModuleNotFoundError of Python 3.6 and newer",
         general=True,
         self_explanatory=True,
     ),

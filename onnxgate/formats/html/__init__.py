@@ -1,4 +1,4 @@
-"""The report as a self-contained HTML page, in which all strings from models are escaped."""
+"""Write the report as a self-contained HTML page. All strings that come from models are escaped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from onnxgate.formats.html.markup import (
 
 
 def format(report: Report) -> str:
-    """Render an HTML 5 page that also works without scripts, in dark mode, in print and on phones."""
+    """Render a report as an HTML 5 page that also works without scripts, in dark mode, in print and on phones."""
     anchors = collect_anchors(report)
     sections = {
         "changes": render_changes(report),
@@ -88,13 +88,13 @@ def _csp_digest(text: str) -> str:
 
 STAGES = ("file", "lock", "support", "runtime", "parity", "export")
 GATE_STAGE = "gate"
-"""Stage name for undecided results that affect all stages, such as a missing shard."""
+"""Name used in place of a stage for undecided checks that affect all stages, for example because of a missing shard."""
 MAX_DIFFERENCES = 40
-"""Maximum number of differences shown per model."""
+"""Maximum number of differences from the baseline that are shown for each model."""
 
 
 def render_banner(report: Report) -> Markup:
-    """Render the verdict, the stages and the extent of the check."""
+    """Render the head of the page: the verdict, the state of each stage, and what was compared, skipped or ignored."""
     mark, word = VERDICT_MARKS[report.verdict]
     stages = (*STAGES, *(stage for stage in report.stages if stage not in STAGES))
     return tag(
@@ -109,7 +109,6 @@ def render_banner(report: Report) -> Markup:
 
 
 def _render_stage(stage: str, report: Report) -> Markup:
-    """Render a stage and its state; if a shard is missing, all stages are incomplete."""
     left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
     if stage not in report.stages:
         mark, progress, style = "–", "skipped", "not-ran"
@@ -122,7 +121,6 @@ def _render_stage(stage: str, report: Report) -> Markup:
 
 
 def _render_extent(report: Report) -> Iterator[Markup]:
-    """Yield comparisons, links to undecided, skipped and ignored checks, and remarks."""
     yield from map(render_prose, wording.describe_comparisons(report))
     for count, word, anchor in (
         (len(report.undecided), "undecided", "undecided"),
@@ -135,7 +133,7 @@ def _render_extent(report: Report) -> Iterator[Markup]:
 
 
 def render_changes(report: Report) -> Markup | None:
-    """Render the changes since the baseline."""
+    """Render the list of models that have changed since the baseline, with their differences."""
     title = wording.changes_title(report)
     if not title:
         return None
@@ -153,7 +151,10 @@ def render_changes(report: Report) -> Markup | None:
 
 
 def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
-    """Render the table of models by runtime. Cells link to a finding, or to the reason for a gap."""
+    """Render the table that shows the result of each model on each runtime.
+
+    A cell links to its first finding, or to the section with the undecided, skipped or ignored checks.
+    """
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None
@@ -202,7 +203,7 @@ def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
 
 
 TABLE_ANCHORS = {"undecided": "undecided", "skipped": "skipped", "warning": "ignored"}
-"""Id of the section that explains a cell without findings, by the state of the cell."""
+"""State of a table cell without findings -> HTML id of the section that explains this state."""
 
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
@@ -218,7 +219,7 @@ def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
 
 
 def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Report) -> Markup | None:
-    """Render undecided or skipped checks, grouped by reason."""
+    """Render a section that lists undecided or skipped checks, grouped by reason."""
     gaps = (
         tag(
             "li",
@@ -232,7 +233,7 @@ def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Repor
 
 
 def render_ignored(report: Report) -> Markup | None:
-    """Render the ignored findings with their reasons."""
+    """Render the section that lists the ignored findings and the reasons for ignoring them."""
     items = []
     for finding in wording.list_ignored_findings(report):
         subject = render_code(truncate(wording.finding_subject(finding)))
@@ -244,7 +245,7 @@ def render_ignored(report: Report) -> Markup | None:
 
 
 def render_replays(report: Report) -> Markup | None:
-    """Render the commands that reproduce findings."""
+    """Render the section that lists the commands that reproduce findings."""
     if not report.replays:
         return None
     replays = []
@@ -263,7 +264,7 @@ def render_replays(report: Report) -> Markup | None:
 
 
 def render_inventory(report: Report) -> Markup:
-    """Render all models with their hashes, and all runtimes."""
+    """Render the section that lists the checked models with their hashes, and the runtimes."""
     models = ((render_code(truncate(model.path)), render_code(model.sha256 or "-")) for model in report.models)
     runtimes = (
         (

@@ -1,4 +1,4 @@
-"""Measurements: plots for each model, and tables of all measured values."""
+"""Section of the HTML report with the measured differences: plots for each model, and tables of the values."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from onnxgate.formats import wording
 from onnxgate.formats.html.markup import Markup, join_lines, join_markup, render_code, render_scrolled, tag
 
 MAX_TABLE_ROWS = 10_000
-"""Maximum number of values in all tables of a page; the values furthest from their limits are omitted and counted."""
+"""Maximum number of measured values in all tables of an HTML report together.
+
+If there are more, the values furthest from their limits are omitted, and the page states their number.
+"""
 LEAD_TEXT = "Marks are measured values, bars are their limits. Overlapping marks are merged."
 TABLE_HEAD = ("case", "metric", "value", "limit", "source of limit")
 
 
 def render_agreement(report: Report) -> Markup | None:
-    """Render all measurements; None if there are none."""
+    """Render the section with all measured values; None if nothing was measured."""
     if not report.measured:
         return None
     nearest = sorted(report.measured, key=lambda figure: (figure.bound is None, -wording.bound_usage(figure)))
@@ -78,7 +81,6 @@ def _render_table(output: str, figures: Sequence[Measured]) -> Markup:
 
 
 def _render_table_rows(figures: Sequence[Measured]) -> Iterator[Markup]:
-    """Yield a row for each value with a limit, and one row for the other values of the case."""
     case = truncate(figures[0].case)
     unbounded = []
     for figure in figures:
@@ -98,9 +100,11 @@ def _format_value(value: float | None) -> str:
 
 
 MAX_PLOT_ROWS = 24
-"""Maximum number of pairs of runs in a plot; the pairs furthest from their limits are omitted."""
+"""Maximum number of rows in a plot. A row shows one pair of compared runs; the pairs furthest from their limits are
+omitted.
+"""
 ROW_HEIGHT, ROW_BASELINE = 36, 24
-"""Height of a plot row, and distance of its marks from the top of the row, in pixels."""
+"""Height of a row of a plot, and distance between the top of the row and its marks, both in pixels."""
 METRIC_NAMES = {
     "worst_abs": "max difference",
     "sqnr_db": "SNR in dB",
@@ -112,11 +116,11 @@ METRIC_NAMES = {
 
 
 Spread = dict[tuple[str, str, str], float | None]
-"""Ends of confidence intervals by pair, case and metric."""
+"""Lower and upper ends of confidence intervals, by the pair of compared runs, input case and metric."""
 
 
 def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
-    """Return a plot for each metric with a limit, for each output of one model."""
+    """Yield a plot for each output of one model and each metric of this output that has a limit."""
     groups: dict[tuple[str, str], list[Measured]] = {}
     spread: Spread = {}
     for figure in measured:
@@ -151,7 +155,6 @@ def _render_plot(figures: Sequence[Measured], spread: Spread) -> Markup:
 
 
 def _describe_worst(worst: Measured) -> str:
-    """Describe the value nearest to its limit, or furthest beyond it."""
     value = "not finite" if worst.value is None else f"{worst.value:.3g}"
     bound_name = "minimum" if worst.metric in wording.RATIO_METRICS else "limit"
     if worst.value == 0 and worst.bound == 0:
@@ -160,7 +163,6 @@ def _describe_worst(worst: Measured) -> str:
 
 
 def _exceeds_bound(figure: Measured) -> bool:
-    """Return whether a value is beyond its limit."""
     if figure.value is None or figure.bound is None:
         return True
     return figure.value < figure.bound if figure.metric in wording.RATIO_METRICS else figure.value > figure.bound
@@ -190,7 +192,6 @@ def _render_axis(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measur
 
 
 def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spread) -> dict[str, list[Markup]]:
-    """Return the marks of a plot by CSS class; values at the same position share a mark."""
     marks: dict[str, list[Markup]] = {kind: [] for kind in ("base", "bound", "spread", "within", "over", "pair")}
     for top, row in enumerate(rows):
         y = top * ROW_HEIGHT + ROW_BASELINE
@@ -214,7 +215,6 @@ def _render_marks(scale: Scale, rows: Sequence[Sequence[Measured]], spread: Spre
 
 
 def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst: Measured) -> Markup | None:
-    """Render the worst value next to its mark."""
     number = next((index for index, row in enumerate(rows) if worst in row), None)
     if number is None or worst.value is None:
         return None
@@ -225,9 +225,9 @@ def _render_worst_label(scale: Scale, rows: Sequence[Sequence[Measured]], worst:
 
 
 AXIS_START, AXIS_END = 10.0, 90.0
-"""Positions of the smallest and largest values on the axis, in percent of its width.
+"""Positions of the smallest and largest finite values on the axis of a plot, in percent of the plot's width.
 
-The marks of 0 and of non-finite values lie outside this range.
+On a logarithmic axis, zero lies to the left of this range. Values that are not finite lie to the right of it.
 """
 ZERO_POSITION, NOT_FINITE_POSITION = 2.0, 98.0
 MAX_TICKS = 5
@@ -236,14 +236,17 @@ SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """An axis from `low` to `high`, which are powers of ten if the axis is logarithmic."""
+    """The axis of a plot, from `low` to `high`. On a logarithmic axis, both are exponents of 10."""
 
     low: float
     high: float
     logarithmic: bool
 
     def at(self, value: float | None) -> float:
-        """Return the position of a value in percent of the width, in steps of 0.5, so that marks can be merged."""
+        """Return the position of a value on the axis, in percent of the plot's width.
+
+        Positions are multiples of 0.5, so that marks of almost equal values overlap and can be merged.
+        """
         if value is None or not math.isfinite(value):
             return NOT_FINITE_POSITION
         if self.logarithmic and value <= 0:
@@ -255,7 +258,7 @@ class Scale:
         return round((AXIS_START + place * (AXIS_END - AXIS_START)) * 2) / 2
 
     def ticks(self) -> list[tuple[float, str]]:
-        """Return the positions and labels of the ticks."""
+        """Return the ticks of the axis: their positions in percent of the plot's width, and their labels."""
         if self.logarithmic:
             step = max(1, math.ceil((self.high - self.low) / MAX_TICKS))
             powers = range(int(self.low), int(self.high) + 1, step)
@@ -265,7 +268,10 @@ class Scale:
 
 
 def fit_scale(figures: Sequence[Measured]) -> Scale | None:
-    """Return an axis for the values and limits of one metric; None if all are 0 or not finite."""
+    """Return an axis that covers the values and limits of one metric.
+
+    Return None if no axis can show them, for example because all are 0.
+    """
     metric = figures[0].metric
     numbers = [number for figure in figures for number in (figure.value, figure.bound) if number is not None]
     numbers = [number for number in numbers if math.isfinite(number)]
@@ -282,7 +288,10 @@ def fit_scale(figures: Sequence[Measured]) -> Scale | None:
 
 
 def bound_nearness(figure: Measured) -> float:
-    """Return a sort key for values of one metric: it increases as a value approaches or exceeds its limit."""
+    """Return a sort key for measured values of one metric.
+
+    The closer a value is to its limit, the larger is its key. Values beyond their limits have the largest keys.
+    """
     if figure.metric in wording.RATIO_METRICS and figure.value is not None and figure.bound is not None:
         return figure.bound - figure.value
     return wording.bound_usage(figure)

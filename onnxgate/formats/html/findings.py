@@ -1,4 +1,4 @@
-"""The findings of the page, with drawings of their nodes."""
+"""Section of the HTML report with the findings, and diagrams of the nodes that they are about."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onnxgate.formats.html.markup import (
 
 @dataclass(frozen=True, slots=True)
 class Anchors:
-    """Numbers of the findings, used in links, and the drawings of their nodes."""
+    """Numbers of the findings in an HTML report, which are used in links, and the diagrams of the affected nodes."""
 
     findings: Sequence[Finding]  # active ones, worst first
     by_model: Mapping[str, Sequence[int]]
@@ -32,7 +32,10 @@ class Anchors:
     first: Mapping[tuple[str, str], int]  # the first finding of a node, which shows the drawing
 
     def of_cell(self, cell: Cell) -> list[int]:
-        """Return the findings that explain a cell: those of its runtime and those without a runtime."""
+        """Return the numbers of the findings that explain a table cell: those about its model that affect its runtime.
+
+        A finding that names no runtime affects all runtimes.
+        """
         return [
             index
             for index in self.by_model.get(cell.model, ())
@@ -41,7 +44,7 @@ class Anchors:
 
 
 def collect_anchors(report: Report) -> Anchors:
-    """Number the active findings of a report."""
+    """Number the findings of a report that are not ignored, worst first."""
     findings = wording.list_active_findings(report)
     by_model: dict[str, list[int]] = {}
     first: dict[tuple[str, str], int] = {}
@@ -52,13 +55,16 @@ def collect_anchors(report: Report) -> Anchors:
 
 
 def _drawing_key(finding: Finding) -> tuple[str, str]:
-    """Return the model and the node of a drawing; a node without a name is identified by the output in the message."""
+    """Return the key of the diagram that shows the node of a finding: the model and the node.
+
+    A node without a name is identified by its output, which is taken from the finding's message.
+    """
     output = finding.message.partition("that makes `")[2].partition("`")[0]
     return finding.model, finding.node or output
 
 
 def render_findings(report: Report, anchors: Anchors) -> Markup | None:
-    """Render the active findings by model, with drawings of their nodes."""
+    """Render the findings that are not ignored, grouped by model, with diagrams of the nodes that they are about."""
     if not anchors.findings:
         return None
     numbers = {id(finding): index for index, finding in enumerate(anchors.findings)}
@@ -75,7 +81,6 @@ def render_findings(report: Report, anchors: Anchors) -> Markup | None:
 
 
 def _render_controls(findings: Sequence[Finding]) -> Markup:
-    """Render the filter, which the script makes visible."""
     counts: Counter[str] = Counter(finding.level for finding in findings)
     boxes = (
         tag(
@@ -98,7 +103,6 @@ def _render_controls(findings: Sequence[Finding]) -> Markup:
 
 
 def _render_finding(index: int, finding: Finding, report: Report, anchors: Anchors) -> Markup:
-    """Render a finding with the drawing of its node; later findings about the node link to the first."""
     head = tag(
         "h4",
         tag("span", tag("span", LEVEL_MARKS[finding.level], aria_hidden="true"), f" {finding.level}", class_="level"),
@@ -122,7 +126,6 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
 
 
 def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Child]]:
-    """Yield the details of a finding as labels and values."""
     yield "location", render_code(truncate(wording.format_place(finding.place)))
     if finding.node:
         yield "node", render_code(truncate(finding.node))
@@ -138,14 +141,14 @@ def _finding_facts(finding: Finding, report: Report) -> Iterator[tuple[str, Chil
 
 
 MAX_BOXES = 49
-"""Maximum number of boxes in a drawing; drawings from onnxgate have fewer."""
+"""Maximum number of nodes in a diagram. The diagrams that onnxgate creates have fewer nodes."""
 
 BoxSources = dict[int, dict[int, list[str]]]
-"""Names of the values between two boxes, by box number and then by the number of the source box."""
+"""Names of the values between two nodes of a diagram, by the number of the reading node, then the producing node."""
 
 
 def render_drawing(drawing: Drawing) -> Markup:
-    """Render a drawing as a list of nodes in data-flow order, each with its sources."""
+    """Render a diagram as a list of nodes in data-flow order. Each node names the nodes that its inputs come from."""
     nodes = drawing.nodes[:MAX_BOXES]
     sources: BoxSources = {number: {} for number in range(len(nodes))}
     for edge in drawing.edges:
@@ -157,7 +160,6 @@ def render_drawing(drawing: Drawing) -> Markup:
 
 
 def _sort_boxes(sources: BoxSources) -> list[int]:
-    """Return the box numbers in topological order; cycles are broken at an arbitrary box."""
     order: list[int] = []
     visited: set[int] = set()
 
@@ -174,7 +176,7 @@ def _sort_boxes(sources: BoxSources) -> list[int]:
 
 
 def _describe_drawing(drawing: Drawing, nodes: Sequence[DrawnNode], sources: BoxSources) -> str:
-    """Return a caption such as `conv in m.onnx; inputs from: input x; outputs to: Relu relu`."""
+    """Return the caption of a diagram, such as `conv in m.onnx; inputs from: input x; outputs to: Relu relu`."""
     pairs = [(nodes[source], nodes[target]) for target, feeding in sources.items() for source in feeding]
     feeding = [_box_label(source) for source, target in pairs if target.kind == "failing"]
     fed = [_box_label(target) for source, target in pairs if source.kind == "failing"]
@@ -189,7 +191,6 @@ def _box_label(node: DrawnNode) -> str:
 
 
 def _box_title(node: DrawnNode) -> str:
-    """Return the operator of a box, or its kind if it is a value."""
     return node.operator or (node.kind if node.kind in ("input", "output", "weight") else "")
 
 

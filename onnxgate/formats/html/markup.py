@@ -1,4 +1,4 @@
-"""HTML and SVG markup that escapes inserted strings, and the symbols of the page."""
+"""Create HTML and SVG elements in which inserted strings are escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SVG_SHAPES = frozenset({"circle", "rect", "path"})
 
 
 class Markup(str):
-    """Text that is already HTML."""
+    """A string of HTML, which is inserted without escaping."""
 
     __slots__ = ()
 
@@ -24,14 +24,17 @@ AttributeValue = str | int | bool | None
 
 
 def escape_html(text: str) -> Markup:
-    """Escape text for an element or a quoted attribute, and prevent workflow commands in logs."""
+    """Escape text for use in an HTML element or a quoted attribute.
+
+    Also escape `##[`, which a CI service would execute as a workflow command if the page is printed to its log.
+    """
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(escape_unprintable(text)).replace("##[", "#&#35;["))
 
 
 def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
-    """Return an element. Attributes whose value is None or False are omitted.
+    """Return an HTML element. Attributes whose value is None or False are omitted.
 
     In attribute names, a final `_` is removed, and any other `_` becomes `-`.
     """
@@ -46,12 +49,12 @@ def tag(name: str, /, *children: Child, **attributes: AttributeValue) -> Markup:
 
 
 def join_markup(children: Iterable[Child], between: str = "") -> Markup:
-    """Join children, including nested iterables; text is escaped."""
+    """Join strings and HTML, which may be nested in iterables, to one string of HTML; strings are escaped."""
     return Markup(between.join(_flatten((children,) if isinstance(children, str) else children)))
 
 
 def join_lines(*children: Child) -> Markup:
-    """Join children by newlines, which makes the HTML readable."""
+    """Join pieces of HTML with newlines, so that the HTML source is readable."""
     return join_markup(children, "\n")
 
 
@@ -64,7 +67,7 @@ def _flatten(children: Iterable[Child]) -> Iterable[str]:
 
 
 def render_prose(text: str) -> Markup:
-    """Render text; literals in backticks become code."""
+    """Render a sentence as HTML; text in backticks becomes `<code>` elements."""
     parts = text.split("`")
     if len(parts) % 2 == 0:  # an unpaired backtick
         return escape_html(text)
@@ -72,19 +75,19 @@ def render_prose(text: str) -> Markup:
 
 
 def render_code(text: str) -> Markup:
-    """Render a literal."""
+    """Render a string as an HTML `<code>` element."""
     return tag("code", text)
 
 
 def render_aside(word: str, text: str) -> Markup | None:
-    """Render a line with a label; None if the text is empty."""
+    """Render a label and a text as one line of HTML; None if the text is empty."""
     if not text:
         return None
     return tag("p", tag("strong", f"{word} "), render_prose(truncate(text, LONG_LIMIT)), class_="fix")
 
 
 def render_scrolled(table: Markup, label: str) -> Markup:
-    """Render a table that scrolls if it is too wide for the page."""
+    """Wrap a table in an HTML element that scrolls if the table is too wide for the page."""
     return tag("div", table, class_="scroll", tabindex=0, role="group", aria_label=label)
 
 

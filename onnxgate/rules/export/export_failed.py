@@ -11,7 +11,7 @@ from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
 
 _MISSPELLED = re.compile(r"(?<=`); did you mean `([^`]+)`\?$")
-"""Pattern for the name that `worker/exporters/source.py` suggests if the callable in `source` does not exist."""
+"""Pattern that finds the suggested name in the error that is raised if the callable in `source` does not exist."""
 
 
 @rule(Reexport, "export-failed", level=Level.ERROR, since="0.1.0")

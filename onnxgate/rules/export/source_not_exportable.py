@@ -53,7 +53,6 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
 
 
 def _find_renamed(subject: Reexport) -> Iterator[Hit]:
-    """Yield a hit for each input whose name was given to an output, because the source returns the input unchanged."""
     names = subject.interface.names
     pairs = zip(names.parameters, names.inputs_written, strict=False)
     if len(names.parameters) != len(names.inputs_written):

@@ -1,4 +1,4 @@
-"""Problems with external data, grouped by file."""
+"""Problems with the external data of a model, grouped by data file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnxgate.model.reading.external_data import ExternalProblem, ExternalUse
 
 
 class ExternalFault(msgspec.Struct, frozen=True):
-    """One problem with one data file, and the affected tensors in model order."""
+    """A problem with an external data file, and the tensors that it affects, in the order of the model."""
 
     location: str
     problem: ExternalProblem
@@ -22,7 +22,7 @@ class ExternalFault(msgspec.Struct, frozen=True):
 
 
 def group_external_faults(uses: Iterable[ExternalUse], *problems: ExternalProblem) -> Iterator[ExternalFault]:
-    """Yield a fault for each data file and each of the given problems that the file has."""
+    """Yield a fault for each external data file and each of the given problems that this file has."""
     concerned = [use for use in uses if use.problem in problems]
     for _, group in groupby(sorted(concerned, key=_fault_key), key=_fault_key):
         members = list(group)
@@ -37,6 +37,6 @@ def _fault_key(use: ExternalUse) -> tuple[str, str]:
 
 
 def describe_tensors(fault: ExternalFault) -> str:
-    """Describe the affected tensors, such as "used by `fc.weight` and 147 other tensors"."""
+    """Describe which tensors use a faulty data file, such as "used by `fc.weight` and 147 other tensors"."""
     count = len(fault.tensors) - 1
     return f"used by `{fault.tensors[0]}`" + (f" and {pluralize(count, 'other tensor')}" if count else "")

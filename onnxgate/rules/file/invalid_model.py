@@ -17,7 +17,7 @@ RULES_BY_SUBJECT = {
     "arguments": ("attribute-unsupported",),
     "type": ("type-mismatch",),
 }
-"""`ModelFault.about` -> rules of the support stage that report this fault for each release."""
+"""What a fault of a model is about (`ModelFault.about`) -> rules of the support stage that also report it."""
 
 DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
 _FIXES = {

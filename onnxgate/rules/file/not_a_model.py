@@ -9,7 +9,7 @@ from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 
 MISSING = "not there"
-"""Value of `ModelFile.other_type` for a file that does not exist."""
+"""File type (`ModelFile.other_type`) that is recorded for a file that does not exist."""
 
 
 @rule(ModelFile, "not-a-model", level=Level.ERROR, since="0.1.0")

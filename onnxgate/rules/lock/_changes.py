@@ -1,4 +1,4 @@
-"""Create hits for changed models, and compare inputs and outputs with the baseline."""
+"""Create findings about changed models, and compare their inputs and outputs with those of the baseline."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from onnxgate.model.facts import Dim, ValueInfo
 from onnxgate.model.interface_matching import InterfaceMatch, ValuePair, match_values
 
 REVISION = "revision"
-"""`Hit.topic` of breaking changes whose baseline is a git revision, not the lock."""
+"""Value of `Hit.topic` for breaking changes that were found by comparing with a git revision, not with the lock."""
 ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
-"""Rules that report changed content when the baseline is the lock."""
+"""Rules that report any change to the content of a model if it is compared with the lock."""
 
 
 def create_breaking_hit(
     change: ModelChange, message: str, fix: str, *, identity: str, level: Level | None = None, topic: str = ""
 ) -> Hit:
-    """Create a hit for a change that breaks callers. `fix` suggests how to keep the old interface."""
+    """Create the finding for a change to a model that breaks its callers.
+
+    `fix` suggests how to keep the old inputs and outputs.
+    """
     return Hit(
         change.place,
         message,
@@ -39,9 +42,9 @@ def create_breaking_hit(
 def create_note_hit(
     change: ModelChange, message: str, *, identity: str = "", unless: HitReference | None = None
 ) -> Hit:
-    """Create a note about a change that does not break callers.
+    """Create a finding of level `note` about a change to a model that does not break its callers.
 
-    The note is omitted if the finding that `unless` refers to is reported.
+    It is omitted if the finding that `unless` refers to is reported.
     """
     causes = (*(LOCK_BASELINE_RULES if change.from_lock else ()), *([unless] if unless else []))
     return Hit(
@@ -55,23 +58,26 @@ def create_note_hit(
 
 
 def limit_list(texts: Sequence[str], most: int = MAX_NAMES) -> list[str]:
-    """Return at most `most` texts and the number of omitted texts, such as "a", "b", "3 more"."""
+    """Return a list of at most `most` texts and, if there are more, their number, such as "a", "b", "3 more"."""
     more = len(texts) - most
     return [*texts[:most], f"{more} more"] if more > 0 else [*texts]
 
 
 def quote_names(names: Sequence[str]) -> str:
-    """Join the first names and the number of omitted names, such as "`a`, `b` and 3 more"."""
+    """Join names, such as "`a`, `b` and 3 more". If there are many, only the first ones are named."""
     return join_phrases(limit_list([f"`{name}`" for name in names]))
 
 
 def match_outputs(change: ModelChange) -> InterfaceMatch:
-    """Match outputs of the baseline with outputs of the changed model."""
+    """Match the outputs of a model at the baseline with its outputs after the change."""
     return match_values(change.before.outputs, change.after.outputs)
 
 
 def match_inputs(change: ModelChange) -> InterfaceMatch:
-    """Match inputs of the baseline with inputs of the changed model, except inputs with a default in either model."""
+    """Match the inputs of a model at the baseline with its inputs after the change.
+
+    Inputs that have a default value before or after the change are left out.
+    """
     optional = {value.name for value in (*change.before.optional_inputs, *change.after.optional_inputs)}
     before, after = (
         [value for value in side.inputs if value.name not in optional] for side in (change.before, change.after)
@@ -80,7 +86,7 @@ def match_inputs(change: ModelChange) -> InterfaceMatch:
 
 
 def match_fed_inputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the inputs that both the baseline and the changed model have, with or without a default."""
+    """Return the inputs that a model had at the baseline and still has, including inputs with a default value."""
     before = {value.name: value for value in change.before.optional_inputs}
     after = {value.name: value for value in change.after.optional_inputs}
     names = sorted(before.keys() | after.keys())
@@ -94,7 +100,7 @@ UNNAMED_AXIS = "?"
 
 
 class SharedSize(msgspec.Struct, frozen=True):
-    """Axes that must now have the same size. Each axis is given as input name and index."""
+    """Axes of inputs that must have the same size since a change. Each axis is given as input name and index."""
 
     symbol: str
     axes: tuple[tuple[str, int], ...]
@@ -102,7 +108,7 @@ class SharedSize(msgspec.Struct, frozen=True):
 
 
 def is_accepted_type(before: str, after: str) -> bool:
-    """Return whether values of the type `before` can be passed to an input of the type `after`.
+    """Return whether a value of the type `before` can be passed to an input of the type `after`.
 
     Source: ONNX Runtime 1.23 accepts a tensor for an `optional(tensor)`.
     """
@@ -110,18 +116,18 @@ def is_accepted_type(before: str, after: str) -> bool:
 
 
 def is_same_kind(pair: ValuePair) -> bool:
-    """Return whether both values are tensors or both are sequences, so that their shapes can be compared."""
+    """Return whether an input or output has the same kind, such as tensor or sequence, before and after a change."""
     return pair.before.type.partition("(")[0] == pair.after.type.partition("(")[0]
 
 
 def has_different_rank(pair: ValuePair) -> bool:
-    """Return whether the rank has changed; False if the old or new rank is unknown."""
+    """Return whether the rank of an input or output has changed; False if the old or new rank is unknown."""
     before, after = pair.before.shape, pair.after.shape
     return before is not None and after is not None and len(before) != len(after)
 
 
 def is_narrowed(pair: ValuePair) -> bool:
-    """Return whether an input no longer accepts a shape that it accepted before, regardless of other inputs."""
+    """Return whether an input no longer accepts a shape that it accepted before, regardless of the other inputs."""
     before, after = pair.before.shape, pair.after.shape
     if after is None or not is_same_kind(pair):
         return False
@@ -131,7 +137,10 @@ def is_narrowed(pair: ValuePair) -> bool:
 
 
 def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
-    """Yield groups of input axes that now share a symbol but accepted different sizes before, ordered by symbol."""
+    """Yield groups of input axes that must now have the same size but could have different sizes before.
+
+    The axes of a group have the same symbolic name. Groups are sorted by this name.
+    """
     axes_by_symbol: dict[str, list[tuple[str, int, Dim]]] = {}
     for pair in pairs:
         for axis, (was, now) in enumerate(pair_axes(pair)):
@@ -145,7 +154,10 @@ def find_new_shared_sizes(pairs: Iterable[ValuePair]) -> Iterator[SharedSize]:
 
 
 def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
-    """Return the size of each axis before and after the change; empty if the shapes cannot be compared."""
+    """Return the sizes of each axis of an input or output before and after a change.
+
+    Return nothing if the shapes cannot be compared.
+    """
     before, after = pair.before.shape, pair.after.shape
     if before is None or after is None or len(before) != len(after) or not is_same_kind(pair):
         return ()
@@ -153,9 +165,9 @@ def pair_axes(pair: ValuePair) -> Sequence[tuple[Dim, Dim]]:
 
 
 def _is_declared(dim: Dim) -> bool:
-    """Return whether a dimension has a fixed size, or a name that was not generated.
+    """Return whether an axis has a fixed size, or a name that was not generated by an exporter.
 
-    Source: generated names of torch.onnx (`x_dynamic_axes_1`) and tf2onnx (`unk__6`), which are unique for each axis.
+    Source: torch.onnx and tf2onnx generate names such as `x_dynamic_axes_1` and `unk__6`, one for each axis.
     """
     if isinstance(dim, int):
         return True
@@ -173,9 +185,9 @@ def is_reshaped(pair: ValuePair) -> bool:
 
 
 def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
-    """Return whether a known rank or fixed size of an output has become unknown.
+    """Return whether the rank or a fixed size of an output was known before a change and is unknown after it.
 
-    A size is ignored if an input axis had the same size and now has the same name, because callers know input sizes.
+    A size is ignored if an input axis had the same size and now has the same name, because callers know this size.
     """
     if pair.after.shape is None and is_same_kind(pair):
         return pair.before.shape is not None
@@ -187,23 +199,26 @@ def has_lost_size(pair: ValuePair, inputs: Sequence[ValuePair]) -> bool:
 
 
 def format_shape(value: ValueInfo, *, unknown: str = "any shape") -> str:
-    """Format a shape, such as "[N, 4]"."""
+    """Format the shape of an input or output, such as "[N, 4]"."""
     return unknown if value.shape is None else f"[{', '.join(map(str, value.shape))}]"
 
 
 def format_type(value: ValueInfo) -> str:
-    """Format the type and shape of a value, such as "`tensor(float)` [N, 4]"."""
+    """Format the type and shape of an input or output, such as "`tensor(float)` [N, 4]"."""
     return f"`{value.type}` {format_shape(value, unknown='')}".rstrip()
 
 
 def is_reordered(match: InterfaceMatch) -> bool:
-    """Return whether the order of the matched values has changed."""
+    """Return whether the order of the matched inputs or outputs has changed."""
     positions = [pair.now for pair in match.pairs]
     return positions != sorted(positions)
 
 
 def find_shifted_outputs(change: ModelChange) -> tuple[ValuePair, ...]:
-    """Return the outputs whose positions changed because of new outputs; empty if outputs were also reordered."""
+    """Return the outputs whose positions have changed only because new outputs precede them.
+
+    Return nothing if the order of outputs has changed.
+    """
     match = match_outputs(change)
     if is_reordered(match):
         return ()

@@ -39,7 +39,10 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_new_data_files(change: ModelChange) -> list[str]:
-    """Return the stored locations of new data files, except files that were renamed together with the model."""
+    """Return the paths of external data files that a model did not need at the baseline.
+
+    Files that were renamed together with the model are left out.
+    """
     before, after = list_data_locations(change.before), list_data_locations(change.after)
     old, new = PurePosixPath(change.before.path), PurePosixPath(change.after.path)
     renamed = set()  # expected new names of data files that are named after the model
@@ -54,6 +57,6 @@ def find_new_data_files(change: ModelChange) -> list[str]:
 
 
 def list_data_locations(facts: ModelFacts) -> dict[str, str]:
-    """Map the normalized path of each external data file to the path that is stored in the model."""
+    """Map the normalized path of each external data file of a model to its path as stored in the model."""
     written = [*(file.location for file in facts.external), *facts.unread]
     return {posixpath.normpath(location): location for location in written}

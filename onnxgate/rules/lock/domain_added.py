@@ -12,7 +12,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, quote_names
 
 STANDARD_DOMAIN = "ai.onnx.ml"
 OPTIMIZED_DOMAINS = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
-"""Domains of operators that ONNX Runtime inserts during optimization.
+"""Domains of operators that ONNX Runtime adds to a model when it optimizes the graph.
 
 Source: optimized models saved by ONNX Runtime.
 """
@@ -49,10 +49,10 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 
 
 def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
-    """Return the used operators of each domain except the default domain, sorted by domain and operator.
+    """Map each domain that a model uses, except the default domain, to the operators that it uses from this domain.
 
-    A lock does not record which operators are local functions. If the model has local functions, only domains in
-    `EXTERNAL_DOMAIN_PREFIXES` are returned.
+    A lock does not record which operators are local functions. If facts from a lock show that the model has
+    local functions, only domains with a prefix in `EXTERNAL_DOMAIN_PREFIXES` are returned.
     """
     has_unnamed = has_unnamed_functions(facts)
     imported = sorted({*facts.opsets, *facts.function_opsets} - {"ai.onnx"}, key=len, reverse=True)
@@ -67,9 +67,9 @@ def find_used_domains(facts: ModelFacts) -> dict[str, list[str]]:
 
 
 def find_added_domains(before: ModelFacts, after: ModelFacts) -> dict[str, list[str]]:
-    """Map each domain that is used in `after`, but not in `before`, to its operators.
+    """Map each domain that a model uses only after a change to the operators that it uses from this domain.
 
-    If `before` comes from a lock, domains of operators that the lock lists are also considered used.
+    If `before` comes from a lock, a domain also counts as used before if the lock lists one of its operators.
     """
     used = find_used_domains(before)
     counted = before.operators.keys() if has_unnamed_functions(before) else set[str]()

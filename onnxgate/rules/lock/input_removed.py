@@ -38,7 +38,7 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
         yield create_breaking_hit(
             subject,
             f"no longer has {noun} {quote_names(removed)}, which had {default} {subject.baseline}",
-            "keep the initializer in the inputs of the graph",
+            "export with the initializer as an input of the graph",
             identity=" ".join(removed),
             level=Level.WARNING,
         )

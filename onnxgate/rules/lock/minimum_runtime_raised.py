@@ -41,7 +41,7 @@ def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _is_raised(minimum: MinimumRelease) -> bool:
-    """Return whether the first release that loads the model is newer than before, or no release loads it now."""
+    """Return whether a model needs a newer ONNX Runtime release after a change, or loads on no release any more."""
     if not minimum.before or minimum.before == minimum.after:
         return False
     return not minimum.after or version_sort_key(minimum.after) > version_sort_key(minimum.before)

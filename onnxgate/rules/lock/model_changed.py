@@ -54,7 +54,6 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
 
 
 def _relate_to_renames(subject: ModelLockComparison) -> tuple[Relation, ...]:
-    """Return relations to the findings about renamed inputs and outputs if those findings report all changes."""
     if subject.entry is None:
         return ()
     renames = describe_renames(subject.entry, entry_from_facts(subject.facts))

@@ -28,7 +28,6 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _list_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
-    """Describe first new operators, then removed operators, then operators whose counts have changed."""
     yield from (f"{after[name]} `{name}` added" for name in sorted(after.keys() - before.keys()))
     yield from (f"{before[name]} `{name}` removed" for name in sorted(before.keys() - after.keys()))
     for name in sorted(after.keys() & before.keys()):

@@ -34,7 +34,7 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _format_size(size_bytes: int) -> str:
-    """Format a size, such as "1.5 MiB", "640 KiB" or "812 bytes"."""
+    """Format a size in bytes, such as "1.5 MiB", "640 KiB" or "812 bytes"."""
     for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
         if size_bytes >= unit:
             return f"{size_bytes / unit:.3g} {name}" if size_bytes < 1000 * unit else f"{size_bytes / unit:.0f} {name}"

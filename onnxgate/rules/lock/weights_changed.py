@@ -28,7 +28,7 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
 
 
 def _describe_changes(weights: WeightChanges) -> str:
-    """Describe the changes, such as "3 of 40 changed, by at most 0.013 (`fc.weight`); 1 added"."""
+    """Describe the changes to weights, such as "3 of 40 changed, by at most 0.013 (`fc.weight`); 1 added"."""
     text = []
     if weights.changed:
         name = f" (`{weights.name}`)" if weights.name else ""

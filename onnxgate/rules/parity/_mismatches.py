@@ -1,4 +1,7 @@
-"""Messages about mismatches: a part shared by all runtimes, and a part with the values measured on one runtime."""
+"""Messages about outputs that differ from their reference.
+
+One part is the same for all runtimes; the other states the values measured on one runtime.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ REQUIREMENT_SOURCES = {
 def create_mismatch_hits(
     comparison: Comparison, pair: str, words: str, fix: str, *, note: str = "", relations: tuple[Relation, ...] = ()
 ) -> Iterator[Hit]:
-    """Yield a hit if the comparison has this `pair` and its outputs differ.
+    """Yield a finding if outputs differ, and if `pair` is the kind of the comparison, such as "source".
 
     `words` follow "differs" in the message, such as "from the source".
     """
@@ -47,12 +50,12 @@ def create_mismatch_hits(
 
 
 def join_outputs(differences: Sequence[Difference]) -> str:
-    """Return the names of the differing outputs for a fingerprint; "" if the number of outputs differs."""
+    """Return the names of the outputs that differ, as text for a fingerprint; "" if the number of outputs differs."""
     return " ".join(sorted({difference.output for difference in differences}))
 
 
 def describe_outputs(differences: Sequence[Difference]) -> str:
-    """Describe what differs, such as "outputs `a`, `b` differ" or "the number of outputs differs"."""
+    """Describe which outputs differ, such as "outputs `a`, `b` differ" or "the number of outputs differs"."""
     names = list(dict.fromkeys(difference.output for difference in differences))
     if "" in names:
         return "the number of outputs differs"
@@ -60,9 +63,9 @@ def describe_outputs(differences: Sequence[Difference]) -> str:
 
 
 def suggest_acceptance(differences: Sequence[Difference]) -> str:
-    """Suggest a setting that accepts the difference.
+    """Suggest a setting in the config that accepts the differences between outputs.
 
-    Integer and boolean outputs require a tolerance set for the output by name. String outputs have no tolerance.
+    Integer and boolean outputs need a tolerance that names the output. String outputs have no tolerance.
     """
     exact = [difference for difference in differences if difference.metric == "mismatched elements"]
     named = dict.fromkeys(  # the detail of a string output contains quotes: "at [0]: 'cat' instead of 'cut'"
@@ -78,7 +81,7 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
 
 
 def describe_worst(comparison: Comparison) -> str:
-    """Describe the worst mismatch: value, bound and origin of the bound, input case and optimization level."""
+    """Describe the worst difference: value, bound and origin of the bound, input case and optimization level."""
     mismatches = find_mismatches(comparison)
     mismatch = find_worst(mismatches)
     levels = {mismatch.optimization for mismatch in mismatches}
@@ -88,7 +91,7 @@ def describe_worst(comparison: Comparison) -> str:
 
 
 def _describe_figures(difference: Difference) -> str:
-    """Describe additional metrics, such as "; cosine 0.999, SNR 12 dB, top-1 agreement in 3 of 8 rows"."""
+    """Describe further metrics of an output, such as "; cosine 0.999, SNR 12 dB, top-1 agreement in 3 of 8 rows"."""
     figures = {figure.metric: figure.value for figure in difference.figures}
     words = []
     if "cosine" in figures and difference.metric != "cosine":
@@ -104,7 +107,7 @@ def _describe_figures(difference: Difference) -> str:
 
 
 def _format_ratio(value: float) -> str:
-    """Format a ratio with 4 digits, or with more digits if it would be rounded to 1."""
+    """Format a ratio near 1 with 4 digits, or with more digits if it would otherwise be rounded to 1."""
     return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
 
 
@@ -134,7 +137,7 @@ def _describe_difference(difference: Difference) -> str:
 
 
 def describe_first_node(comparison: Comparison) -> str:
-    """Describe the first differing node, such as "; first difference at node `x` (MatMul)"; "" if it is unknown."""
+    """Return the node at which outputs start to differ, such as "; first difference at node `x` (MatMul)"."""
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
@@ -143,7 +146,7 @@ def describe_first_node(comparison: Comparison) -> str:
 
 
 def describe_first_values(comparison: Comparison) -> str:
-    """Describe the values at the first differing node: "; the node's inputs are equal, …"; "" if it is unknown."""
+    """Describe the values at the node at which outputs start to differ; "" if this node is unknown."""
     first = comparison.first
     if first is None:
         return ""
@@ -152,5 +155,5 @@ def describe_first_values(comparison: Comparison) -> str:
     if math.isfinite(first.value) and not math.isfinite(first.share):
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):
-        output = "cannot be subtracted from the reference"
+        output = "cannot be compared with the reference"
     return f"; the node's inputs {inputs}, but its output `{first.output}` {output}"

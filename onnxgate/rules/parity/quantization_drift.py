@@ -48,7 +48,6 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
 
 
 def _optimization_rules(subject: Comparison) -> tuple[str, ...]:
-    """Return `optimization-mismatch` if the outputs drift only at some optimization levels."""
     failing = {mismatch.optimization for mismatch in find_mismatches(subject)}
     levels = {difference.optimization for difference in subject.differences}
     return ("optimization-mismatch",) if failing < levels else ()

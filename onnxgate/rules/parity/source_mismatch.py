@@ -33,7 +33,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
 
 
 def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
-    """Suggest a measurement if a default tolerance is exceeded, because the source itself may have rounding errors."""
+    """Suggest a fix. If a default tolerance is exceeded, suggest measuring the rounding errors of the source."""
     if subject.at_no_node:
         return "change the source so that it computes the same values during export"
     if subject.first is not None and subject.first.detail:  # a weight differs, which is not a rounding error

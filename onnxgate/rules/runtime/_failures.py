@@ -1,4 +1,4 @@
-"""Select and describe the failed attempts of one model on one runtime."""
+"""Select and describe the failed attempts to run a model on one runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from onnxgate.evidence.runtime import Attempt, ModelRuns, is_unusable, select_wo
 
 
 def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
-    """Return the attempts that failed despite usable inputs; empty if a crash, timeout or load failure occurred."""
+    """Return the runs that the runtime refused although their inputs are usable.
+
+    Return nothing if the model did not load, or if a run crashed or timed out.
+    """
     if select_worst_attempts(runs):
         return ()
     return tuple(
@@ -22,7 +25,7 @@ def select_refused_attempts(runs: ModelRuns) -> tuple[Attempt, ...]:
 
 
 class BrokenSizes(msgspec.Struct, frozen=True):
-    """A set of dynamic axes, with sizes for which the model fails and sizes for which it runs."""
+    """Sizes of some dynamic axes at which a model fails to run, and sizes of the same axes at which it runs."""
 
     attempts: tuple[Attempt, ...]
     fails_at: dict[str, int]
@@ -30,9 +33,9 @@ class BrokenSizes(msgspec.Struct, frozen=True):
 
 
 def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
-    """Return the minimal sets of axes whose sizes make the model fail.
+    """Return the smallest sets of dynamic axes whose sizes make the model fail.
 
-    The result is empty if the sizes do not explain all failures, or if the memory limit was exceeded.
+    Return nothing if the sizes do not explain all failures, or if a run exceeded the memory limit.
     """
     bad = select_refused_attempts(runs)
     failing = {attempt.case.name for attempt in bad}
@@ -60,7 +63,10 @@ def find_broken_sizes(runs: ModelRuns) -> tuple[BrokenSizes, ...]:
 
 
 def find_failing_node(attempts: Iterable[Attempt]) -> str:
-    """Return the failing node, preferably from a run without optimization, because fusion renames nodes."""
+    """Return the name of the node at which runs failed; "" if it is unknown.
+
+    Runs without optimization are preferred, because the optimizer renames the nodes that it fuses.
+    """
     named = [attempt for attempt in attempts if attempt.refusal.node]
     return next(
         (attempt.refusal.node for attempt in named if attempt.optimization == "disabled"),
@@ -69,36 +75,36 @@ def find_failing_node(attempts: Iterable[Attempt]) -> str:
 
 
 def find_failing_place(runs: ModelRuns, node: str) -> Place:
-    """Return the source line that created the node, or the place of the model if the line is unknown."""
+    """Return the line of source code that created a node, or the place of the model if this line is unknown."""
     return runs.node_places.get(node, runs.place)
 
 
 def describe_failure(attempts: Sequence[Attempt], runs: ModelRuns) -> str:
-    """Describe a failure: the runtime's error text, and the optimization level if another level works."""
+    """Describe failed runs: the runtime's error text and, if another optimization level works, the level that fails."""
     meaning = attempts[0].refusal.known_limit or attempts[0].refusal.means
     note = f" ({meaning})" if meaning else ""
     return f"reports `{shorten_failure(attempts[0].refusal.failure)}`{note}{describe_level(attempts, runs)}"
 
 
 def describe_level(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
-    """Describe the optimization level of the attempts; "" if all levels are affected."""
+    """Return a remark such as " (only with optimization `all`)"; "" if the attempts cover all tested levels."""
     levels = {attempt.optimization for attempt in attempts}
     others = {attempt.optimization for attempt in runs.attempts} - levels
     return f" (only with optimization `{min(levels)}`)" if others else ""
 
 
 def describe_memory_limit(attempts: Iterable[Attempt], runs: ModelRuns) -> str:
-    """Describe an exceeded memory limit, as the end of a sentence; "" if no attempt ran out of memory."""
+    """Return the end of a sentence, such as " within 4096 MiB of memory"; "" if no attempt ran out of memory."""
     if not any(attempt.refusal.failure is not None and attempt.refusal.failure.memory for attempt in attempts):
         return ""
     return f" within {runs.memory_limit_mib} MiB of memory" if runs.memory_limit_mib else " (out of memory)"
 
 
 def format_sizes(sizes: dict[str, int]) -> str:
-    """Format sizes, such as "batch=3 time=50"."""
+    """Format the sizes of dynamic axes, such as "batch=3 time=50"."""
     return " ".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def name_outputs(names: Sequence[str]) -> str:
-    """Join names of outputs, such as "outputs `a`, `b`"."""
+    """Join the names of outputs, such as "outputs `a`, `b`"."""
     return f"{'output' if len(names) == 1 else 'outputs'} {join_quoted(names)}"

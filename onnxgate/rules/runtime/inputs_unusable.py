@@ -54,7 +54,6 @@ def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_all_nan(runs: ModelRuns) -> Iterator[Hit]:
-    """Yield a hit for each output that cannot be compared, because the runtime and the source return only NaN."""
     outputs: dict[str, dict[str, None]] = {}
     for attempt in runs.attempts:
         for output in attempt.outputs.blank:

@@ -30,16 +30,16 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ext_policy": ("external-data-refused",),
     "ext_missing": ("external-data-refused",),
 }
-"""Family of a runtime's error text -> rules that predict errors of this family."""
+"""Family (kind) of a runtime's error text -> rules that predict errors of this family."""
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
-"""Families of errors that are predicted by rules about single nodes."""
+"""Families (kinds) of errors that rules about single nodes predict."""
 
 MEMORY_FIX = "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
 OPERATOR_FIX = "export with operators that all required runtimes support, or raise `runtime` of the target"
 DEFAULT_FIX = (
     "change the part of the model that the runtime rejects, or narrow the target to releases that load the model"
 )
-"""Fix for unknown error texts."""
+"""Fix for errors whose text onnxgate does not know."""
 
 
 @rule(ModelRuns, "load-failed", level=Level.ERROR, since="0.1.0")
@@ -70,7 +70,7 @@ def load_failed(subject: ModelRuns) -> Iterator[Hit]:
 
 
 def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReference, ...]:
-    """Return the predictions that explain why the model does not load at one optimization level.
+    """Return the predicted findings that explain why a model does not load at one optimization level.
 
     If nodes were loaded individually, a prediction about a node explains only the failure of that node.
     """
@@ -81,7 +81,6 @@ def _find_predictions(attempt: Attempt, subject: ModelRuns) -> tuple[HitReferenc
 
 
 def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """Create a hit with the runtime's error text."""
     node = find_failing_node(attempts)
     memory = describe_memory_limit(attempts, subject)
     at_node = f" (fails at node `{node}`)" if node else ""
@@ -102,7 +101,6 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
 
 
 def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> Iterator[Hit]:
-    """Yield a hit for each unsupported operator, for engines that list all unsupported operators."""
     for attempt in attempts[:1]:
         for operator in attempt.refusal.unsupported:
             nodes = f" ({operator.words})" if operator.words else ""
@@ -118,7 +116,6 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
 
 
 def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
-    """Create a hit for a node that does not load in a single-node model, although no failure was predicted."""
     stopping = [attempt for attempt in attempts if attempt.optimization in alone.explains]
     return Hit(
         alone.place or subject.place,
@@ -136,7 +133,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
 
 
 def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
-    """Describe the failure, with the optimization level if another level fails for a different reason."""
+    """Describe why a model does not load, and at which optimization level if another level has a different reason."""
     refused = {worst_attempt.optimization for worst_attempt in select_worst_attempts(subject)}
     levels = {attempt.optimization for attempt in attempts}
     if levels == refused:
@@ -146,7 +143,6 @@ def _describe_refusal(attempts: Sequence[Attempt], subject: ModelRuns) -> str:
 
 
 def _list_confirmed_predictions(subject: ModelRuns) -> tuple[HitReference, ...]:
-    """Return the predictions about nodes that do not load in single-node models."""
     return tuple(
         HitReference(node.rule, node.claim) for node in subject.alone if node.rule and node.outcome == "refused"
     )

@@ -1,4 +1,4 @@
-"""Hits and fixes shared by the rules about unsupported operators."""
+"""Findings and fixes that the rules about unsupported operators have in common."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ RECURRENT_OPERATORS = ("GRU", "LSTM", "RNN")
 def create_refusal_hits(
     subject: RefusedOperation, rule: str, default_fix: str, *, causes: Sequence[str] = ()
 ) -> Iterator[Hit]:
-    """Yield a hit if `rule` reports the unsupported operation. `default_fix` is used if there are no suggestions."""
+    """Yield a finding if `rule` is the rule that reports the unsupported operation.
+
+    `default_fix` is its fix if there is no better suggestion.
+    """
     if subject.rule != rule:
         return
     yield Hit(
@@ -49,7 +52,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             scope = "the whole model" if whole else "this operator"
             condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}: all required runtimes{condition} support {scope} there"
+            return f"export at opset {version}{of_domain}, at which all required runtimes{condition} support {scope}"
         case TypeCast(_, to, exact, back, inputs):
             remark = "" if exact else " (may lose precision)"
             if not inputs:

@@ -23,7 +23,7 @@ COPY_FIX = "copy the model and its data instead of linking them"
 @rule(ExternalDataOnRuntime, "external-data-refused", level=Level.ERROR, since="0.1.0")
 def external_data_refused(subject: ExternalDataOnRuntime) -> Iterator[Hit]:
     """
-    A runtime refuses to read external data from where it is stored.
+    A runtime refuses to read a model's external data because of its location.
 
     ## Why it matters
     Since version 1.24, ONNX Runtime reads data only from the folder that contains the model. Version 1.24.1 also

@@ -40,7 +40,7 @@ CASES = {
         "",
         '"dynamic_shapes": {"x": {0: "batch", 1: torch.export.Dim("columns")}}',
         "UserError",
-        "the source fixes the size of `columns`",
+        "the source fixes the size of axis `columns`",
         False,
     ),
     "conflict": (
