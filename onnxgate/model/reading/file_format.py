@@ -23,7 +23,7 @@ _WINDOW_BYTES = 64 * 1024
 _VARINT_BYTES = 10
 _MAX_FIELD_NUMBER = (1 << 29) - 1
 _MAX_GROUP_DEPTH = 100
-"""Maximum nesting depth of groups in protobuf."""
+"""Maximum depth to which protobuf allows groups to be nested."""
 _MAX_GROUP_FIELDS = 10_000
 
 
@@ -45,7 +45,7 @@ class FileWindow:
         self.size_bytes = os.fstat(file.fileno()).st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`."""
+        """Return the bytes of the file from position `start` to position `end`."""
         offset = start - self._window_start
         if offset >= 0 and end - self._window_start <= len(self._window):
             return self._window[offset : end - self._window_start]
@@ -58,7 +58,7 @@ class FileWindow:
         return self._window[: end - start]
 
     def varint(self, position: int) -> tuple[int, int]:
-        """Return the varint at `position` and the position after it."""
+        """Return the number encoded as a varint at `position`, and the position after it."""
         piece = self.read(position, min(position + _VARINT_BYTES, self.size_bytes))
         value = 0
         for index, byte in enumerate(piece):
@@ -330,7 +330,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _detect_from_fields(source: FileWindow) -> str:
-    """Describe a file without model fields, or with a truncated last field."""
+    """Describe a file that contains no fields of a model, or ends inside a field."""
     fields: list[Field] = []
     unknown = "binary data of an unknown type"
     try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 SMALL_BYTES = 4096
-"""Maximum size in bytes of messages and tensor data that are kept. Everything that shape inference reads is smaller."""
+"""Maximum size in bytes of messages and tensor data that are kept. Shape inference reads only smaller data."""
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. Source: default recursion limit of protobuf."""
 _MAX_PLAIN_VALUES = 256
@@ -93,7 +93,7 @@ DATA_FIELDS = {
 """Fields of TensorProto that can contain the data of a tensor as one block of bytes."""
 _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
-"""Field numbers in AttributeProto and NodeProto."""
+"""Numbers of the fields of AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
 """Maximum length in bytes of the names in `OMITTED_LISTS`."""
 _NO_LISTS: frozenset[str] = frozenset()
@@ -116,7 +116,7 @@ class _WeightStripper:
         self._describes_lists = describes_lists
 
     def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
-        """Return the parts of one message, without its large fields. Other byte ranges are copied unparsed."""
+        """Return the parts of one message without its large fields. The other bytes are copied without being parsed."""
         if depth > _MAX_DEPTH:
             raise UnreadableModel(f"an unsupported model (its messages are nested more than {_MAX_DEPTH} levels deep)")
         parts: list[bytes] = []
@@ -158,7 +158,7 @@ class _WeightStripper:
         return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
-        """Return the attribute with at most the first element of its list; b"" if the whole list must be kept."""
+        """Return the attribute with at most the first element of its list; b"" if the list must be kept."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
@@ -189,7 +189,7 @@ class _WeightStripper:
         return bytes(stub.SerializeToString())
 
     def _read_attribute_name(self, start: int, end: int) -> str:
-        """Return the name of an attribute if it is among the first fields, as in exported models; otherwise ""."""
+        """Return the name of an attribute if it is one of the first fields, as in exported models; otherwise ""."""
         for field in islice(iter_fields(self._source, start, end), LEADING_FIELDS):
             if field.number == _NAME and field.wire == LENGTH and field.end - field.start <= _MAX_NAME_BYTES:
                 return self._source.read(field.start, field.end).decode(errors="replace")
