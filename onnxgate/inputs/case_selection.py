@@ -15,17 +15,17 @@ from onnxgate.inputs.axis_sizes import DTYPES, element_type, list_named_axes, ma
 from onnxgate.model.facts import ModelFacts, ValueInfo
 
 MAX_NEAREST_NAMES = 5
-"""Maximum number of case names in the hint about an unknown case."""
+"""Maximum number of case names that the hint about an unknown case lists."""
 
 
 class CaseSelection(msgspec.Struct, frozen=True):
-    """Names of selected cases (empty for all) and the seed of generated values."""
+    """Names of the selected input cases (empty for all), and the seed of generated values."""
 
     seed: int = 0
     cases: tuple[str, ...] = ()
 
     def takes(self, name: str) -> bool:
-        """Return whether the case with this name is selected."""
+        """Return whether the input case with this name is selected."""
         return not self.cases or name in self.cases
 
     def settings(self, inputs: Sequence[ValueInfo]) -> Iterator[dict[str, int]]:
@@ -62,7 +62,7 @@ EXAMPLE_CASE_NAME = "the source's example"
 
 
 def make_example_case(facts: ModelFacts, names: Sequence[str], paths: Sequence[str]) -> InputCase | None:
-    """Return the example of the source as a case of the committed model; None if its arrays do not match the model.
+    """Return the source's example input as a case of the committed model; None if the arrays do not match the model.
 
     `names` are the inputs of the fresh export and `paths` their `.npy` files, in the order of the source. Arrays are
     matched by name if the committed model has the same names, otherwise by order.

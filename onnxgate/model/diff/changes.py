@@ -218,7 +218,7 @@ class NodeChangeCollector:
         return f"previously {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
-        """Return whether the users of the node's output directly use the node's first input in the other model."""
+        """Return whether the consumers of the node's output use the node's first input directly in the other model."""
         first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False

@@ -197,7 +197,7 @@ def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[Operato
 
 
 def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
-    """Compare names, opsets and signatures of local functions. Their nodes are compared together with those of graphs."""
+    """Compare names, opsets and signatures of local functions. Their nodes are compared like the nodes of graphs."""
     matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
         was = models.functions.get(name)

@@ -205,7 +205,7 @@ def _format_small_weight(weight: Weight) -> str:
 def _describe_content(weight: Weight) -> str:
     """Return a digest of a weight's data; for external data, return its location.
 
-    The digest of external data would be incomplete, because git does not provide the content of the data file.
+    git does not provide the content of external data files.
     """
     if is_external(weight.tensors[0]):
         entries = read_external_entries(weight.tensors[0])

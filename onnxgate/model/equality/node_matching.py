@@ -151,7 +151,7 @@ class NodeMatching:
         return [index for index in graph.order if index not in matched]
 
     def same(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether two values come from matched nodes or inputs, or are weights with equal content."""
+        """Return whether two values are the same output of matched nodes, a matched input, or equal weights."""
         return self.value(old, is_old=True) == self.value(new, is_old=False)
 
     def value(self, source: ValueSource, *, is_old: bool) -> Hashable:

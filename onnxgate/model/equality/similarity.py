@@ -79,9 +79,9 @@ def is_similar(old: Weight, new: Weight) -> bool:
 
 
 def _read_sample(weight: Weight, most: int) -> Array | None:
-    """Return the first elements of a weight as float64;
+    """Return the first elements of a weight as float64.
 
-    None if it is small or unreadable or has NaN or infinite elements.
+    Return None if the weight is small or unreadable, or if one of these elements is NaN or infinite.
     """
     if count_elements(weight.dims) < _MIN_ELEMENTS:
         return None
