@@ -75,11 +75,11 @@ def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] |
 def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
     """Return one setting of axis sizes for each generated input case; a single empty one if no axis is dynamic.
 
-    A setting maps each axis name to a size, in graph order. `sizes` comes from the config: the n-th sizes of all axes form the n-th
-    setting, and shorter lists are repeated. Axes without configured sizes have their first default size. Two more
-    settings repeat the first one with the second default size, one for leading axes only, and one for other axes only,
-    so that a failure shows which axis causes it. If the name of an axis is a formula (`past + sequence`), its size is
-    computed from the other axes.
+    A setting maps each axis name to a size, in graph order. `sizes` comes from the config: the n-th sizes of all axes
+    form the n-th setting, and shorter lists are repeated. Axes without configured sizes have their first default size.
+    Two more settings repeat the first one with the second default size, one for leading axes only, and one for other
+    axes only, so that a failure shows which axis causes it. If the name of an axis is a formula (`past + sequence`),
+    its size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))

@@ -62,7 +62,9 @@ def find_unread_outputs(pattern: str, base: Path) -> str:
 def make_callable_cases(
     facts: ModelFacts, source: str, array_files: Sequence[Mapping[str, str]], folder: Path
 ) -> tuple[InputCase, ...]:
-    """Return one case, such as `samples.py:batches[0]`, for each mapping of names to `.npy` files from a callable.
+    """Return one input case for each mapping from names to `.npy` files that the user's callable returned.
+
+    The cases have names such as `samples.py:batches[0]`.
 
     Raises:
         ConfigError: the arrays do not match the model.

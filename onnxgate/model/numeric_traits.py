@@ -49,7 +49,7 @@ class NumericTraits:
     def is_random(self, output: str) -> bool:
         """Return whether an output is random.
 
-        `x (layout)` is the name under which the structure of the non-tensor output `x` is compared.
+        The name `x (layout)` refers to the structure of the non-tensor output `x`, and is treated like `x`.
         """
         return output.removesuffix(" (layout)") in self.random_outputs
 

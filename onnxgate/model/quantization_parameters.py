@@ -216,7 +216,7 @@ class _QuantizationChecker:
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Check a node with block-quantized weights. Scales may be negative, and 0 for a block of zeros."""
+        """Check a node with block-quantized weights. A scale may be negative, or 0 if its block contains only zeros."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)

@@ -326,9 +326,9 @@ def choose_bound(
 ) -> ElementBound:
     """Return the bound on the difference of an output from its reference.
 
-    It is the tolerance in the config, the measured tolerance in the lock or the default. For integers, a tolerance is
-    used only if it is set for this output. `half` means that some nodes of the model compute in 16 bits, even if the
-    outputs have a different type.
+    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the default.
+    For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the model
+    compute in 16 bits, even if the outputs have a different type.
     """
     settings = settings or {}
     named = settings.get(output)

@@ -29,7 +29,7 @@ Source: 4 ULP of float16 and 32 ULP of float32. Doubles are often casts of float
 MIN_GROWTH = 2.0
 """Minimum factor by which the distance between two runs grows from the inputs to the outputs of a suspect node."""
 NEAR_WORST_FACTOR = 16.0
-"""Divisor of the largest distance between outputs of isolated nodes. Suspect nodes below the result are ignored."""
+"""Suspect nodes are ignored if they differ this many times less in isolation than the node that differs most."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Numbers of at least this magnitude are treated as the fill values of a mask."""
@@ -105,7 +105,7 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
-    """Like `_difference_and_peak`, but without fill values of masks and elements that are not finite."""
+    """Like `_difference_and_peak`, but ignore equal non-finite elements and small differences between fill values."""
     finite = np.isfinite(a) & np.isfinite(b)
     if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0

@@ -335,7 +335,7 @@ class RatioAgreement:
 
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
-    """Return the bounds of an output: the values in the lock minus a margin or, without these, the defaults."""
+    """Return the bounds on the metrics of a quantized output: the locked values minus a margin, or the defaults."""
     measured = locked.quantization.get(output) if locked is not None else None
     if measured is None:
         return FLOAT_BOUNDS

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model file, with the name that the output shows for it."""
+    """A model file and the name that the output shows for it."""
 
     name: str
     path: Path

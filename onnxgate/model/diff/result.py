@@ -87,7 +87,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph output that is computed by a different node."""
+    """A graph output that a different node computes than in the old model."""
 
     scope: tuple[str, ...] = ()
     output: str

@@ -205,7 +205,7 @@ def _format_small_weight(weight: Weight) -> str:
 def _describe_content(weight: Weight) -> str:
     """Return a digest of a weight's data; for external data, return its location.
 
-    git does not provide the content of external data files.
+    When git creates a diff, it does not provide the content of external data files.
     """
     if is_external(weight.tensors[0]):
         entries = read_external_entries(weight.tensors[0])
@@ -224,7 +224,7 @@ def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
 
 
 _MAX_STEPS = 6
-"""Maximum distance, in nodes, of the preceding nodes that are included in the digest of a generated node name."""
+"""A generated node name contains a digest of preceding nodes. This is their maximum distance from the named node."""
 _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")

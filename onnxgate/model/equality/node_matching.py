@@ -20,7 +20,7 @@ from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
 from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
-"""Maximum number of node pairs that are compared exactly. Above it, difflib ignores frequent keys to save time."""
+"""Maximum number of node pairs for which difflib compares all keys. Above it, difflib ignores frequent keys."""
 _DISTINCTIVE_ELEMENTS = 4
 """Minimum number of elements of a weight whose content is used to distinguish nodes with equal operators."""
 MAX_FOLLOWED_NODES = 200
@@ -55,7 +55,7 @@ class NodeHashes:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
-        """Hash each node together with the nodes that its inputs depend on."""
+        """Return a hash for each node, computed from the node and all nodes on which its inputs depend."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
             sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
@@ -63,7 +63,10 @@ class NodeHashes:
         return numbers
 
     def backward(self) -> list[int]:
-        """Hash each node together with the nodes and graph outputs that depend on it; unused nodes are ignored."""
+        """Return a hash for each node, computed from the node and all nodes and graph outputs that depend on it.
+
+        Dependent nodes that do not affect any output are ignored.
+        """
         numbers = [-1] * len(self._graph.nodes)
         for index in reversed(self._graph.order):
             uses = tuple(
@@ -77,7 +80,7 @@ class NodeHashes:
         return numbers
 
     def outputs(self) -> Hashable:
-        """Hash the graph outputs."""
+        """Return a hash of the graph outputs and of all nodes on which they depend."""
         forward = self.forward()
         return tuple(self._hash_source(source, forward) for source in self._graph.outputs)
 
@@ -100,7 +103,10 @@ class NodeHashes:
         return operator, tuple(sorted(node.attributes.items())), tuple(tensors), tuple(bodies)
 
     def _hash_body(self, body: Graph, node: Node) -> Hashable:
-        """Hash a subgraph of a node. A captured value is identified by its index in the list of captured values."""
+        """Return a hash of a node's subgraph.
+
+        A captured value is identified by its index in the list of captured values.
+        """
         positions = {source.name: position for position, source in enumerate(node.captured)}
 
         def leaf(source: ValueSource) -> Hashable:
@@ -203,7 +209,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes.
+        """Match nodes of both graphs that have equal hashes.
 
         Several nodes with the same hash are matched by name. The rest are matched in order if both graphs have the same
         number of them.
@@ -224,7 +230,7 @@ class NodeMatching:
                     self.pair(*pair)
 
     def _match_weights(self, key: Callable[[Weight], Hashable]) -> None:
-        """Match nodes in order if their operators and the keys of their weights are equal.
+        """Match nodes of both graphs, in order, if their operators and the keys of their weights are equal.
 
         Nodes without a weight of at least `_DISTINCTIVE_ELEMENTS` elements are ignored.
         """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _MIN_ELEMENTS = 16
-"""Weights with fewer elements are not checked for similarity."""
+"""Minimum number of elements of the weights that are checked for similarity."""
 _COMPARED_ELEMENTS = 256
 """Maximum number of elements to read from each of two weights to decide whether they are similar."""
 _SKETCH_ELEMENTS = 65536
@@ -69,7 +69,7 @@ def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
 
 
 def is_similar(old: Weight, new: Weight) -> bool:
-    """Return whether the first elements of two weights are similar, such as after fine-tuning or type conversion."""
+    """Return whether the first elements of two weights are similar, as after fine-tuning or type conversion."""
     if old.dims != new.dims:
         return False
     first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)

@@ -17,7 +17,7 @@ import msgspec
 from onnxgate.core.files import open_regular
 
 VARINT, FIXED64, LENGTH, GROUP, GROUP_END, FIXED32 = range(6)
-"""Wire types. ONNX does not use groups; protobuf skips unknown groups. Source: protobuf.dev, "Encoding"."""
+"""Protobuf wire types. ONNX does not use groups; protobuf skips unknown groups. Source: protobuf.dev, "Encoding"."""
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _WINDOW_BYTES = 64 * 1024
 _VARINT_BYTES = 10
@@ -87,7 +87,10 @@ class FileWindow:
 
 
 class Field(msgspec.Struct):
-    """One field of a message. `value` is the value of a varint; other fields have their bytes at `start` to `end`."""
+    """One field of a protobuf message.
+
+    `value` is the value of a varint; for other fields, `start` and `end` are the positions of their bytes in the file.
+    """
 
     number: int
     wire: int
@@ -187,7 +190,7 @@ _POINTER_SIZE = re.compile(rb"^size ([0-9]+)\r?$", re.MULTILINE)
 
 
 class LfsPointer(msgspec.Struct, frozen=True):
-    """A Git LFS pointer."""
+    """A Git LFS pointer: a small text file that git stores in place of a large file."""
 
     sha256: str
     size_bytes: int

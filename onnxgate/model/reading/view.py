@@ -50,7 +50,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
     nodes: tuple[NodeView, ...]
 
     def all_nodes(self) -> Iterator[NodeView]:
-        """Yield the nodes, then the nodes in their subgraphs."""
+        """Yield the nodes of the graph, then the nodes in their subgraphs."""
         yield from self.nodes
         for node in self.nodes:
             for graph in node.graphs:
