@@ -133,7 +133,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
 
 
 def _has_right_raw_data(tensor: TensorProto) -> bool:
-    """Return whether the tensor has raw data, and its size is the one that shape and type require."""
+    """Return whether the tensor has raw data of exactly the size that its shape and type require."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     raw = len(tensor.raw_data)
     return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw

@@ -33,10 +33,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One changed version field, metadata key or data file.
-
-    `before` is null if it was added, `after` if it was removed.
-    """
+    """Change to a version field, metadata key or data file. `before` is null if it was added, `after` if removed."""
 
     what: str
     before: str | None = None

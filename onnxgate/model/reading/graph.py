@@ -80,7 +80,7 @@ NO_VALUE = ValueSource("nothing")
 
 
 class Node(msgspec.Struct, eq=False):
-    """One node. `captured` contains the outer values that its subgraphs use, in the order of first use."""
+    """One node of a graph. `captured` contains the outer values that its subgraphs use, in the order of first use."""
 
     proto: NodeProto
     index: int

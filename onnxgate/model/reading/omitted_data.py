@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
 OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
-"""Key of the entry that marks omitted data. It is random in each process, so that no file can contain it."""
+"""Key that marks omitted data in a parsed model. It is random in each process, so that no file can contain it."""
 _ML_DOMAIN = "ai.onnx.ml"
 _NODE_LISTS = (
     *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),

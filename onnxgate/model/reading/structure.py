@@ -158,7 +158,7 @@ class _WeightStripper:
         return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
-        """Return the attribute with at most the first element of its list; b"" if the list must be kept."""
+        """Return the encoded attribute with at most the first element of its list; b"" if the list must be kept."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
@@ -222,9 +222,9 @@ def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
 
 
 LARGE_BYTES = 50 * 1000 * 1000
-"""Files of at least this size in bytes are read without their weights."""
+"""Minimum size in bytes of files that are read without their weights."""
 LIGHT_BYTES = 8 * 1000 * 1000
-"""Files of at least this size in bytes are read without their weights in static checks."""
+"""Minimum size in bytes of files that static checks read without their weights."""
 FIRST_IR_WITHOUT_INPUTS = 4
 """First IR version in which initializers do not have to be inputs. Source: IR.md of ONNX."""
 MAX_PROTOBUF_BYTES = 2**31 - 1
@@ -300,7 +300,7 @@ def _omits_only_plain_weights(model: ModelView) -> bool:
 
 
 def _read_content(path: Path, large_bytes: int, small_bytes: int, describes_lists: bool) -> tuple[bytes, bool]:
-    """Return the serialized model, and whether it is the complete file."""
+    """Return the bytes of the model without its omitted data, and whether they are the complete file."""
     with open_regular(path) as file:
         source = FileWindow(file)
         if source.size_bytes > MAX_PROTOBUF_BYTES:

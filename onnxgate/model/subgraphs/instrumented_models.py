@@ -1,4 +1,4 @@
-"""Models that run instead of the original (isolated nodes, or additional outputs), and replacement of model files."""
+"""Models with isolated nodes or additional outputs, which run instead of the original; replacement of model files."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class SearchNode:
 
 
 def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[SearchNode, ...]:
-    """Return, in file order, the nodes that depend on model inputs and on which these outputs depend."""
+    """Return the nodes between the model inputs and these outputs, in file order."""
     needed, nodes = set(outputs), []
     alive = find_live_values(proto.graph)
     for index in range(len(proto.graph.node) - 1, -1, -1):
