@@ -47,7 +47,7 @@ DTYPES = {
     "string": "str",
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Element type in ONNX Runtime -> NumPy type name; other types are not supported."""
+"""NumPy type name for each element type in ONNX Runtime. Other types are not supported."""
 
 
 def element_type(value: ValueInfo) -> str:
@@ -107,7 +107,7 @@ def resolve_settings(
 
 
 def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Return the dynamic axes whose sizes neither the config nor a formula determines."""
+    """Return the dynamic axes whose size is given neither by the config nor by a formula."""
     names = list_named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
@@ -257,7 +257,7 @@ def list_alternative_settings(
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return `base`, the other rows of axis sizes in the config, and `base` with different sizes of the leading axes.
+    """Return the setting `base`, those for the other configured sizes, and `base` with other sizes of the leading axes.
 
     Axes with the same size as a leading axis also change, because the model may require equal sizes.
     """

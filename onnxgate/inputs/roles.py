@@ -84,7 +84,7 @@ CATEGORY_ATTRIBUTES = {
     "ai.onnx.ml.LabelEncoder": ("keys_strings", "keys_int64s", "keys_floats"),
     "ai.onnx.ml.CategoryMapper": ("cats_strings", "cats_int64s"),
 }
-"""Encoder operators -> attributes that list their categories."""
+"""Attributes that list the categories of each encoder operator."""
 
 INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "Gather": (1, 0, "axis"),
@@ -102,7 +102,9 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "com.microsoft.GatherBlockQuantized": (1, 0, "gather_axis"),
     "com.microsoft.EmbedLayerNormalization": (0, 2, 0),
 }
-"""Operator -> (index of the input with indices, index of the input with data, axis or name of the axis attribute).
+"""Inputs of each operator that uses indices: (index of the input with indices, index of the input with data, axis).
+
+The axis is a number or the name of the attribute that contains it.
 
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
@@ -110,7 +112,7 @@ Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtim
 SCATTER_OPERATORS = ("Scatter", "ScatterElements", "ScatterND")
 RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
 AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
-"""Operator -> index of the input that contains lengths along an axis of another input."""
+"""For each operator, the index of the input that contains lengths along an axis of another input."""
 
 LENGTH_INPUTS = {
     "TopK": (1,),
@@ -120,7 +122,7 @@ LENGTH_INPUTS = {
     "Range": (0, 1, 2),
     "Loop": (0,),
 }
-"""Operator -> indices of the inputs that are counts. The count 1 is valid for all of them."""
+"""For each operator, the indices of the inputs that are counts. The count 1 is valid for all of them."""
 
 CONTROL_INPUTS = {
     **dict.fromkeys(REDUCTION_OPERATORS, (1,)),
@@ -139,7 +141,7 @@ CONTROL_INPUTS = {
     "OneHot": (1,),
     "com.microsoft.GroupQueryAttention": (5, 6),
 }
-"""Operator -> indices of inputs that determine shapes, axes or sizes, for which most values are invalid."""
+"""For each operator, the indices of inputs that determine shapes, axes or sizes. Most values are invalid for them."""
 
 INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",

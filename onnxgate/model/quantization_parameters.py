@@ -86,7 +86,7 @@ QUANTIZED_INPUTS: dict[str, tuple[QuantizedInput, ...]] = {
         QuantizedInput(2, 10, 11, axis=None, divides=False),
     ),
 }
-"""Operator -> quantized inputs. Source: operator specifications of ONNX 1.21 and ONNX Runtime 1.31."""
+"""Quantized inputs of each operator. Source: operator specifications of ONNX 1.21 and ONNX Runtime 1.31."""
 
 INPUT_NAMES = {
     "QuantizeLinear": ("x", "y_scale", "y_zero_point"),

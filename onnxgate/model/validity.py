@@ -56,7 +56,7 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topic -> pattern of a message from onnx about a fault that runtimes also report. Source: onnx 1.16–1.23."""
+"""Patterns of messages from onnx about faults that runtimes also report, keyed by topic. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
 """Error message from onnx if shape inference needs data that the copy does not have. It is not a fault of the model."""
 
@@ -242,7 +242,7 @@ _FIELD_BY_TYPE = {
     7: _INT64_FIELD,
     **dict.fromkeys((12, 13), _UINT64_FIELD),
 }
-"""Element type -> field of TensorProto; all other types use `int32_data`. Source: onnx.proto."""
+"""Field of TensorProto that contains the data of each element type; others use `int32_data`. Source: onnx.proto."""
 _FIXED_BYTES = {_FLOAT_FIELD: 4, _DOUBLE_FIELD: 8}
 _COMPLEX_TYPES = (14, 15)
 _CHUNK_BYTES = 1024 * 1024

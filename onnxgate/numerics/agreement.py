@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
 
 KIND_NAMES = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
-"""NumPy dtype kind -> name of a group of types. Only arrays of the same group are compared."""
+"""Group of types for each NumPy dtype kind. Only arrays of the same group are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,13 +248,15 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 
 
 DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
-"""Precision -> (rtol, atol). Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
+"""Default tolerances for each precision, as (rtol, atol).
+
+Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
 
 There is no tighter bound for float64, because float64 outputs are often results of float32 computations that were cast.
 """
 
 LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
-"""Precision -> minimum default `atol`, as a fraction of the largest reference value among the elements that differ.
+"""Minimum default `atol` for each precision, as a fraction of the largest reference value among differing elements.
 
 If large numbers cancel out, the small result contains the rounding error of the large numbers. Source: in a correct
 network of two layers with outputs of about 1e5, an output of 120 differs by 0.017 (SNR 126 dB, onnxruntime

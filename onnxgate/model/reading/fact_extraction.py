@@ -234,7 +234,7 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 }
 _LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Operator -> index of the input whose dims determine a missing `kernel_shape`."""
+"""Index of the input whose dims determine a missing `kernel_shape`, for each operator with a kernel."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _MAX_OPSET = 2**31 - 1
 """Maximum opset version. Source: onnx stores operator versions in an `int`."""

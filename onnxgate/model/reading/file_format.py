@@ -239,7 +239,7 @@ _MODEL_FIELDS = {
     **dict.fromkeys((1, 5), VARINT),
     **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), LENGTH),
 }
-"""Field number in ModelProto -> wire type. Source: onnx.proto at IR version 14."""
+"""Wire type of each field of ModelProto, keyed by field number. Source: onnx.proto at IR version 14."""
 _GRAPH_FIELD = 7
 _IR_VERSION_FIELD = 1
 _MAX_IR_VERSION = 1000

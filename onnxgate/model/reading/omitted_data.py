@@ -47,7 +47,7 @@ OMITTED_LISTS: dict[str, frozenset[str]] = {
     "LinearClassifier": frozenset(("coefficients",)),
     "LinearRegressor": frozenset(("coefficients",)),
 }
-"""Operator of `ai.onnx.ml` -> attributes whose lists are omitted.
+"""Attributes whose lists are omitted, for each operator of `ai.onnx.ml`.
 
 onnx only checks that these lists have the right type, at least one element and, for `TreeEnsemble`, equal lengths (see
 `shorten_ensembles`). Other lists are kept, because onnx compares lengths in `LabelEncoder`, and reads class labels,

@@ -42,11 +42,11 @@ SMALL_BYTES = 4096
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. Source: default recursion limit of protobuf."""
 _MAX_PLAIN_VALUES = 256
-"""An attribute with at least this many plain values is assumed to contain only numbers or strings."""
+"""Minimum number of plain values for which an attribute is assumed to contain only numbers or strings."""
 
 
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
-"""Attribute type -> name of the field that contains its list."""
+"""Name of the field that contains the list of an attribute, for each attribute type that is a list."""
 _MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
@@ -80,7 +80,7 @@ _NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
     MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
     MessageKind.TENSOR: {},
 }
-"""Message type -> (field number -> message type in this field). Source: onnx.proto."""
+"""Types of the nested messages in each message type, keyed by field number. Source: onnx.proto."""
 RAW_DATA = 9
 DATA_FIELDS = {
     4: "float_data",
