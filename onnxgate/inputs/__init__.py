@@ -1,1 +1,1 @@
-"""Input cases, generated from a model's facts and graph or read from the user's files."""
+"""Input cases of a model, generated from its facts and graph or read from the user's files."""

@@ -1,4 +1,4 @@
-"""Sizes of dynamic axes. Each case has one setting: a size for each axis name."""
+"""Sizes of dynamic axes of model inputs. A setting maps each axis name to a size; each generated input case has one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
-"""Default sizes for a leading axis. A batch of 1 does not detect axes that an export fixed at 1; 3 usually does."""
+"""Default sizes for the leading axis of an input.
+
+Size 1 does not detect axes that an export fixed at 1; 3 usually does.
+"""
 
 TOKEN_SIZES = (8, 12)
-"""Default sizes for other axes of integer inputs; they are within the position table of any transformer."""
+"""Default sizes for the other axes of integer inputs.
+
+They are small enough for the position table of any transformer.
+"""
 
 SAMPLE_SIZES = (1600, 2400)
-"""Default sizes for the second axis of a float matrix: usually a waveform, long enough for convolutions."""
+"""Default sizes for the second axis of a float matrix.
+
+It is usually a waveform, which must be long enough for convolutions.
+"""
 
 SPATIAL_SIZES = ((64, 96), (96, 64))
 """Default sizes for non-leading axes of float inputs with more than two axes.
@@ -38,7 +47,7 @@ DTYPES = {
     "string": "str",
     **{f"{sign}int{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
-"""Element type in ONNX Runtime -> NumPy type name; other types are not supported."""
+"""NumPy type name for each element type in ONNX Runtime. Other types are not supported."""
 
 
 def element_type(value: ValueInfo) -> str:
@@ -47,7 +56,7 @@ def element_type(value: ValueInfo) -> str:
 
 
 def name_axes(value: ValueInfo) -> tuple[Dim, ...]:
-    """Return the shape with a name for each dynamic axis; unnamed axes get names such as `x[1]`."""
+    """Return the shape of an input with a name for each dynamic axis. Unnamed axes get names such as `x[1]`."""
     shape = value.shape or ()
     return tuple(f"{value.name}[{i}]" if dim == "?" else dim for i, dim in enumerate(shape))
 
@@ -64,12 +73,13 @@ def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] |
 
 
 def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
-    """Return one mapping from axis to size per case, in graph order; a single empty mapping if no axis is dynamic.
+    """Return one setting of axis sizes for each generated input case; a single empty one if no axis is dynamic.
 
-    `sizes` comes from the config: the n-th sizes of all axes form the n-th row, and shorter lists are repeated. Axes
-    without configured sizes have their first default size. Two more cases repeat the first row with the second default
-    size, one for leading axes only, and one for other axes only, so that a failure shows which axis causes it. If the
-    name of an axis is a formula (`past + sequence`), its size is computed from the other axes.
+    A setting maps each axis name to a size, in graph order. `sizes` comes from the config: the n-th sizes of all axes
+    form the n-th setting, and shorter lists are repeated. Axes without configured sizes have their first default size.
+    Two more settings repeat the first one with the second default size, one for leading axes only, and one for other
+    axes only, so that a failure shows which axis causes it. If the name of an axis is a formula (`past + sequence`),
+    its size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
     first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
@@ -83,7 +93,10 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
 def resolve_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], guesses: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return the rows of the sizes in the config. Other axes have the sizes in `guesses`."""
+    """Return one setting for each row of axis sizes in the config.
+
+    Axes without configured sizes have those in `guesses`.
+    """
     names = list_named_axes(inputs)
     configured = {name: sizes[name] for name in names if sizes.get(name)}
     settings = []
@@ -94,13 +107,16 @@ def resolve_settings(
 
 
 def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
-    """Return the dynamic axes whose size is determined neither by the config nor by a formula."""
+    """Return the dynamic axes whose size is given neither by the config nor by a formula."""
     names = list_named_axes(inputs)
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
 
 def list_leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
-    """Return the dynamic axes that are the first axis of an input: batch axes, which should support any size."""
+    """Return the dynamic axes that are the first axis of an input.
+
+    These are batch axes, which should support any size.
+    """
     first = (name_axes(value)[0] for value in inputs if value.shape)
     return tuple(dict.fromkeys(name for name in first if isinstance(name, str)))
 
@@ -111,7 +127,7 @@ def list_named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
 
 
 def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]:
-    """Return the default sizes of an axis.
+    """Return the first and the second default size of a dynamic axis.
 
     They depend only on position and type, since exporters often give different names to axes that must be equal.
     Unnamed axes at the same position have the same size, regardless of the type and rank of their inputs.
@@ -127,7 +143,7 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
 
 
 def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
-    """Return the inputs that contain the axis, each with the position of the axis.
+    """Return the inputs whose shapes contain the dynamic axis, each with the position of the axis.
 
     Unnamed axes at the same position are treated as one axis.
     """
@@ -146,7 +162,10 @@ def _is_formula(name: str, names: Sequence[str]) -> bool:
 
 
 TOTAL_FORMULAS = {"total_sequence_length": "past_sequence_length + sequence_length"}
-"""Axis names in language models whose size is the sum of two other axes. Source: Optimum, ONNX Runtime GenAI."""
+"""Formulas for axis names in language models whose size is the sum of two other axes.
+
+Source: Optimum, ONNX Runtime GenAI.
+"""
 MAX_FORMULA_LENGTH = 200
 """Maximum number of characters in a formula; longer names are not parsed. This also limits nested parentheses."""
 MAX_AXIS_SIZE = 2**63 - 1
@@ -154,7 +173,7 @@ MAX_AXIS_SIZE = 2**63 - 1
 
 
 def parse_formula(name: str) -> ast.expr | None:
-    """Parse an axis name as a formula; None if it is not a formula. Names in `TOTAL_FORMULAS` are replaced first."""
+    """Parse the name of an axis as a formula; None if it is not one. Names in `TOTAL_FORMULAS` are replaced first."""
     text = TOTAL_FORMULAS.get(name, name)
     if len(text) > MAX_FORMULA_LENGTH:
         return None
@@ -167,7 +186,7 @@ def parse_formula(name: str) -> ast.expr | None:
 
 
 def list_formula_names(tree: ast.expr) -> set[str]:
-    """Return the names of the axes in a formula."""
+    """Return the names of the axes that occur in a formula."""
     return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
@@ -202,11 +221,13 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[int, int], int]] = {
 }
 
 EQUAL_SIZES = (8, 16, 32, 64, 128, 256, 4096)
-"""Sizes to try for all axes except leading axes. They suit models with position tables, repeated
-halving or waveforms."""
+"""Sizes to try for all axes except leading axes.
+
+They suit models with position tables, repeated halving or waveforms.
+"""
 
 BATCH_SIZES = (2, 4, 8)
-"""Sizes to try for leading axes if size 1 fails."""
+"""Sizes to try for leading axes if the model fails with size 1."""
 
 MAX_PROBE_ELEMENTS = 1 << 22
 """Maximum number of elements of an input when sizes are tried; settings with larger inputs are skipped."""
@@ -215,7 +236,10 @@ MAX_PROBE_ELEMENTS = 1 << 22
 def list_alternative_settings(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]
 ) -> Iterator[dict[str, int]]:
-    """Yield the settings to try, in this order. Each contains the first row of the sizes in the config."""
+    """Yield settings of axis sizes in the order in which they should be tried.
+
+    In each of them, axes with configured sizes have the first of these sizes.
+    """
     guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
     first = [name for name in guessed if name in leading]
     rest = [name for name in guessed if name not in leading]
@@ -233,7 +257,7 @@ def list_alternative_settings(
 def vary_setting(
     inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
 ) -> tuple[dict[str, int], ...]:
-    """Return `base`, the other rows of the sizes in the config, and `base` with different sizes of the leading axes.
+    """Return the setting `base`, those for the other configured sizes, and `base` with other sizes of the leading axes.
 
     Axes with the same size as a leading axis also change, because the model may require equal sizes.
     """
@@ -245,11 +269,14 @@ def vary_setting(
 
 
 def resolve_shape(value: ValueInfo, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the shape that an input has in a setting."""
+    """Return the shape of an input if its dynamic axes have these sizes."""
     return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in name_axes(value))
 
 
 def resolve_dim(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Return the size that a dimension has in a setting. Formulas are evaluated; an unknown size is treated as 1."""
+    """Return the size of an axis if dynamic axes have these sizes.
+
+    Formulas are evaluated; an unknown size is treated as 1.
+    """
     size = dim if isinstance(dim, int) else sizes.get(dim, compute_formula(dim, sizes))
     return 1 if size is None else size

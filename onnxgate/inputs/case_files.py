@@ -1,4 +1,4 @@
-"""Input cases from the user's files or callable, and archives of failed inputs.
+"""Input cases from the user's files or callable, and archives of inputs for which a check failed.
 
 A case is an `.npz` archive with arrays named like the inputs, or a folder `test_data_set_<n>` as in the ONNX test data.
 Such a folder contains tensors `input_<i>.pb`, which are matched by name or by order. Outputs in the folder are not
@@ -54,7 +54,7 @@ def read_user_cases(facts: ModelFacts, pattern: str, base: Path, folder: Path) -
 
 
 def find_unread_outputs(pattern: str, base: Path) -> str:
-    """Return the first test data folder that contains expected outputs, which are not compared; "" if there is none."""
+    """Return the first test data folder with expected outputs, which onnxgate does not compare; "" if there is none."""
     folders = (file.parent for file in sorted(base.glob(f"{pattern}/output_*.pb")))
     return next((folder.relative_to(base).as_posix() for folder in folders), "")
 
@@ -62,7 +62,9 @@ def find_unread_outputs(pattern: str, base: Path) -> str:
 def make_callable_cases(
     facts: ModelFacts, source: str, array_files: Sequence[Mapping[str, str]], folder: Path
 ) -> tuple[InputCase, ...]:
-    """Return one case, such as `samples.py:batches[0]`, for each mapping of names to `.npy` files from a callable.
+    """Return one input case for each mapping from names to `.npy` files that the user's callable returned.
+
+    The cases have names such as `samples.py:batches[0]`.
 
     Raises:
         ConfigError: the arrays do not match the model.
@@ -72,7 +74,7 @@ def make_callable_cases(
 
 
 def _make_cases(facts: ModelFacts, named: Iterable[tuple[str, Arrays | str]], folder: Path) -> tuple[InputCase, ...]:
-    """Create cases from pairs of a case name and either its arrays or the reason why they could not be read."""
+    """Create input cases from pairs of a case name and either its arrays or the reason why they cannot be read."""
     cases: list[InputCase] = []
     problems: list[str] = []
     for index, (name, read) in enumerate(named):
@@ -103,7 +105,10 @@ def _read_archive(file: Path) -> Arrays | str:
 
 
 def _read_folder(facts: ModelFacts, folder: Path) -> Arrays | str:
-    """Read the files `input_<i>.pb`; match them by name if all names are inputs of the model, otherwise by order."""
+    """Read the inputs of a test data folder from its files `input_<i>.pb`.
+
+    They are matched by name if all names are inputs of the model, otherwise by order.
+    """
     numbers = {int(match[1]): file for file in folder.iterdir() if (match := _INPUT_FILE.fullmatch(file.name))}
     if not numbers:
         return "is a folder without `input_0.pb`"
@@ -137,7 +142,7 @@ def _read_tensor(file: Path) -> tuple[str, NDArray[Any]] | str:
 
 
 def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
-    """Yield missing arrays, unknown names, and arrays whose type or shape does not match the model."""
+    """Describe the arrays that are missing or unknown, or whose type or shape does not match the model."""
     inputs = {value.name: value for value in facts.inputs}
     for name in inputs:
         if name not in arrays:
@@ -171,13 +176,13 @@ def _write_case(facts: ModelFacts, name: str, arrays: Arrays, folder: Path) -> I
 
 MAX_STORED_FILES = 100
 MAX_STORED_BYTES = 1 << 30
-"""Maximum total size of stored inputs in bytes; the least recently used files are removed first."""
+"""Maximum total size of stored inputs in bytes. Above it, the least recently used files are removed."""
 
 MAX_STEM_LENGTH = 60
 
 
 def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
-    """Write the inputs of a case atomically to a file in `folder`; return the file name, or "" on failure.
+    """Write the inputs of a case atomically to a file in `folder`. Return the file name, or "" if this failed.
 
     The name is a hash of the content, so that equal inputs are stored once.
     """
@@ -202,7 +207,7 @@ def store_case_inputs(case: InputCase, model: str, folder: Path) -> str:
 
 
 def _prune_archives(folder: Path, newest: Path) -> None:
-    """Remove the least recently used files. Other processes may remove files at the same time."""
+    """Remove the least recently used files with stored inputs. Other processes may remove files at the same time."""
     files = []
     for file in folder.glob("*.npz"):
         with contextlib.suppress(OSError):

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class InputCases:
-    """Input cases of a model, or the reason why there are no cases."""
+    """Input cases of a model, or the reason why the model has no cases."""
 
     cases: tuple[InputCase, ...]
     reason: str = ""
@@ -61,7 +61,10 @@ class InputCases:
 
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
-"""Function that creates inputs with a callable such as `samples.py:batches`; on failure, it returns the reason."""
+"""Function that creates inputs with the user's callable, such as `samples.py:batches`.
+
+If the callable fails, the function returns the reason.
+"""
 
 
 def create_cases(
@@ -72,7 +75,7 @@ def create_cases(
     call: CallInputs,
     selection: CaseSelection = ALL_CASES,
 ) -> InputCases:
-    """Write the selected cases of the model to `folder`.
+    """Write the selected input cases of the model to `folder`.
 
     Raises:
         ConfigError: the user's inputs do not match the model.
@@ -105,7 +108,7 @@ def create_cases(
 def create_cases_at(
     model: SelectedModel, reading: ParsedModel, sizes: Sequence[Mapping[str, int]], folder: Path, seed: int = 0
 ) -> InputCases:
-    """Generate a case for each setting in `sizes`, or for the default sizes if `sizes` is empty."""
+    """Generate an input case for each setting of axis sizes in `sizes`; if it is empty, use the default sizes."""
     try:
         return InputCases(generate_cases(reading.facts, reading.view, model.settings.sizes, folder, sizes, seed))
     except InputGenerationError as reason:
@@ -113,7 +116,7 @@ def create_cases_at(
 
 
 FIXED_CASE_NAME = "generated inputs"
-"""Name of the only case of a model without dynamic axes."""
+"""Name of the only input case of a model without dynamic axes."""
 
 MAX_ELEMENTS = 2**27
 """Maximum number of elements in a generated input, such as a volume of 512 x 512 x 512."""
@@ -123,7 +126,7 @@ REAL_INPUTS_HINT = 'add real inputs: `inputs = "samples/*.npz"`'
 
 
 class InputGenerationError(OnnxgateError):
-    """Inputs for a model cannot be generated; the user must provide them."""
+    """Inputs for a model cannot be generated. The user must provide them."""
 
 
 def generate_cases(
@@ -134,7 +137,7 @@ def generate_cases(
     settings: Sequence[Mapping[str, int]] = (),
     seed: int = 0,
 ) -> tuple[InputCase, ...]:
-    """Return one case per size setting; arrays are written to `folder` as `.npy` files.
+    """Generate one input case for each setting of axis sizes, and write its arrays to `folder` as `.npy` files.
 
     `model` may omit the data of large weights. `sizes` are the sizes in the config; `settings` replaces the default
     settings. `seed` determines the values.
@@ -193,7 +196,7 @@ def _generate_case(
 
 
 def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
-    """Raise `InputGenerationError` if an array of the shape exceeds the limits; a dimension of 0 is treated as 1."""
+    """Raise `InputGenerationError` if an array of this shape exceeds the limits. A dimension of 0 is treated as 1."""
     if len(shape) > MAX_AXES:
         raise InputGenerationError(
             f"input `{value.name}` cannot be generated: it has {len(shape)} axes", hint=REAL_INPUTS_HINT
@@ -212,7 +215,7 @@ DOMAIN_MARGIN = 0.1  # distance between generated values and the bounds of a dom
 
 
 def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str) -> Array:
-    """Return values of a NumPy type that are valid for a role."""
+    """Generate values of a NumPy type for an input with this role, for example valid indices or a mask."""
     match role:
         case MaskRole():
             return _generate_mask(role, tuple(shape), seed).astype(dtype)
@@ -234,19 +237,22 @@ def generate_values(role: KnownRole, dtype: str, shape: Sequence[int], seed: str
 
 
 def draw_bits(seed: str, count: int) -> NDArray[np.uint64]:
-    """Return `count` raw 64-bit numbers for `seed`."""
+    """Return `count` pseudorandom 64-bit numbers that are determined by `seed`."""
     key = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "little")
     return np.asarray(np.random.Philox(key=key).random_raw(count), dtype=np.uint64)
 
 
 def draw_integers(seed: str, low: int, high: int, shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return integers in `low`..`high - 1`."""
+    """Return pseudorandom integers from `low` to `high - 1`."""
     raw = draw_bits(seed, math.prod(shape)) >> np.uint64(11)
     return np.asarray((raw % np.uint64(max(high - low, 1))).astype(np.int64).reshape(shape) + low)
 
 
 def draw_normal(seed: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """Return approximately normal numbers (mean 0, variance 1, at most ±3.47): sums of four uniform 16-bit numbers."""
+    """Return pseudorandom, approximately normal numbers with mean 0 and variance 1.
+
+    Each is the sum of four uniform 16-bit numbers, which limits them to ±3.47.
+    """
     raw = draw_bits(seed, math.prod(shape))
     lanes = [(raw >> np.uint64(shift) & np.uint64(0xFFFF)).astype(np.float64) for shift in (0, 16, 32, 48)]
     total: NDArray[np.float64] = sum(lanes, np.zeros(raw.size))
@@ -264,7 +270,7 @@ def _generate_plain(domain: ValueDomain, dtype: np.dtype[Any], shape: tuple[int,
 
 
 def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
-    """Transform approximately normal values so that they are in the domain of a function."""
+    """Transform approximately normal values so that they are in the given domain of a function."""
     match domain:
         case "any":
             return values
@@ -281,7 +287,7 @@ def _move_into_domain(domain: ValueDomain, values: Array) -> Array:
 
 
 def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str) -> Array:
-    """Return values between two bounds, not too close to either bound; one bound can be infinite."""
+    """Return pseudorandom values between two bounds, not too close to either bound. One bound can be infinite."""
     if math.isfinite(low) and math.isfinite(high):
         share = DOMAIN_MARGIN / 2 + (1 - DOMAIN_MARGIN) * draw_integers(seed, 0, 1 << 16, shape) / 65536.0
         return np.asarray(low + (high - low) * share)
@@ -290,7 +296,10 @@ def _generate_between(low: float, high: float, shape: tuple[int, ...], seed: str
 
 
 def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return indices within the bounds. They are consecutive along the axis on which they must be distinct."""
+    """Generate indices within the bounds of the role.
+
+    They are consecutive along the axis on which they must be distinct.
+    """
     span = max(role.high - role.low, 1)
     if role.distinct_along is not None and shape:
         return np.asarray(role.low + np.indices(shape)[role.distinct_along % len(shape)] % span)
@@ -299,7 +308,7 @@ def _generate_indices(role: IndexRole, shape: tuple[int, ...], seed: str) -> Arr
 
 
 def _generate_mask(role: MaskRole, shape: tuple[int, ...], seed: str) -> Array:
-    """Return a mask whose rows along the last axis end with padding: at least one element, at most half of the row.
+    """Generate a mask whose rows along the last axis end with padding, which covers one element to half of the row.
 
     The first row has no padding, and no row is masked completely. If the polarity is unknown, each row contains both
     values, and True comes first.

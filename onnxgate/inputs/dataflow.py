@@ -1,4 +1,7 @@
-"""Dataflow in a graph: constants, and uses of values after simple operators. It is used to detect roles of inputs."""
+"""Dataflow in a graph: constants, and the nodes that use a value after simple operators.
+
+Used to detect roles of inputs.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 )
 """Operators whose output contains the values of their first input, possibly with a different shape or type."""
 MAX_VARIANTS = 4
-"""Maximum number of paths that are followed to the same value."""
+"""Maximum number of paths from one value to another that are followed."""
 
 _MAX_DENOMINATOR_BITS = 8192
-"""Maximum size in bits of the denominator of a scale or offset. Values with a larger denominator are not followed."""
+"""Maximum size in bits of the denominator of a scale or offset. Values with larger denominators are not followed."""
 _SHAPE_PRESERVING_OPERATORS = frozenset({"Identity", "Cast", "DequantizeLinear"})
 
 ELEMENT_SELECTING_OPERATORS = VALUE_PRESERVING_OPERATORS | {
@@ -83,7 +86,7 @@ class DerivedValue:
 
 @dataclass(frozen=True, slots=True)
 class ValueUse:
-    """An input of a node that receives a value directly or after simple operators."""
+    """A use of a value: the input of a node that receives the value directly or after simple operators."""
 
     node: onnx.NodeProto
     position: int
@@ -95,18 +98,18 @@ class ValueUse:
         return format_operator_name(self.node)
 
     def attribute(self, name: str, default: int = 0) -> int:
-        """Return an integer attribute."""
+        """Return the value of the node's integer attribute, or `default` if the node does not have it."""
         return next((int(attribute.i) for attribute in self.node.attribute if attribute.name == name), default)
 
     def listed(self, name: str) -> tuple[str | int | float, ...]:
-        """Return the elements of an attribute that is a list of numbers or strings."""
+        """Return the elements of the node's attribute if it is a list of numbers or strings."""
         for attribute in self.node.attribute:
             if attribute.name == name:
                 return (*(text.decode() for text in attribute.strings), *attribute.ints, *attribute.floats)
         return ()
 
     def input_name(self, position: int) -> str:
-        """Return the name of the value at an input of the node; "" if the node has no such input."""
+        """Return the name of the value at this input of the node; "" if the node has no such input."""
         return self.node.input[position] if position < len(self.node.input) else ""
 
 
@@ -183,7 +186,7 @@ class DataflowGraph:
         return [replace(value, name=name) for name in use.node.output]
 
     def _computed(self, use: ValueUse) -> Iterable[DerivedValue]:
-        """Follow arithmetic with a constant: offsets, factors, the complement to 1, comparisons with 0 or 1."""
+        """Follow an operator that combines a value with a constant: `Add`, `Sub`, `Mul`, `Div` or a comparison."""
         constant = self.scalar(use.input_name(1 - use.position)) if use.position < 2 else None
         if constant is None or not math.isfinite(constant) or not use.node.output:
             return []
@@ -206,7 +209,7 @@ class DataflowGraph:
         return [] if truth is None else [DerivedValue(value.name, flipped=value.flipped != (not truth))]
 
     def truth(self, use: ValueUse) -> bool | None:
-        """Return the result of a comparison with a constant if the value is 1; None if 0 gives the same result."""
+        """Return the result of comparing the value 1 with a constant; None if 0 gives the same result."""
         compare = COMPARISONS.get(use.operator)
         constant = self.scalar(use.input_name(1 - use.position)) if compare else None
         if compare is None or constant is None:
@@ -216,7 +219,10 @@ class DataflowGraph:
         return at_one if at_zero != at_one else None
 
     def dims(self, name: str) -> tuple[Dim, ...] | None:
-        """Return the declared shape of a value, or of the value that it is cast or dequantized from."""
+        """Return the declared shape of a value.
+
+        For a value that is cast or dequantized, the shape of the original is used.
+        """
         for value in self._back(name, _SHAPE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return tuple(self._tensors[value].dims)
@@ -228,7 +234,7 @@ class DataflowGraph:
         return None
 
     def scalar(self, name: str) -> float | None:
-        """Return the value of a constant with one element; None for any other value."""
+        """Return the value of a constant that has one element; None for any other value."""
         for value in self._back(name, VALUE_PRESERVING_OPERATORS):
             if value in self._tensors:
                 return _read_single_element(self._tensors[value])
@@ -239,7 +245,7 @@ class DataflowGraph:
         return None
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
-        """Yield the value and its sources, following only the operators in `through`; stop at a cycle."""
+        """Yield the value and the values from which it is computed by the operators in `through`; stop at a cycle."""
         visited: set[str] = set()
         while name not in visited:
             visited.add(name)

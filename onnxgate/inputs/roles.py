@@ -1,4 +1,4 @@
-"""Roles of graph inputs: the meaning of their values in the graph, which is used to generate valid values."""
+"""Roles of graph inputs: what the values of an input mean in the graph. They are used to generate valid values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ ValueDomain = Literal["any", "positive", "unit", "fraction", "above one", "zero"
 
 @dataclass(frozen=True, slots=True)
 class IndexRole:
-    """Indices in `low`..`high - 1` except `avoid` (a padding token), distinct along the axis `distinct_along`."""
+    """Role of an input that contains indices from `low` to `high - 1`.
+
+    `avoid` is a padding token, which is not generated. The indices are distinct along the axis `distinct_along`.
+    """
 
     low: int
     high: int
@@ -29,42 +32,45 @@ class IndexRole:
 
 @dataclass(frozen=True, slots=True)
 class MaskRole:
-    """A mask of zeros and ones. `keeps` is True if 1 keeps an element, False if 1 masks it, and None if unknown."""
+    """Role of an input that is a mask of zeros and ones.
+
+    `keeps` is True if 1 keeps an element, False if 1 masks it, and None if unknown.
+    """
 
     keeps: bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class LengthRole:
-    """A sequence length of at most `limit`."""
+    """Role of an input that contains sequence lengths of at most `limit`."""
 
     limit: int
 
 
 @dataclass(frozen=True, slots=True)
 class PlainRole:
-    """A number without a specific meaning, within the domain of a function."""
+    """Role of an input that contains numbers without a specific meaning, within the domain of a function."""
 
     domain: ValueDomain = "any"
 
 
 @dataclass(frozen=True, slots=True)
 class UnresolvedControl:
-    """A value that determines shapes, axes or sizes of a node and cannot be derived from declared shapes."""
+    """Role of an input that determines shapes, axes or sizes of a node and cannot be derived from declared shapes."""
 
     operator: str
 
 
 @dataclass(frozen=True, slots=True)
 class CategoryRole:
-    """One of the categories of an encoder."""
+    """Role of an input that contains categories of an encoder."""
 
     values: tuple[str | int | float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeRole:
-    """A number between two bounds; one bound can be infinite."""
+    """Role of an input that contains numbers between two bounds. One bound can be infinite."""
 
     low: float
     high: float
@@ -78,7 +84,7 @@ CATEGORY_ATTRIBUTES = {
     "ai.onnx.ml.LabelEncoder": ("keys_strings", "keys_int64s", "keys_floats"),
     "ai.onnx.ml.CategoryMapper": ("cats_strings", "cats_int64s"),
 }
-"""Encoder -> attributes that list its categories."""
+"""Attributes that list the categories of each encoder operator."""
 
 INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "Gather": (1, 0, "axis"),
@@ -96,7 +102,9 @@ INDEX_INPUTS: dict[str, tuple[int, int, int | str]] = {
     "com.microsoft.GatherBlockQuantized": (1, 0, "gather_axis"),
     "com.microsoft.EmbedLayerNormalization": (0, 2, 0),
 }
-"""Operator -> (position of the input with indices, position of the input with data, axis or name of its attribute).
+"""Inputs of each operator that uses indices: (index of the input with indices, index of the input with data, axis).
+
+The axis is a number or the name of the attribute that contains it.
 
 Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtime 1.31.
 """
@@ -104,7 +112,7 @@ Source for these tables: operator specifications of ONNX 1.21 and of ONNX Runtim
 SCATTER_OPERATORS = ("Scatter", "ScatterElements", "ScatterND")
 RECURRENT_OPERATORS = ("RNN", "GRU", "LSTM")
 AXIS_LENGTH_INPUTS = {**dict.fromkeys(RECURRENT_OPERATORS, 4), "ReverseSequence": 1, "Attention": 6}
-"""Operator -> index of the input that contains lengths along an axis of the data."""
+"""For each operator, the index of the input that contains lengths along an axis of another input."""
 
 LENGTH_INPUTS = {
     "TopK": (1,),
@@ -114,7 +122,7 @@ LENGTH_INPUTS = {
     "Range": (0, 1, 2),
     "Loop": (0,),
 }
-"""Operator -> indices of inputs that are counts; 1 is valid for all of them."""
+"""For each operator, the indices of the inputs that are counts. The count 1 is valid for all of them."""
 
 CONTROL_INPUTS = {
     **dict.fromkeys(REDUCTION_OPERATORS, (1,)),
@@ -133,7 +141,7 @@ CONTROL_INPUTS = {
     "OneHot": (1,),
     "com.microsoft.GroupQueryAttention": (5, 6),
 }
-"""Operator -> indices of inputs that determine shapes, axes or sizes, for which most values are invalid."""
+"""For each operator, the indices of inputs that determine shapes, axes or sizes. Most values are invalid for them."""
 
 INPUT_DOMAINS: dict[tuple[str, int], ValueDomain] = {
     ("Log", 0): "positive",
@@ -164,16 +172,16 @@ DOMAIN_BOUNDS: dict[ValueDomain, tuple[float, float]] = {
     "above one": (1.0, math.inf),
     "zero": (0.0, 0.0),
 }
-"""Bounds of each domain. Generated values are not too close to them."""
+"""Bounds of each domain of a function. Generated values keep a small distance from them."""
 
 MASKED_SCORE = -1e4
-"""Attention scores of at most this value do not contribute to a softmax."""
+"""Attention scores of this value or less do not contribute to a softmax."""
 
 ATTENTION_MASKS = {("Attention", 3), ("com.microsoft.MultiHeadAttention", 4), ("com.microsoft.Attention", 3)}
 
 
 def find_role(value: ValueInfo, inputs: Sequence[ValueInfo], graph: DataflowGraph, sizes: Mapping[str, int]) -> Role:
-    """Return the role of one input for one setting of the dynamic axes."""
+    """Return the role of one graph input if the dynamic axes have these sizes."""
     uses = list(graph.uses(value.name))
     controls = [use for use in uses if use.position in CONTROL_INPUTS.get(use.operator, ())]
     if controls:
@@ -232,7 +240,7 @@ def _find_integer_role(
 
 
 def _find_index_role(uses: Sequence[ValueUse], graph: DataflowGraph, sizes: Mapping[str, int]) -> IndexRole | None:
-    """Return the range of indices that all uses of the value accept; None if the value is not used as an index.
+    """Return the range of indices that all uses of a value accept; None if the value is not used as an index.
 
     Only index 0 is valid for an axis of unknown size.
     """
@@ -294,7 +302,7 @@ def _is_length_name(name: str) -> bool:
 
 
 def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, int]) -> int | None:
-    """Return the size of the axis that a length refers to; None if the use is not a length."""
+    """Return the size of the axis to which a sequence length refers; None if the value is not used as a length."""
     if use.position != AXIS_LENGTH_INPUTS.get(use.operator) or use.value.offset or use.value.scale != 1:
         return None
     if use.operator in RECURRENT_OPERATORS:
@@ -306,9 +314,9 @@ def _find_length_limit(use: ValueUse, graph: DataflowGraph, sizes: Mapping[str, 
 
 
 def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: Mapping[str, int]) -> int:
-    """Return the longest length that fits all other inputs: the smallest size of their non-leading dynamic axes.
+    """Return the longest sequence length that fits all other inputs.
 
-    Without such axes, return the smallest size of all their axes.
+    It is the smallest size of their non-leading dynamic axes or, without such axes, of all their axes.
     """
     shapes = [info.shape or () for info in inputs if info.name != value.name]
     inner = [sizes.get(dim, 1) for shape in shapes for dim in shape[1:] if isinstance(dim, str) and dim != "?"]
@@ -317,13 +325,13 @@ def _find_longest_length(value: ValueInfo, inputs: Sequence[ValueInfo], sizes: M
 
 
 def _is_boolean_use(use: ValueUse, graph: DataflowGraph) -> bool:
-    """Return whether the graph uses the value as a boolean."""
+    """Return whether a node uses the value as a boolean."""
     to_bool = use.operator == "Cast" and use.attribute("to") == 9  # TensorProto.BOOL
     return to_bool or (use.operator, use.position) in ATTENTION_MASKS or graph.truth(use) is not None
 
 
 def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRole | RangeRole:
-    """Return the role of a number that is in the domain of each function that uses it, even scaled or shifted."""
+    """Return a role whose numbers, even scaled or shifted, are in the domain of each function that uses them."""
     domains = [(use, domain) for use in uses for domain in _find_domains([use], graph)]
     changed = [use for use, _ in domains if use.value.scale != 1 or use.value.offset]
     if not changed:
@@ -336,7 +344,7 @@ def _find_number_role(uses: Sequence[ValueUse], graph: DataflowGraph) -> PlainRo
 
 
 def _invert_use(end: float, use: ValueUse) -> float:
-    """Return the value of the graph input that results in the value `end` at this use."""
+    """Return the value of the graph input for which the value at this use is `end`."""
     if not math.isfinite(end):
         return end if use.value.scale > 0 else -end
     return float((Fraction(end) - use.value.offset) / use.value.scale)
@@ -353,7 +361,7 @@ def _find_domains(uses: Sequence[ValueUse], graph: DataflowGraph) -> Iterator[Va
 
 
 def find_mask_polarity(uses: Sequence[ValueUse], graph: DataflowGraph) -> bool | None:
-    """Return whether ones in the mask keep elements; None if the uses of the mask do not show this."""
+    """Return whether 1 in a mask keeps an element; None if the uses of the mask do not show this."""
     sums = (not use.value.flipped for use in uses if use.operator == "ReduceSum" and use.position == 0)
     for votes in (_find_score_votes(uses, graph), sums):
         polarities = set(votes)

@@ -15,17 +15,17 @@ REDUCTION_OPERATORS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 )
 MAX_TRIED_AXES = 6
-"""Maximum rank of a tensor for which every combination of reduced axes is tried."""
+"""Maximum rank of a tensor for which each combination of axes is tried to find the axes that a node reduces."""
 
 MAX_CONTROL_VALUES = 1 << 20
-"""Maximum number of values in an input that determines shapes, axes or sizes."""
+"""Maximum number of values in a model input that determines shapes, axes or sizes."""
 BEYOND_ANY_AXIS = 1 << 31
-"""A slice end that is beyond the end of any axis."""
+"""A slice end beyond the end of any axis, so that the slice contains all remaining elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedValues:
-    """The only valid values of an input, in memory order."""
+    """The only values that are valid for a model input, in memory order."""
 
     values: tuple[float, ...]
 
@@ -64,7 +64,7 @@ def _resolve_shape(graph: DataflowGraph, name: str, sizes: Mapping[str, int]) ->
 
 
 def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
-    """Return the axes of the data that must be reduced to get the output shape."""
+    """Return the axes that a node must reduce to get the output shape from the data shape."""
     data, output = node.data, node.output
     if data is None or output is None or not node.count <= len(data) <= MAX_TRIED_AXES:
         return None
@@ -78,7 +78,7 @@ def _find_reduced_axes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_unsqueezed_axes(node: NodeShapes) -> Sequence[float] | None:
-    """Return the output axes of size 1; if the output shape is not declared, return the first axes."""
+    """Return the axes of size 1 in the output shape; if the shape is not declared, return the first axes."""
     return range(node.count) if node.output is None else _find_unit_axes(node.output, node.count)
 
 
@@ -94,7 +94,10 @@ def _find_split_sizes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_scale_factors(node: NodeShapes) -> Sequence[float] | None:
-    """Return the ratio of output size to data size for each axis in the attribute `axes`; by default, for all axes."""
+    """Return the ratio of output size to data size for each resized axis.
+
+    These are the axes in the attribute `axes` or, by default, all axes.
+    """
     data, output = node.data, node.output
     if data is None or output is None or len(data) != len(output):
         return None
@@ -112,13 +115,13 @@ def _find_resized_sizes(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _get_full_region(node: NodeShapes) -> Sequence[float] | None:
-    """Return the region of a `Resize` that covers all data: first the starts, then the ends."""
+    """Return the region of interest of a `Resize` node that covers all data: first the starts, then the ends."""
     half = node.count // 2
     return [*[0.0] * half, *[1.0] * half]
 
 
 def _find_padding(node: NodeShapes) -> Sequence[float] | None:
-    """Return the padding that results in the output shape, at the end of each axis."""
+    """Return the padding at the end of each axis that results in the output shape."""
     data, output = node.data, node.output
     if data is None or output is None or len(data) != len(output) or node.count != 2 * len(data):
         return None
@@ -126,20 +129,20 @@ def _find_padding(node: NodeShapes) -> Sequence[float] | None:
 
 
 def _find_slice_ends(node: NodeShapes) -> Sequence[float] | None:
-    """Return the output sizes as slice ends; if the shape is not declared, return ends that are beyond any axis."""
+    """Return the ends of a slice, taken from the output shape; if it is not declared, return ends beyond any axis."""
     if node.output is None or len(node.output) < node.count:
         return [BEYOND_ANY_AXIS] * node.count
     return node.output[: node.count]
 
 
 def _find_one_hot_depth(node: NodeShapes) -> Sequence[float] | None:
-    """Return the size of the axis that one-hot encoding adds to the output."""
+    """Return the depth of a `OneHot` node: the size of the axis that it adds to the output."""
     axis = node.use.attribute("axis", -1)
     return None if node.output is None else [node.output[axis]] * node.count
 
 
 def _find_cache_lengths(node: NodeShapes) -> Sequence[float] | None:
-    """Return the total number of cached and new keys of an attention operator; for input 5, this number minus 1."""
+    """Return the total number of cached and new keys of an attention node; for input 5, return this number minus 1."""
     cache, new = node.cache, node.data
     if cache is None or new is None or len(cache) != 4 or len(new) != 3:
         return None

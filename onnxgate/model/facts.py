@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 DEFAULT_DOMAIN = "ai.onnx"
-"""Domain of the standard operators. Models may contain "" instead; facts and reports always contain this name."""
+"""Domain of the standard operators. Models may contain "" instead of it; facts and reports always contain this name."""
 Dim = int | str
-"""Dimension: a fixed size, a symbolic name, or `"?"` if unknown."""
+"""Size of one axis: a fixed size, a symbolic name, or `"?"` if unknown."""
 
 
 class ValueInfo(msgspec.Struct, frozen=True, order=True):
@@ -34,7 +34,7 @@ class ExternalFile(msgspec.Struct, frozen=True, order=True, rename="kebab"):
 
 
 class ModelFacts(msgspec.Struct, frozen=True):
-    """Facts of one readable model. `path` is relative to the config folder, with `/` as the separator."""
+    """Facts about one readable model. `path` is relative to the config folder, with `/` as the separator."""
 
     path: str
     sha256: str
@@ -55,18 +55,21 @@ class ModelFacts(msgspec.Struct, frozen=True):
 
     @property
     def needed_opsets(self) -> dict[str, int]:
-        """Opsets that a runtime must support, including those of unused functions. Source: ONNX Runtime 1.16–1.31."""
+        """Opsets that a runtime must support, keyed by domain, including those that only unused local functions import.
+
+        Source: ONNX Runtime 1.16–1.31.
+        """
         domains = sorted({*self.opsets, *self.function_opsets})
         return {domain: max(self.opsets.get(domain, 0), self.function_opsets.get(domain, 0)) for domain in domains}
 
 
 def canonical_domain(domain: str) -> str:
-    """Convert a domain from a model to its form in facts and reports."""
+    """Return the name of a model's operator domain in facts and reports: "" becomes "ai.onnx"."""
     return domain or DEFAULT_DOMAIN
 
 
 def model_domain(domain: str) -> str:
-    """Convert a domain from facts to its form in the `onnx` package."""
+    """Return the name of an operator domain in the `onnx` package: "ai.onnx" becomes ""."""
     return "" if domain == DEFAULT_DOMAIN else domain
 
 
@@ -76,7 +79,7 @@ MAX_ELEMENTS = 2**63 - 1
 
 
 class ElementType(msgspec.Struct, frozen=True):
-    """One value of `TensorProto.DataType`."""
+    """An element type: one value of `TensorProto.DataType`."""
 
     name: str  # name in ONNX Runtime
     bits: int  # bits per element in raw_data; 0 if not allowed there
@@ -133,7 +136,7 @@ def count_elements(dims: Iterable[int]) -> int:
 
 
 def count_tensor_elements(tensor: TensorProto) -> int:
-    """Return the number of elements that the dims of a tensor declare."""
+    """Return the number of elements that a tensor's dims declare."""
     return count_elements(tensor.dims)
 
 
@@ -166,7 +169,7 @@ def format_type(proto: TypeProto) -> str:
 
 
 def parse_type(text: str) -> TypeProto:
-    """Parse a type in the notation of ONNX Runtime. The result has no shape; it is empty if the type is unknown."""
+    """Return a `TypeProto` without a shape for a type in the notation of ONNX Runtime; empty if the type is unknown."""
     from onnx import TypeProto
 
     proto = TypeProto()

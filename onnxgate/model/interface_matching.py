@@ -11,7 +11,7 @@ import msgspec
 from onnxgate.model.facts import ValueInfo
 
 MAX_PAIRINGS = 250_000
-"""Maximum number of compared pairs; above it, renamed values are matched only by position."""
+"""Maximum number of pairs of inputs or outputs to compare; above it, renamed values are matched only by position."""
 
 
 class ValuePair(msgspec.Struct, frozen=True):
@@ -29,14 +29,17 @@ class ValuePair(msgspec.Struct, frozen=True):
 
 
 class UnpairedValue(msgspec.Struct, frozen=True):
-    """An added or removed value, with its position."""
+    """An added or removed input or output, with its position."""
 
     value: ValueInfo
     position: int
 
 
 class InterfaceMatch(msgspec.Struct, frozen=True):
-    """Result of matching: pairs and removed values in their old order, added values in their new order."""
+    """Result of matching two lists of inputs or outputs.
+
+    Pairs and removed values are in their old order, added values in their new order.
+    """
 
     pairs: tuple[ValuePair, ...]
     added: tuple[UnpairedValue, ...]
@@ -44,7 +47,7 @@ class InterfaceMatch(msgspec.Struct, frozen=True):
 
 
 def match_values(before: Sequence[ValueInfo], after: Sequence[ValueInfo]) -> InterfaceMatch:
-    """Match values by name, then renamed values by position, type and shape if only one match is possible."""
+    """Match inputs or outputs by name. Renamed ones are matched by type and shape, those at equal positions first."""
     positions: dict[str, list[int]] = {}
     for now, value in enumerate(after):
         positions.setdefault(value.name, []).append(now)
@@ -85,7 +88,7 @@ def _pair_by_position(
     *,
     equal_count: bool = True,
 ) -> Iterator[tuple[int, int]]:
-    """Pair values by position if they are between the same unchanged neighbors.
+    """Pair added and removed inputs or outputs by position if their unchanged neighbors are the same.
 
     With `equal_count`, both lists must have the same number of values between these neighbors.
     """
@@ -100,7 +103,7 @@ def _pair_by_position(
 def _pair_if_unique(
     removed: Sequence[int], added: Sequence[int], places: Mapping[int, int], fits: FitsPosition
 ) -> Iterator[tuple[int, int]]:
-    """Pair two values at any positions if each is the only match for the other."""
+    """Pair a removed and an added value at any positions if each is the only possible match for the other."""
     if len(removed) * len(added) > MAX_PAIRINGS:
         return
     ways = {was: [now for now in added if fits(was, now)] for was in removed}
@@ -110,7 +113,7 @@ def _pair_if_unique(
 
 
 def _index_by_neighbours(indices: Iterable[int], stayed: Mapping[int, int]) -> dict[tuple[int, int], list[int]]:
-    """Group indices by the old positions of their unchanged neighbors; -1 stands for the start or end of the list."""
+    """Group positions by the old positions of their nearest unchanged neighbors; -1 is the start or end of the list."""
     order = sorted(stayed)
     groups: dict[tuple[int, int], list[int]] = {}
     for index in indices:

@@ -47,7 +47,10 @@ class NumericTraits:
     bfloat16: bool = False  # 16-bit floats have only 8 bits of precision
 
     def is_random(self, output: str) -> bool:
-        """Return whether an output is random. `x (layout)` is the layout of the output `x`, which is not a tensor."""
+        """Return whether an output is random.
+
+        The name `x (layout)` refers to the structure of the non-tensor output `x`, and is treated like `x`.
+        """
         return output.removesuffix(" (layout)") in self.random_outputs
 
 
@@ -72,7 +75,7 @@ RANDOM_OPERATORS = frozenset(
 """Operators whose results differ between runs, or between runtimes with equal seeds."""
 
 SHAPE_OPERATORS = frozenset({"Shape", "Size"})
-"""Operators whose results do not depend on element values."""
+"""Operators whose results depend only on the shape of their inputs, not on the values of the elements."""
 
 RandomOperators = frozenset[str]  # names of operators
 RandomFunctions = Mapping[OperatorKey, RandomOperators]
@@ -109,13 +112,13 @@ def _random_operators_of(node: NodeView, functions: RandomFunctions, training: f
 
 
 def _values_read(node: NodeView) -> set[str]:
-    """Return the values that a node and its subgraphs read."""
+    """Return the names of the values that a node and its subgraphs use."""
     outputs = (value.name for graph in node.graphs for value in graph.proto.output)
     return {*node.inputs, *outputs}.union(*(_values_read(inner) for graph in node.graphs for inner in graph.nodes))
 
 
 def _find_random_functions(model: ModelView, training: frozenset[str]) -> RandomFunctions:
-    """Map each local function to its random operators, including those of the functions that it calls."""
+    """Map each local function to the random operators in it and in the functions that it calls."""
     by_function: dict[OperatorKey, RandomOperators] = {}
     before = None
     while by_function != before:

@@ -20,7 +20,7 @@ class _DeferredPackage(ModuleType):
     """The `onnx` package; each name is imported from its module on first use."""
 
     def __getattr__(self, name: str) -> object:
-        """Return a protobuf class or a module of `onnx`; for any other name, initialize the package."""
+        """Return the protobuf class or module of `onnx` with this name; for any other name, initialize the package."""
         classes = importlib.import_module(_PROTOBUF_MODULE)
         if name == "load_from_string":  # `infer_shapes` calls it with the bytes of a model and without a format
             return classes.ModelProto.FromString

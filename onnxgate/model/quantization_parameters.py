@@ -37,7 +37,7 @@ class QuantizationFault(msgspec.Struct, frozen=True):
 
 
 class QuantizedInput(msgspec.Struct, frozen=True):
-    """Input indices of a quantized value, its scale and its zero point in a node; -1 if the node has no such input.
+    """Indices of the node inputs that contain a quantized value, its scale and its zero point; -1 if there is none.
 
     `axis` is the axis that may have one scale per index, or None if there must be a single scale. `divides` means that
     the operator divides by the scale, which therefore must not be 0.
@@ -86,7 +86,7 @@ QUANTIZED_INPUTS: dict[str, tuple[QuantizedInput, ...]] = {
         QuantizedInput(2, 10, 11, axis=None, divides=False),
     ),
 }
-"""Operator -> quantized inputs. Source: operator specifications of ONNX 1.21 and ONNX Runtime 1.31."""
+"""Quantized inputs of each operator. Source: operator specifications of ONNX 1.21 and ONNX Runtime 1.31."""
 
 INPUT_NAMES = {
     "QuantizeLinear": ("x", "y_scale", "y_zero_point"),
@@ -128,7 +128,7 @@ def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
 
 
 def _find_producer(name: str, makers: Mapping[str, NodeProto]) -> NodeProto | None:
-    """Find the node that computes a value, skipping nodes that only move data; None for a graph input or a cycle."""
+    """Return the node that computes a value, skipping nodes that only move data; None for a graph input or a cycle."""
     followed: set[str] = set()
     while (maker := makers.get(name)) is not None and format_operator_name(maker) in VALUE_PRESERVING_OPERATORS:
         if name in followed or not maker.input:
@@ -145,7 +145,10 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 
 
 class _QuantizationChecker:
-    """Checks the tensors in one model. A name that refers to different tensors in different graphs is skipped."""
+    """Checks the scales and zero points in one model.
+
+    A name that refers to different tensors in different graphs is skipped.
+    """
 
     def __init__(self, model: ModelView, path: Path) -> None:
         proto = model.proto
@@ -213,7 +216,7 @@ class _QuantizationChecker:
                 break
 
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        """Check a node with block-quantized weights. Scales may be negative, and 0 for a block of zeros."""
+        """Check a node with block-quantized weights. A scale may be negative, or 0 if its block contains only zeros."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
         columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
         block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
@@ -274,14 +277,14 @@ class _QuantizationChecker:
         return chunks if sum(map(len, chunks)) == needed else ()
 
     def floats(self, name: str) -> Array | None:
-        """Decode a stored floating-point tensor; None if no such tensor has that name."""
+        """Decode the stored floating-point tensor with this name; None if there is no such tensor."""
         tensor = self._tensors.get(name)
         if tensor is None or tensor.data_type not in _FLOATS:
             return None
         return decode_elements(b"".join(self._content(tensor)), tensor.data_type)
 
     def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
-        """Return the dimensions of a value, with -1 for a dynamic dimension; None if its rank is unknown."""
+        """Return the size of each axis of a value, with -1 for a dynamic axis; None if the rank is unknown."""
         if position >= len(node.input):
             return None
         name = node.input[position]
@@ -295,7 +298,7 @@ class _QuantizationChecker:
 
 
 def _find_wrong_scale(values: Array, divides: bool, tolerant: bool) -> str:
-    """Describe an invalid scale; "" if all values are valid."""
+    """Describe what is invalid about the values of a scale; "" if all are valid."""
     import numpy as np
 
     non_finite = ~np.isfinite(values)

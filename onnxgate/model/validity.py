@@ -1,4 +1,4 @@
-"""Checks whether a model is valid: the full `onnx.checker` on a copy without weights, and additional checks."""
+"""Checks whether a model is valid: `onnx.checker` on a copy of the model without weights, and additional checks."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ _TOPIC_PATTERNS = {
     "arguments": r"has (?:in|out)put size \d+ not in range",
     "type": r"has inconsistent type |has unsupported type: ",
 }
-"""Topic -> pattern of a message from onnx about a fault that runtimes also report. Source: onnx 1.16–1.23."""
+"""Patterns of messages from onnx about faults that runtimes also report, keyed by topic. Source: onnx 1.16–1.23."""
 _MISSING_DATA_MESSAGE = "Cannot parse data from external tensors"
-"""Error message from onnx if shape inference needs data that the copy does not have; the model itself is not faulty."""
+"""Error message from onnx if shape inference needs data that the copy does not have. It is not a fault of the model."""
 
 
 class ModelFault(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ class CheckedModel(msgspec.Struct, frozen=True):
 
 
 def find_fault(model: ModelView, path: Path) -> ModelFault | None:
-    """Return the first fault in the model at `path`, or None. See `check_model`."""
+    """Return the first fault in the model at `path`, or None if the model is valid. See `check_model`."""
     return check_model(model, path).fault
 
 
@@ -133,14 +133,14 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
 
 
 def _has_right_raw_data(tensor: TensorProto) -> bool:
-    """Return whether the tensor has raw data of the size that its shape and type require."""
+    """Return whether the tensor has raw data of exactly the size that its shape and type require."""
     element = ELEMENT_TYPES.get(tensor.data_type)
     raw = len(tensor.raw_data)
     return bool(raw and element is not None and element.bits) and required_bytes(tensor) == raw
 
 
 def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
-    """Check the types of initializers whose data is not in the `ModelProto`, because `onnx.checker` skips them."""
+    """Check the types of initializers without data in the `ModelProto`, because `onnx.checker` skips them."""
     types = {value.name: value.type.tensor_type.elem_type for value in graph.input}
     for tensor in graph.initializer:
         declared = types.get(tensor.name, tensor.data_type)
@@ -193,7 +193,7 @@ def explain_unchecked(view: ModelView) -> str:
 
 
 def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
-    """Run `check_model(full_check=True)` in two steps: the checker, and strict shape inference.
+    """Run the two steps of `onnx.checker` with `full_check=True`: the checker, and strict shape inference.
 
     Missing shapes are added only for the checker, and sparse weights are replaced only for shape inference.
     """
@@ -219,7 +219,7 @@ def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None
 
 
 def _parse_checker_message(text: str) -> ModelFault | None:
-    """Convert a message from onnx to a fault whose message is one line, without tags and context."""
+    """Convert an error message from onnx to a fault with a message of one line, without tags and context."""
     if _MISSING_DATA_MESSAGE in text:
         return None
     message = re.sub(_INFERENCE_PREFIX, "", text.partition("\n\n==> Context:")[0]).strip()
@@ -242,7 +242,7 @@ _FIELD_BY_TYPE = {
     7: _INT64_FIELD,
     **dict.fromkeys((12, 13), _UINT64_FIELD),
 }
-"""Element type -> field of TensorProto; all other types use `int32_data`. Source: onnx.proto."""
+"""Field of TensorProto that contains the data of each element type; others use `int32_data`. Source: onnx.proto."""
 _FIXED_BYTES = {_FLOAT_FIELD: 4, _DOUBLE_FIELD: 8}
 _COMPLEX_TYPES = (14, 15)
 _CHUNK_BYTES = 1024 * 1024
@@ -316,21 +316,21 @@ def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Pat
 
 
 MAX_FUNCTION_NODES = 100_000
-"""Maximum number of nodes after inlining all calls in a model; in larger models, calls are not followed."""
+"""Maximum number of nodes of a model with all function calls inlined. In larger models, calls are not followed."""
 MAX_CALL_DEPTH = 64
-"""Maximum depth of nested calls that are followed."""
+"""Maximum nesting depth of function calls that are followed."""
 RECURSION_MESSAGE = "calls itself, directly or through other functions"
 
 
 class CallSize(msgspec.Struct, frozen=True):
-    """Number of nodes after inlining a function call, and the depth of its nested calls."""
+    """Number of nodes to which a function call expands when it is inlined, and the depth of its nested calls."""
 
     nodes: int  # at most `MAX_FUNCTION_NODES` + 1
     depth: int
 
 
 def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
-    """Measure the size of each local function in linear time; recursive functions are omitted."""
+    """Return the expanded size of each local function, in linear time. Recursive functions are omitted."""
     functions = {function_key(function.proto): function for function in model.functions}
     sizes: dict[OperatorKey, int] = {}
     callees: dict[OperatorKey, Counter[OperatorKey]] = {}
@@ -343,7 +343,7 @@ def measure_calls(model: ModelView) -> dict[OperatorKey, CallSize]:
 def _measure_bottom_up(
     sizes: Mapping[OperatorKey, int], callees: Mapping[OperatorKey, Counter[OperatorKey]]
 ) -> dict[OperatorKey, CallSize]:
-    """Measure each function after its callees; skip recursive functions and their callers."""
+    """Compute the expanded size of each function from its callees; skip recursive functions and their callers."""
     callers: dict[OperatorKey, list[OperatorKey]] = {key: [] for key in sizes}
     waiting = {key: len(called) for key, called in callees.items()}
     for key, called in callees.items():
@@ -364,12 +364,12 @@ def _measure_bottom_up(
 
 
 def find_recursive_functions(model: ModelView, call_sizes: Mapping[OperatorKey, CallSize]) -> tuple[OperatorKey, ...]:
-    """Return the keys of the recursive local functions and their callers, sorted."""
+    """Return the sorted keys of the local functions that call themselves, even indirectly, and of their callers."""
     return tuple(sorted({function_key(function.proto) for function in model.functions} - call_sizes.keys()))
 
 
 def explain_unfollowed_calls(model: ModelView) -> str:
-    """Return the reason why calls to local functions are not followed; "" if they are followed."""
+    """Return the reason why a model's calls to local functions are not followed; "" if they are followed."""
     if not model.functions:
         return ""
     call_sizes = measure_calls(model)
@@ -384,7 +384,7 @@ def explain_unfollowed_calls(model: ModelView) -> str:
 
 
 def format_function_key(key: OperatorKey) -> str:
-    """Format the name of a function for messages."""
+    """Format the name of a local function for messages."""
     domain, name, overload = key
     return f"{domain}.{name}" + (f":{overload}" if overload else "")
 
@@ -400,7 +400,7 @@ _SERVICE_ACCOUNTS = frozenset(
 
 
 def find_leaked_paths(model: ModelView) -> tuple[str, ...]:
-    """List the paths to home directories in the metadata of a model, sorted."""
+    """Return the sorted paths to home directories that the metadata of a model contains."""
     texts = (it if isinstance(it, str) else it.decode(errors="replace") for it in model.remarks)
     suspect = (text for text in texts if "/home/" in text or "Users" in text)
     paths = {hit[0] for text in suspect for hit in re.finditer(_HOME_PATTERN, text) if hit[1] not in _SERVICE_ACCOUNTS}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Metric = Literal["worst_abs", "mismatched elements", "shape", "type", "not finite"]
 
 KIND_NAMES = {"f": "number", "c": "complex", "i": "integer", "u": "integer", "b": "boolean", "U": "word", "S": "word"}
-"""NumPy dtype kind -> name of a group; only arrays of the same group are compared."""
+"""Group of types for each NumPy dtype kind. Only arrays of the same group are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Agreement:
 
 
 def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float, share: float = 0.0) -> Agreement:
-    """Compare `candidate` with `reference` in float64 (integers exactly; booleans as 0 and 1).
+    """Compare two arrays in float64; compare integers exactly, and booleans as 0 and 1.
 
     For integers and booleans, `share` is the fraction of elements that may differ if `rtol` and `atol` are 0.
     """
@@ -79,14 +79,14 @@ def compare_arrays(candidate: Array, reference: Array, rtol: float, atol: float,
 
 
 def find_not_finite(array: Array) -> Array:
-    """Return a boolean mask of NaN and infinite elements; all elements are False for types without such values."""
+    """Return a mask of the NaN and infinite elements of an array; all False for types without such values."""
     if array.dtype.kind not in "fc":
         return np.zeros(array.shape, dtype=bool)
     return np.asarray(~np.isfinite(array))
 
 
 def _view_as_reals(array: Array) -> Array:
-    """Convert a complex array to real numbers, with the real and imaginary parts on an additional last axis."""
+    """Convert an array of complex numbers to real numbers, with real and imaginary parts on an additional last axis."""
     return array.reshape(*array.shape, 1).view(array.real.dtype)
 
 
@@ -95,14 +95,14 @@ def _view_as_integers(array: Array) -> Array:
 
 
 def _as_strings(array: Array) -> Array:
-    """Convert elements to Python strings, so that bytes can be compared with text."""
+    """Convert the elements of an array to Python strings, so that bytes can be compared with text."""
     words = [word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word) for word in array.flat]
     return np.array(words, dtype=object).reshape(array.shape)
 
 
 @dataclass(frozen=True, slots=True)
 class _ChunkResult:
-    """Result of comparing one chunk of two arrays; positions are relative to the start of the arrays."""
+    """Result of comparing one chunk of two arrays. Positions are relative to the start of the arrays."""
 
     not_finite: int  # number of elements that differ and are not finite in at least one array
     not_finite_at: int
@@ -117,7 +117,7 @@ class _ChunkResult:
 def _compare_within(
     a: Array, b: Array, compare_chunk: Callable[[int, Array, Array], _ChunkResult], atol: float
 ) -> Agreement:
-    """Compare the arrays in chunks, because float64 copies of large outputs would need too much memory."""
+    """Compare two arrays in chunks, because float64 copies of large outputs would need too much memory."""
     if a.size == 0:
         return Agreement(True, "worst_abs", 0.0, atol, 0, 0.0)
     parts = [compare_chunk(*chunk) for chunk in iter_chunks(a, b)]
@@ -164,7 +164,7 @@ def _summarize_chunk(start: int, difference: Array, allowed: Array, not_finite: 
 
 
 def _integer_distance(a: Array, b: Array) -> Array:
-    """Return the exact `|a - b|` of integers as uint64, computed modulo 2**64."""
+    """Return the exact absolute difference between integers as uint64, computed modulo 2**64."""
     if {a.dtype.kind, b.dtype.kind} == {"i", "u"}:
         exact = [abs(int(x) - int(y)) for x, y in zip(a.flat, b.flat, strict=True)]
         return np.array([min(value, 2**64 - 1) for value in exact], dtype=np.uint64).reshape(a.shape)
@@ -175,7 +175,7 @@ def _integer_distance(a: Array, b: Array) -> Array:
 
 
 def _used_share(difference: Array, allowed: Array) -> Array:
-    """Return the ratio of difference to bound for each element; infinite if only the bound is 0.
+    """Return the ratio of difference to bound for each element; infinite if the bound is 0 and the difference is not.
 
     Even with rounding, an element beyond its bound always has a larger ratio than an element within its bound.
     """
@@ -190,7 +190,10 @@ def _used_share(difference: Array, allowed: Array) -> Array:
 def _compare_exactly(
     a: Array, b: Array, measure_distance: Callable[[Array, Array], Array], share: float = 0.0
 ) -> Agreement:
-    """Count the differing elements. `measure_distance` returns a number or a boolean for each pair of elements."""
+    """Count the differing elements of two arrays.
+
+    `measure_distance` returns a number or a boolean for each pair of elements.
+    """
     count, first, peak = 0, 0, 0.0
     for start, part_a, part_b in iter_chunks(a, b):
         distance = measure_distance(part_a, part_b)
@@ -221,7 +224,7 @@ def _format_value(value: Any) -> str:
 
 
 def are_both_nan(candidate: Array, reference: Array) -> bool:
-    """Return whether both arrays contain only NaN; such a comparison proves nothing."""
+    """Return whether two arrays contain only NaN. A comparison of such arrays proves nothing."""
     return all(
         a.dtype.kind in "fc" and a.size > 0 and all(np.isnan(part).all() for part in iter_parts(a))
         for a in (candidate, reference)
@@ -229,7 +232,7 @@ def are_both_nan(candidate: Array, reference: Array) -> bool:
 
 
 def is_negligible(candidate: Array, reference: Array, allowed: float, close: float) -> bool:
-    """Return whether an array of zeros would also pass: no element of the reference exceeds `allowed`.
+    """Return whether an array of zeros would also pass the comparison: no reference element exceeds `allowed`.
 
     Equal arrays, and arrays whose difference is at most `close` times the largest element, are never negligible.
     """
@@ -245,13 +248,15 @@ def is_negligible(candidate: Array, reference: Array, allowed: float, close: flo
 
 
 DEFAULT_BOUNDS = {"half": (1e-2, 5e-3), "single": (1e-4, 1e-5), "exact": (0.0, 0.0)}
-"""Precision -> (rtol, atol). Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
+"""Default tolerances for each precision, as (rtol, atol).
+
+Source: four networks on five releases of ONNX Runtime, measured 2026-11-20.
 
 There is no tighter bound for float64, because float64 outputs are often results of float32 computations that were cast.
 """
 
 LARGEST_VALUE_SHARE = {"half": 5e-3, "single": 1e-6, "exact": 0.0}
-"""Precision -> minimum default `atol`, as a fraction of the largest reference value among the elements that differ.
+"""Minimum default `atol` for each precision, as a fraction of the largest reference value among differing elements.
 
 If large numbers cancel out, the small result contains the rounding error of the large numbers. Source: in a correct
 network of two layers with outputs of about 1e5, an output of 120 differs by 0.017 (SNR 126 dB, onnxruntime
@@ -278,17 +283,17 @@ MIN_HALF_POWER = 0.1
 """Minimum mean square of an output for which `MIN_HALF_DB` is checked; smaller outputs may result from cancellation."""
 
 NOISE_FACTOR = 8.0
-"""Ratio of the bound of an output to its noise: the difference between float32 and float64 runs of the source.
+"""Ratio of an output's bound to its noise, which is the difference between float32 and float64 runs of the source.
 
 Source: five networks, in which runtimes differed by 0.9 to 1.5 times the noise."""
 
 MIN_BOUND_SHARE = 1e-6
-"""Minimum bound, as a fraction of the largest reference value or of 1, whichever is larger."""
+"""Minimum bound on the difference, as a fraction of the largest reference value or of 1, whichever is larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementBound:
-    """The bound `|a - b| <= atol + rtol * |b|`, where b is the reference.
+    """Bound on the difference of two elements: `|a - b| <= atol + rtol * |b|`, where b is the reference.
 
     If `atol` and `rtol` are 0, `share` is the fraction of elements that may differ.
     """
@@ -300,7 +305,10 @@ class ElementBound:
     of_largest: float = 0.0  # `atol` is at least this fraction of the largest reference value
 
     def at(self, candidate: Array, reference: Array) -> ElementBound:
-        """Return the bound for two arrays. Equal elements, such as the fill values of a mask, are ignored."""
+        """Return the bound on the difference between two arrays.
+
+        Equal elements, such as fill values of masks, are ignored.
+        """
         if not self.of_largest or candidate.shape != reference.shape or reference.dtype.kind not in "fc":
             return self
         largest = 0.0
@@ -318,8 +326,9 @@ def choose_bound(
     *,
     half: bool,
 ) -> ElementBound:
-    """Return the bound of an output: the tolerance in the config, the measured tolerance in the lock or the default.
+    """Return the bound on the difference of an output from its reference.
 
+    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the default.
     For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the model
     compute in 16 bits, even if the outputs have a different type.
     """
@@ -343,7 +352,7 @@ def _as_number(value: float | Tolerance | None) -> float:
 
 
 def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
-    """Return the noise and the resulting bound of each output.
+    """Return the noise of each output, and the resulting bound on differences.
 
     The noise is the largest difference between the float32 and float64 outputs in each pair of `cases`.
 
@@ -367,7 +376,7 @@ def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, Mea
 
 
 def _measure_noise(narrow: Array, wide: Array) -> tuple[float, float] | None:
-    """Return the largest difference and the largest magnitude of the elements that are finite in both arrays."""
+    """Return the largest difference and the largest magnitude among the elements that are finite in both arrays."""
     if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
         return None
     noise, largest = 0.0, 0.0

@@ -1,4 +1,4 @@
-"""First difference between two runs of one graph: distances between values, and the node that causes them.
+"""First difference between two runs of one graph: distances between values, and the node that causes the difference.
 
 Rounding errors accumulate, so that no fixed bound can distinguish them from a fault. To find a fault in a single node,
 the node is run in isolation with the inputs from the reference run, which excludes earlier differences.
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 ROUNDING_BY_WIDTH = {2: 4e-3, 4: 4e-6, 8: 4e-6}
-"""Size of a float in bytes -> relative difference that rounding in a single node may cause on a different engine.
+"""Relative difference that rounding in one node may cause on a different engine, keyed by size of a float in bytes.
 
 Source: 4 ULP of float16 and 32 ULP of float32. Doubles are often casts of float32.
 """
 MIN_GROWTH = 2.0
-"""A node is a suspect if the distance grows by at least this factor from its inputs to its outputs."""
+"""Minimum factor by which the distance between two runs grows from the inputs to the outputs of a suspect node."""
 NEAR_WORST_FACTOR = 16.0
-"""Suspects are ignored if their distance in isolation is below the largest such distance divided by this factor."""
+"""Suspect nodes are ignored if they differ this many times less in isolation than the node that differs most."""
 MAX_SUSPECTS = 48
 MASKED_MAGNITUDE = 1e30
 """Numbers of at least this magnitude are treated as the fill values of a mask."""
@@ -50,7 +50,7 @@ _INCOMPARABLE = Distance(math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A node whose output differs much more than its inputs."""
+    """A node at which two runs start to differ: the distance of its output is much larger than those of its inputs."""
 
     step: SearchNode
     output: str  # output of the node with the largest distance
@@ -59,12 +59,15 @@ class Suspect:
 
     @property
     def growth(self) -> float:
-        """Factor by which the relative distance grows; an input distance below 1e-7 counts as 1e-7."""
+        """Factor by which the relative distance grows from inputs to output.
+
+        Input distances below 1e-7 are treated as 1e-7.
+        """
         return self.after.relative / max(self.before.relative, 1e-7)
 
 
 def measure_distance(candidate: Array, reference: Array) -> Distance:
-    """Return the distance between two values, which are read in chunks."""
+    """Return the distance between an array and its reference, which are read in chunks."""
     kind = reference.dtype.kind
     if candidate.shape != reference.shape or candidate.dtype.kind not in _COMPARABLE_KINDS.get(kind, ""):
         return _INCOMPARABLE
@@ -92,7 +95,7 @@ _COMPARABLE_KINDS = {"f": "f", "c": "c", "i": "iu", "u": "iu", "b": "b", "U": "U
 
 
 def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
-    """Return the largest difference between two chunks, and the largest magnitude of the reference."""
+    """Return the largest difference between two chunks, and the largest magnitude in the reference chunk `b`."""
     if b.dtype.kind == "c":
         a, b = a.astype(np.complex128).view(np.float64), b.astype(np.complex128).view(np.float64)
     a, b = a.astype(np.float64), b.astype(np.float64)
@@ -102,7 +105,7 @@ def _difference_and_peak(a: Array, b: Array) -> tuple[float, float]:
 
 
 def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
-    """Like `_difference_and_peak`, but without fill values of masks and elements that are not finite."""
+    """Like `_difference_and_peak`, but ignore equal non-finite elements and small differences between fill values."""
     finite = np.isfinite(a) & np.isfinite(b)
     if (~finite & (a != b) & ~(np.isnan(a) & np.isnan(b))).any():
         return math.inf, 1.0
@@ -115,7 +118,7 @@ def _difference_and_peak_scaled(a: Array, b: Array) -> tuple[float, float]:
 
 
 def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]) -> tuple[Suspect, ...]:
-    """Return the nodes at which the distance grows most, in graph order.
+    """Return the nodes at which the distance between two runs grows most, in graph order.
 
     If the distance of a node's output is unknown, the largest distance of the node's inputs is used.
     """
@@ -136,7 +139,7 @@ def find_suspects(steps: Sequence[SearchNode], distances: Mapping[str, Distance]
 
 
 def find_first_difference(suspects: Sequence[Suspect], own: Mapping[str, Distance], *, exact: bool) -> Suspect | None:
-    """Return the first suspect that differs in isolation; None if all differences are rounding.
+    """Return the first suspect node that differs in isolation; None if rounding can explain all differences.
 
     `own` contains the distance of each suspect's output if the node is run with the inputs from the reference run.
     `exact` means that both runs compute identically, so that rounding cannot cause a difference.

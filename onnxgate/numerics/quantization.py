@@ -1,4 +1,4 @@
-"""Metrics of two numeric arrays, and the comparison of quantized models by these metrics.
+"""Metrics of the difference between two arrays, and the comparison of quantized models by these metrics.
 
 Outputs of quantized models are not compared element by element, because a difference of one quantization step is
 acceptable and may grow towards the output. All metrics except ULP are computed in float64, and only over elements that
@@ -26,18 +26,19 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 MAX_DB = 200.0
-"""Maximum reported SNR in dB. Rounding in float64 would limit the SNR only at about 300 dB."""
+"""Maximum SNR in dB in a report. Rounding in float64 would limit the SNR only at about 300 dB."""
 TAIL_QUANTILE = 0.99
-"""Quantile that is reported in addition to the median and the maximum."""
+"""Quantile of the differences that is reported in addition to the median and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Metrics of an array and its reference. `elements` is the number of elements that are finite in both.
+    """Metrics of the difference between an array and its reference.
 
-    `max_rel` ignores elements whose reference is 0. ULP metrics are None unless both arrays have the same
-    floating-point type. `rows` is the number of rows along the last axis that have a largest element; in `top1` of
-    these rows, the position of the largest element is the same in both arrays.
+    `elements` is the number of elements that are finite in both. `max_rel` ignores elements whose reference is 0. ULP
+    metrics are None unless both arrays have the same floating-point type. `rows` is the number of rows along the last
+    axis that have a largest element; in `top1` of these rows, the position of the largest element is the same in both
+    arrays.
     """
 
     elements: int
@@ -100,11 +101,11 @@ def compute_metrics(candidate: Array, reference: Array, tie: float = 0.0) -> Met
 
 
 Pairs = Callable[[], Iterable[tuple["Array", "Array"]]]
-"""Function that returns the elements of two arrays in chunks; it is called once for each pass over the data."""
+"""Function that returns the elements of two arrays in chunks. It is called once for each pass over the data."""
 
 
 def _iter_finite(candidate: Array, reference: Array, dtype: type | None) -> Iterator[tuple[Array, Array]]:
-    """Yield the elements that are finite in both arrays, converted to `dtype` if it is set."""
+    """Yield the elements that are finite in both arrays, in chunks, converted to `dtype` if it is set."""
     for _, a, b in iter_chunks(candidate, reference):
         finite = np.isfinite(a) & np.isfinite(b)
         a, b = a[finite], b[finite]
@@ -121,7 +122,7 @@ def _count_ulps(a: Array, b: Array) -> Array:
 
 
 def compute_ulp_distance(a: Array, b: Array) -> Array | None:
-    """Return the distance in ULP of each pair of elements as float64; None if their types differ.
+    """Return the distance between each pair of elements in ULP, as float64; None if their types differ.
 
     Positive and negative zero are equal. Subnormal numbers are treated like other numbers.
     """
@@ -175,7 +176,7 @@ def _compute_cosine(pairs: Pairs) -> float:
 
 
 def _largest_of(values: Iterable[float]) -> float:
-    """Return the largest value; 0 if there are no values, and NaN if any value is NaN."""
+    """Return the largest value in a sequence of arrays; 0 if there are no values, and NaN if any value is NaN."""
     return float(np.max([*values], initial=0.0))
 
 
@@ -188,7 +189,7 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) -> float:
-    """Return a quantile without interpolation.
+    """Return a quantile of nonnegative values without interpolation.
 
     `parts` returns `count` nonnegative float64 values in chunks. Such numbers are in the same order as their bit
     patterns. The bits of the quantile are therefore determined from the highest to the lowest, until only a few values
@@ -213,14 +214,14 @@ def _quantile(parts: Callable[[], Iterable[Array]], count: int, share: float) ->
 
 
 def _iter_bits(parts: Callable[[], Iterable[Array]], prefix: int, shift: int) -> Iterator[Array]:
-    """Yield the bit patterns of the values whose bits above `shift` are equal to `prefix`."""
+    """Yield the bit patterns of the values whose bits above the lowest `shift` bits are equal to `prefix`."""
     for part in parts():
         bits = part.view(np.uint64)
         yield bits if shift == 64 else bits[bits >> np.uint64(shift) == np.uint64(prefix)]
 
 
 def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, int, int]:
-    """Count the rows without NaN, and how many of them are top-1 matches and top-5 matches; see `Metrics`."""
+    """Return the numbers of rows without NaN, of top-1 matches and of top-5 matches; see `Metrics`."""
     if reference.ndim == 0 or reference.shape[-1] < 2 or not reference.size:
         return 0, 0, 0
     width = reference.shape[-1]
@@ -235,7 +236,7 @@ def _count_ranked(candidate: Array, reference: Array, tie: float) -> tuple[int, 
 
 
 def _count_ranked_row(a: Array, b: Array, tie: float) -> tuple[int, int, int]:
-    """Count the matches in one row of any length by combining the largest elements of its chunks."""
+    """Count the top-1 and top-5 matches in one row of any length by combining the largest elements of its chunks."""
     places = []
     for start, part_a, part_b in iter_chunks(a, b):
         if np.isnan(part_a).any() or np.isnan(part_b).any():
@@ -267,7 +268,7 @@ RatioResult = tuple[str, float, float]  # metric, value, bound; the value must b
 
 @dataclass(frozen=True, slots=True)
 class RatioBounds:
-    """Bounds for a quantized output; differences of at most `step` always agree."""
+    """Bounds on the metrics of a quantized output. Differences of at most `step` are always accepted."""
 
     sqnr_db: float
     cosine: float
@@ -277,14 +278,14 @@ class RatioBounds:
 
 
 FLOAT_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Default bounds for comparison with a float model if the lock has no measured values.
+"""Default bounds for comparing a quantized model with its float model if the lock has no measured values.
 
 Source: the SNR of small int8 networks is 27 to 41 dB. With failed calibration, it is 4.6 dB, with a top-1 agreement of
 50 % and a cosine of 0.8. Measured 2026-11-20.
 """
 
 SAME_FILE_BOUNDS = RatioBounds(20.0, 0.99, 0.98, "type")
-"""Bounds for the same file on two releases or at two optimization levels.
+"""Bounds for comparing the outputs of one quantized model on two releases or at two optimization levels.
 
 Source: 61 models from onnxruntime.quantization (static QDQ and QOperator, dynamic, 4 and 16 bits) on 1.18.1, 1.23.2 and
 1.31.1. Across releases, outputs are equal or their SNR is above 43 dB. Across levels, they are equal except for
@@ -292,26 +293,29 @@ attention in QDQ (SNR 27 dB, as high as in a comparison with the float model); m
 """
 
 MARGIN_DB = 3.0
-"""Allowed decrease from the recorded SNR in dB.
+"""Maximum decrease in dB from the SNR that is recorded in the lock.
 
 Source: on one machine, releases differ by less than 0.1 dB and levels by less than 0.6 dB. Kernels for other processors
 round differently.
 """
 MARGIN_TOP1 = 0.02
 MAX_REQUIRED_DB = 60.0
-"""Highest SNR in dB that is required, because 0.1 % of noise is acceptable for a quantized model."""
+"""Maximum SNR in dB that a quantized model is required to reach, because 0.1 % of noise is acceptable."""
 
 MIN_COSINE_ELEMENTS = 10
-"""Minimum number of elements for a cosine similarity, which would depend only on the sign for a single element."""
+"""Minimum number of elements for which a cosine similarity is checked. For one element, it depends only on the sign."""
 MIN_LABELS = 50
-"""Minimum number of labels for top-1 agreement: one wrong label then changes it by at most 0.02."""
+"""Minimum number of labels for which top-1 agreement is checked: one wrong label then changes it by at most 0.02."""
 ZERO_ATOL = 5e-3
 """Absolute bound for an output that is all zeros and therefore has no signal power."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputScale:
-    """Scale of an output over all cases. Errors are relative to it if the values of a single case are smaller."""
+    """Signal power of an output over all cases.
+
+    Errors are relative to it if the values of a single case are smaller.
+    """
 
     power: float = 0.0  # mean square
     spread: float = 0.0  # mean square of the distance from the mean
@@ -331,7 +335,7 @@ class RatioAgreement:
 
 
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
-    """Return the bounds of an output: the values in the lock minus a margin or, without these, the defaults."""
+    """Return the bounds on the metrics of a quantized output: the locked values minus a margin, or the defaults."""
     measured = locked.quantization.get(output) if locked is not None else None
     if measured is None:
         return FLOAT_BOUNDS
@@ -344,7 +348,7 @@ def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
 
 
 def measure_scale(arrays: Collection[Array]) -> OutputScale:
-    """Return the scale of an output from its arrays, one per case."""
+    """Return the signal power of an output over all cases, computed from one array per case."""
     count = sum(values.size for values in _iter_values(arrays))
     if not count:
         return OutputScale()
@@ -356,7 +360,7 @@ def measure_scale(arrays: Collection[Array]) -> OutputScale:
 
 
 def _iter_values(arrays: Collection[Array]) -> Iterator[Array]:
-    """Yield all finite values in float64, in chunks."""
+    """Yield all finite values of several arrays in float64, in chunks."""
     pending: list[Array] = []
     for part in (part for array in arrays if array.dtype.kind == "f" for part in iter_parts(array)):
         if sum(values.size for values in pending) + part.size > CHUNK_ELEMENTS:
@@ -368,7 +372,7 @@ def _iter_values(arrays: Collection[Array]) -> Iterator[Array]:
 
 
 def compare_quantized(candidate: Array, reference: Array, bounds: RatioBounds, scale: OutputScale) -> RatioAgreement:
-    """Compare one quantized output with its reference.
+    """Compare one output of a quantized model with its reference.
 
     Elements that are not finite in the reference are ignored. All other elements must be finite in the candidate.
     """
@@ -406,7 +410,7 @@ def _compare_numbers(
 
 
 def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> float:
-    """Return the SNR in dB of the elements that are finite in both arrays; `MAX_DB` if there is no signal."""
+    """Return the SNR in dB of the elements that are finite in both arrays; `MAX_DB` if the reference has no signal."""
     both_finite = partial(_iter_finite, candidate, reference, np.float64)
     count = sum(b.size for _, b in both_finite())
     with np.errstate(over="ignore"):
@@ -416,7 +420,7 @@ def compute_snr_db(candidate: Array, reference: Array, scale: OutputScale) -> fl
 
 
 def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
-    """Return the SNR in dB, with `power` as the power of the signal."""
+    """Return the SNR in dB of an output. `power` is the power of the signal."""
     root, noise, count = math.sqrt(power), 0.0, 0
     for a, b in _iter_finite(candidate, reference, np.float64):
         noise, count = noise + float(np.square((a - b) / root).sum()), count + a.size
@@ -426,7 +430,7 @@ def _signal_ratio_db(candidate: Array, reference: Array, power: float) -> float:
 
 
 def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds: RatioBounds) -> RatioAgreement:
-    """Compare integers and booleans.
+    """Compare an integer or boolean output with its reference.
 
     `bounds.top1` is the required fraction of equal elements. All 8-bit integers may differ by 1.
     """
@@ -440,7 +444,7 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 def measure_quantization(
     cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
 ) -> dict[str, MeasuredQuantization]:
-    """Return the worst metrics of each output over all cases, which are pairs of quantized and float outputs.
+    """Return the worst metrics of each output over all cases, each of which has quantized and float outputs.
 
     The metrics are rounded down. Outputs that are not floating-point or have different shapes are omitted.
     """
@@ -466,6 +470,6 @@ def measure_quantization(
 
 
 def _round_down(value: float, digits: int) -> float:
-    """Round down, so that the measured value satisfies the recorded requirement."""
+    """Round a metric down, so that the measured value satisfies the recorded requirement."""
     steps = 10.0**digits
     return round(math.floor(value * steps + 1e-9) / steps, digits)

@@ -37,10 +37,10 @@ class Ignores(msgspec.Struct):
     def apply(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[frozenset[str]]]:
         """Add to each finding the reason from the first valid entry that matches it.
 
-    Also return the fingerprints that each entry matches.
+        Also return the fingerprints that each entry matches.
 
-        Expired entries match findings but do not accept them. The same applies to entries with fingerprints if another
-        entry has already accepted the finding.
+            Expired entries match findings but do not accept them. The same applies to entries with fingerprints if another
+            entry has already accepted the finding.
         """
         met: list[set[str]] = [set() for _ in self.entries]
         applied = []

@@ -78,7 +78,7 @@ def _format_source(wiring: Graph, source: ValueSource) -> str:
 
 
 class NodeChangeCollector:
-    """Finds the changed nodes and outputs in a pair of graphs."""
+    """Finds the nodes and graph outputs that changed in a pair of matched graphs."""
 
     def __init__(self, scope: MatchedScope, models: ModelMatching) -> None:
         self._scope = tuple(map(_format_step, scope.steps))
@@ -115,7 +115,11 @@ class NodeChangeCollector:
                 )
 
     def _outputs(self) -> Iterator[tuple[int, int]]:
-        """Pair outputs of the main graph by name; pair renamed outputs and outputs of other graphs by position."""
+        """Pair the outputs of the two graphs.
+
+        Outputs of the main graph are paired by name. Renamed outputs, and the outputs of other graphs, are paired by
+        position.
+        """
         old, new = self._old.output_names, self._new.output_names
         named = set(old) & set(new) if self._old.parent is None else set()
         yield from ((old.index(name), new.index(name)) for name in new if name in named)
@@ -126,7 +130,7 @@ class NodeChangeCollector:
     def _replacements(self) -> Iterator[tuple[int, int]]:
         """Pair each removed node with the added node that replaces it.
 
-        Both have the same first input, and feed the same matched node or graph output.
+        Both nodes have the same first input, and their outputs are used by the same matched node or graph output.
         """
         free = {node.index for node in self._new.nodes if node.index not in self._it.back}
         by_reads: dict[object, list[int]] = {}
@@ -142,7 +146,7 @@ class NodeChangeCollector:
                     break
 
     def _first(self, wiring: Graph, index: int) -> object:
-        """Return the origin of the first input that is not a weight; None if all inputs are weights."""
+        """Return the origin of the node's first input that is not a weight; None if all its inputs are weights."""
         for source in wiring.nodes[index].sources:
             if source.kind != "nothing" and wiring.weight(source) is None:
                 return self._it.origins(source, is_old=wiring is self._old)
@@ -154,7 +158,10 @@ class NodeChangeCollector:
         return bool(first & set(self._new.consumers[new])) or (old, new) in ends
 
     def _rewired(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether the origin of a value changed. Changes caused by an added or removed node do not count."""
+        """Return whether the value at a node input has a different origin.
+
+        Added and removed nodes in between are ignored.
+        """
         if self._it.same(old, new):
             return False
         before, after = self._old.weight(old), self._new.weight(new)
@@ -181,7 +188,7 @@ class NodeChangeCollector:
         )
 
     def _unmatched(self, change: str, node: Node, wiring: Graph) -> NodeChange:
-        """Describe an added or removed node with its inputs and readers."""
+        """Describe an added or removed node, the origins of its inputs, and the nodes that use its outputs."""
         reads = [source for source in node.reads if source.kind != "nothing" and wiring.weight(source) is None]
         outputs = zip(wiring.output_names, wiring.outputs, strict=True)
         feeds = [*self._uses(node, wiring), *(f"output `{name}`" for name, it in outputs if it.node == node.index)]
@@ -200,7 +207,7 @@ class NodeChangeCollector:
             yield f"{words} (input {slot}, {before})" if before else words
 
     def _before(self, wiring: Graph, reader: int, slot: int) -> str:
-        """Describe the previous source of an input; "" if the node is new or the new source is computed from it."""
+        """Describe the previous source of a node input; "" if the node is new or the new source is computed from it."""
         if wiring is not self._new or reader not in self._it.back or slot < 0:
             return ""
         sources = self._old.nodes[self._it.back[reader]].sources
@@ -211,7 +218,7 @@ class NodeChangeCollector:
         return f"previously {_format_source(self._old, old)}"
 
     def _on_an_edge(self, node: Node, wiring: Graph) -> bool:
-        """Return whether, in the other graph, the readers of the node directly use the node's first input."""
+        """Return whether the consumers of the node's output use the node's first input directly in the other model."""
         first = next((it for it in node.reads if it.kind in ("node", "input", "outer") and not wiring.weight(it)), None)
         if first is None:
             return False
@@ -286,7 +293,7 @@ class NodeChangeCollector:
 
 _BOOL_TYPE = 9
 MAX_SHOWN_ELEMENTS = 8
-"""Weights with at most this many elements are shown with their values."""
+"""Maximum number of elements of a weight whose values are shown in the diff."""
 
 
 def collect_weight_changes(models: ModelMatching) -> Iterator[WeightChange]:
@@ -316,7 +323,7 @@ def _describe_weight_change(pair: WeightMatch, names_by_content: dict[tuple[obje
 
 
 def _measure_change(old: Weight, new: Weight, names_by_content: dict[tuple[object, ...], str]) -> dict[str, object]:
-    """Compare the content of two weights, and return the resulting fields of `WeightChange`."""
+    """Compare the content of two matched weights, and return the resulting fields of `WeightChange`."""
     problem = next((it.problem for it in (old, new) if not it.digest), None)
     try:
         distance = measure_distance(old, new) if problem is None else None

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model file, with the name to show in the output."""
+    """A model file and the name that the output shows for it."""
 
     name: str
     path: Path
@@ -150,7 +150,7 @@ def _compare_values(
 
 
 def _compare_headers(old: ModelProto, new: ModelProto) -> Iterator[Changed]:
-    """Compare IR version, opsets, producer and other header fields."""
+    """Compare the header fields of two models, such as IR version, opsets and producer."""
     before, after = (_list_headers(model) for model in (old, new))
     opsets = (name for name in {*before, *after} if name.startswith("opset "))
     by_domain = sorted(opsets, key=lambda name: name.strip("`"))  # sorts `ai.onnx` before `ai.onnx.ml`
@@ -197,7 +197,7 @@ def _compare_operator_counts(old: ModelView, new: ModelView) -> Iterator[Operato
 
 
 def _compare_functions(models: ModelMatching) -> Iterator[FunctionChange]:
-    """Compare names, opsets and signatures of local functions; their nodes are compared with those of the graphs."""
+    """Compare names, opsets and signatures of local functions. Their nodes are compared like the nodes of graphs."""
     matched = {old: new for new, old in models.functions.items()}
     for name in models.new.functions:
         was = models.functions.get(name)
@@ -256,7 +256,7 @@ def _list_harmless_changes(old: ModelView, new: ModelView, models: ModelMatching
 
 
 def _collect_remarks(view: ModelView) -> dict[str, object]:
-    """Map a description, such as "doc strings", to a part of the model that does not affect its results."""
+    """Return the parts of the model that do not affect its results, keyed by description, such as "doc strings"."""
     model, nodes, graphs = view.proto, [node.proto for node in view.nodes()], [graph.proto for graph in view.graphs]
     values = (value for graph in graphs for value in (*graph.input, *graph.output))
     described = (model, *graphs, *nodes, *model.functions, *(it for _, it in view.tensors), *values)

@@ -15,11 +15,15 @@ from onnxgate.model.facts import ValueInfo
 SCHEMA_VERSION = 1
 
 Verdict = Literal["identical", "same", "different", "undecided"]
-"""identical: same bytes; same: same results, but different bytes; undecided: some weights are unreadable."""
+"""Result of comparing two models.
+
+`identical`: the files have the same bytes; `same`: the models compute the same results, but the bytes differ;
+`different`: the results may differ; `undecided`: some weights are unreadable.
+"""
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the two models."""
+    """One of the two compared models."""
 
     name: str  # as given on the command line
     sha256: str
@@ -29,7 +33,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """One version field, metadata key or data file. `before` is null if it was added, `after` if it was removed."""
+    """Change to a version field, metadata key or data file. `before` is null if it was added, `after` if removed."""
 
     what: str
     before: str | None = None
@@ -37,7 +41,7 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to an input or output."""
+    """One change to an input or output of the model."""
 
     role: Literal["input", "output"]
     change: Literal["added", "removed", "renamed", "changed", "reordered"]
@@ -49,7 +53,7 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Number of nodes with a given operator, before and after."""
+    """Number of nodes with a given operator in the old and the new model."""
 
     operator: str
     before: int
@@ -57,7 +61,7 @@ class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """One change to a node."""
+    """One change to a node, such as a changed attribute."""
 
     kind: Literal["attribute", "input", "outputs", "graph"]
     text: str  # such as "attribute `strides` changed from [1, 1] to [2, 2]"
@@ -80,7 +84,7 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph output that is computed by a different node."""
+    """A graph output that a different node computes than in the old model."""
 
     scope: tuple[str, ...] = ()
     output: str

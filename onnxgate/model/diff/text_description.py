@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 FORMAT_VERSION = 1
 """Version of the text format. Increase it if the text of an unchanged model changes, because git caches texts."""
 _MAX_LISTED = 64
-"""Maximum number of elements of an attribute list that is shown completely."""
+"""Maximum number of elements of a list attribute that is shown completely."""
 _SHOWN_DIGEST_CHARACTERS = 12
 _SELF_EVIDENT_TYPES = (1, 7, 9)
-"""Numbers of element types that are not shown, because elements such as 1.0, 1 and true imply the type."""
+"""Numbers of the element types that the text omits, because elements such as 1.0, 1 and true imply the type."""
 _DIGIT_RUN = re.compile(r"(\d+)")
 
 
@@ -172,14 +172,14 @@ def _format_digest(content: bytes) -> str:
 
 
 def _format_reference(weight: Weight) -> str:
-    """Return the name of a weight if a person chose it; otherwise, return the content of the weight."""
+    """Return the name of a weight if a person chose it; otherwise, return a description of the weight's content."""
     if weight.kind != "attribute" and (name := find_user_given_name(weight.name)):
         return name
     return _format_small_weight(weight) or f"{_format_weight_type(weight)}#{_describe_content(weight)}"
 
 
 def _describe_weights(graph: Graph) -> list[str]:
-    """Describe the weights that are not shown next to their nodes: large weights and weights with user-given names."""
+    """Describe the weights that are not shown next to the nodes: large weights and weights with user-given names."""
     lines = []
     for weight in graph.weights.values():
         name, small = find_user_given_name(weight.name), _format_small_weight(weight)
@@ -197,13 +197,16 @@ def _format_weight_type(weight: Weight) -> str:
 
 
 def _format_small_weight(weight: Weight) -> str:
-    """Format the elements of a small weight after their type; the type is omitted if it is obvious."""
+    """Format the elements of a small weight after their element type; omit the type if the elements imply it."""
     shown = "" if is_external(weight.tensors[0]) else format_elements(weight)
     return f"{element_name(weight.type)} {shown}" if shown and weight.type not in _SELF_EVIDENT_TYPES else shown
 
 
 def _describe_content(weight: Weight) -> str:
-    """Return a digest of the data; for external data, return its location, because git does not provide its content."""
+    """Return a digest of a weight's data; for external data, return its location.
+
+    When git creates a diff, it does not provide the content of external data files.
+    """
     if is_external(weight.tensors[0]):
         entries = read_external_entries(weight.tensors[0])
         return " ".join(
@@ -213,7 +216,7 @@ def _describe_content(weight: Weight) -> str:
 
 
 def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
-    """Return a sort key that orders `layer.2` before `layer.10`."""
+    """Return a key for sorting names that places `layer.2` before `layer.10`."""
     parts = _DIGIT_RUN.split(line)
     return [
         (index % 2, len(part.lstrip("0")) * (index % 2), part.lstrip("0") or part) for index, part in enumerate(parts)
@@ -221,7 +224,7 @@ def _natural_sort_key(line: str) -> list[tuple[int, int, str]]:
 
 
 _MAX_STEPS = 6
-"""To be unique, a generated name depends on preceding nodes that are at most this many steps away."""
+"""A generated node name contains a digest of preceding nodes. This is their maximum distance from the named node."""
 _DIGEST_CHARACTERS = 6
 _OUTPUT_SUFFIX = re.compile(r"(_output_\d+|:\d+)$")
 _COUNT_SUFFIX = re.compile(r"_\d+$")
@@ -246,7 +249,7 @@ class ValueNames:
         self._named = self._chosen()
 
     def of(self, source: ValueSource) -> str:
-        """Return the name of an input value of a node."""
+        """Return the name of a node's input value in the text."""
         weight = self._wiring.weight(source) if source.kind in ("weight", "outer") else None
         if weight is not None:
             return _format_reference(weight)
@@ -257,18 +260,21 @@ class ValueNames:
         return source.name
 
     def output(self, node: Node, index: int) -> str:
-        """Return the name of an output of a node."""
+        """Return the name of a node's output value in the text."""
         name = str(node.proto.output[index]) if index < len(node.proto.output) else ""
         if self._find_chosen_name(name) or name in self._ends:
             return name
         return f"{self._named[node.index]}:{index}" if index else self._named[node.index]
 
     def _find_chosen_name(self, name: str) -> str:
-        """Return the name if it was chosen by a person; `relu` counts as generated if there is a `relu_1`."""
+        """Return the name if a person chose it, otherwise "". `relu` is treated as generated if there is a `relu_1`."""
         return "" if name in self._counted else find_user_given_name(name)
 
     def _chosen(self) -> list[str]:
-        """Name each node by its operator and a digest of its smallest unique neighborhood; equal names are numbered."""
+        """Return a name for each node: its operator and a digest of its smallest unique neighborhood.
+
+        Equal names are numbered.
+        """
         digests = self._digests()
         counts = [Counter(level) for level in digests]
         repeats: Counter[str] = Counter()

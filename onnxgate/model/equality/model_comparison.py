@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 MAX_DIFFERENCES = 10
 GENERATED_AXIS_NAME = re.compile(r"unk__\d+")
-"""Generated name of an axis of unknown size. Source: tf2onnx 1.17; the number increases with each export."""
+"""Pattern of generated names of axes of unknown size. Source: tf2onnx 1.17; the number increases with each export."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,10 @@ def compare_models(old: Path, new: Path) -> ComparisonResult:
 
 
 def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path, rounded: list[str]) -> Iterator[str]:
-    """Yield a description of each difference; append weights that differ only by rounding to `rounded`."""
+    """Yield a description of each difference between two models.
+
+    Weights that differ only by rounding are appended to `rounded` instead.
+    """
     yield from describe_opset_changes(read_opsets(before.proto), read_opsets(after.proto))
     yield from _compare_interfaces(before.proto, after.proto)
     graphs = GraphComparison(before, old, after, new)
@@ -91,7 +94,7 @@ def _iter_differences(before: ModelView, old: Path, after: ModelView, new: Path,
 
 
 def describe_opset_changes(before: Mapping[str, int], after: Mapping[str, int]) -> Iterator[str]:
-    """Describe the differences between two sets of opset imports, which map domains to versions."""
+    """Describe the differences between two mappings from imported domains to opset versions."""
     for domain in sorted({*before, *after}):
         if domain not in before:
             yield f"the import of opset {after[domain]} of `{domain}` was added"
@@ -108,7 +111,7 @@ def _compare_interfaces(first: ModelProto, second: ModelProto) -> Iterator[str]:
 
 
 def read_interface(model: ModelProto) -> tuple[tuple[ValueInfo, ...], tuple[ValueInfo, ...]]:
-    """Return inputs and outputs; generated axis names are renumbered in the order of their first use."""
+    """Return the inputs and outputs of a model. Generated axis names are renumbered in the order of their first use."""
     numbers: dict[Dim, str] = {}
     inputs, outputs = read_value_infos(list_inputs(model.graph)), read_value_infos(model.graph.output)
     for value in (*inputs, *outputs):
@@ -139,7 +142,7 @@ def _compare_values(role: str, before: tuple[ValueInfo, ...], after: tuple[Value
 
 
 def describe_value_change(label: str, old: ValueInfo, new: ValueInfo) -> Iterator[str]:
-    """Describe the differences between two inputs or outputs. Each description begins with `label`."""
+    """Describe the differences between the types and shapes of two inputs or outputs. Each line begins with `label`."""
     if old.type != new.type:
         yield f"{label}: type changed from {old.type or 'unknown'} to {new.type or 'unknown'}"
     if old.shape is None or new.shape is None or len(old.shape) != len(new.shape):
@@ -178,7 +181,7 @@ def _compare_weight(pair: WeightPair, old: Path, new: Path, rounded: list[str]) 
 
 
 def _compare_unused_parts(first: ModelProto, second: ModelProto) -> Iterator[str]:
-    """Describe differences in the number of unused nodes and weights."""
+    """Describe how the numbers of unused nodes and unused weights differ between two models."""
     before, after = count_operators(ModelView(first)), count_operators(ModelView(second))
     for name in sorted({*before, *after}):
         if before.get(name, 0) != after.get(name, 0):
@@ -193,7 +196,7 @@ _Position = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class WeightPair:
-    """Two matched tensors to compare. Sorting pairs by `where` puts them in the node order of the new model."""
+    """Two matched tensors to compare. Sorting pairs by `where` puts them in the order of the new model's nodes."""
 
     where: _Position
     label: str
@@ -273,7 +276,7 @@ class GraphComparison:
                 self._report(where, f"{label} was {'added' if is_new else 'removed'}")
 
     def _compare_nested_attributes(self, before: Node, after: Node, where: _Position, label: str) -> None:
-        """Compare attributes that contain tensors or graphs. The contents of the graphs are compared separately."""
+        """Compare attributes that contain tensors or graphs. The nodes of these graphs are compared separately."""
         old, new = (
             {it.name: it.type for it in node.proto.attribute if it.name not in node.attributes}
             for node in (before, after)
@@ -295,7 +298,7 @@ class GraphComparison:
     def _compare_sources(
         self, matching: NodeMatching, old: ValueSource, new: ValueSource, where: _Position, user: str
     ) -> None:
-        """Compare the sources of an input or output of both models; weight data is compared later."""
+        """Compare the sources of two matched node inputs or graph outputs. The data of weights is compared later."""
         before, after = matching.old.weight(old), matching.new.weight(new)
         while old.kind == new.kind == "outer" and matching.around is not None:
             old, new = matching.around.old.resolve(old.name), matching.around.new.resolve(new.name)
@@ -325,7 +328,7 @@ class GraphComparison:
 
 
 def _is_live(scope: MatchedScope) -> bool:
-    """Return whether the outputs of the model depend on the nodes that contain the graph."""
+    """Return whether the outputs of the model depend on the nodes whose attributes contain the subgraph."""
     matching: NodeMatching | None = scope.alignment
     for step in reversed(scope.steps):
         matching = matching.around if matching is not None else None
@@ -335,7 +338,10 @@ def _is_live(scope: MatchedScope) -> bool:
 
 
 def _is_same_value(matching: NodeMatching, old: ValueSource, new: ValueSource) -> bool:
-    """Return whether two values are the same output of the same operator. A renamed function is a different one."""
+    """Return whether two values are the same output of matched nodes with equal operators.
+
+    A call to a renamed local function is treated as a different operator.
+    """
     if not matching.same(old, new):
         return False
     return old.kind != "node" or matching.old.nodes[old.node].operator == matching.new.nodes[new.node].operator

@@ -13,7 +13,7 @@ from onnxgate.model.reading.view import OperatorKey
 
 @dataclass(frozen=True, slots=True)
 class ScopeStep:
-    """One step of the path to a nested graph: a local function, or a node and its attribute."""
+    """One step of the path to a nested graph: a local function, or a node and the attribute that contains the graph."""
 
     node: Node | None = None
     attribute: str = ""

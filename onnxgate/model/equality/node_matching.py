@@ -20,19 +20,19 @@ from onnxgate.model.reading.graph import Graph, Node, ValueSource, Weight
 from onnxgate.model.reading.view import OperatorKey
 
 _MAX_EXACT_PAIRS = 1_000_000
-"""Maximum number of node pairs for an exact comparison. Above it, difflib ignores frequent keys to save time."""
+"""Maximum number of node pairs for which difflib compares all keys. Above it, difflib ignores frequent keys."""
 _DISTINCTIVE_ELEMENTS = 4
-"""Minimum number of elements of a weight whose content is used to distinguish nodes."""
+"""Minimum number of elements of a weight whose content is used to distinguish nodes with equal operators."""
 MAX_FOLLOWED_NODES = 200
-"""Maximum number of unmatched nodes that are searched for the origins of a value."""
+"""Maximum number of unmatched nodes through which the origins of a value are traced."""
 
 
 KeyNumbers = dict[Hashable, int]
-"""Key -> number. Matched graphs share one mapping, so that equal keys have equal numbers."""
+"""Numbers assigned to keys. Matched graphs share one mapping, so that equal keys have equal numbers."""
 
 
 class NodeHashes:
-    """Hashes of the nodes in one graph. `leaf` returns the key of a value from outside the graph.
+    """Hashes of the nodes in one graph. `leaf` returns the key of a value that comes from outside the graph.
 
     Exact hashes include attributes and weights; other hashes include only operators and the positions of weights.
     """
@@ -55,7 +55,7 @@ class NodeHashes:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def forward(self) -> list[int]:
-        """Hash each node together with the nodes that its inputs depend on."""
+        """Return a hash for each node, computed from the node and all nodes on which its inputs depend."""
         numbers = [-1] * len(self._graph.nodes)
         for index in self._graph.order:
             sources = tuple([self._hash_source(source, numbers) for source in self._graph.nodes[index].reads])
@@ -63,7 +63,10 @@ class NodeHashes:
         return numbers
 
     def backward(self) -> list[int]:
-        """Hash each node together with the nodes and graph outputs that depend on it; unused nodes are ignored."""
+        """Return a hash for each node, computed from the node and all nodes and graph outputs that depend on it.
+
+        Dependent nodes that do not affect any output are ignored.
+        """
         numbers = [-1] * len(self._graph.nodes)
         for index in reversed(self._graph.order):
             uses = tuple(
@@ -77,7 +80,7 @@ class NodeHashes:
         return numbers
 
     def outputs(self) -> Hashable:
-        """Hash the graph outputs."""
+        """Return a hash of the graph outputs and of all nodes on which they depend."""
         forward = self.forward()
         return tuple(self._hash_source(source, forward) for source in self._graph.outputs)
 
@@ -100,7 +103,10 @@ class NodeHashes:
         return operator, tuple(sorted(node.attributes.items())), tuple(tensors), tuple(bodies)
 
     def _hash_body(self, body: Graph, node: Node) -> Hashable:
-        """Hash a subgraph. A captured value is identified by its index in the list of captured values."""
+        """Return a hash of a node's subgraph.
+
+        A captured value is identified by its index in the list of captured values.
+        """
         positions = {source.name: position for position, source in enumerate(node.captured)}
 
         def leaf(source: ValueSource) -> Hashable:
@@ -110,7 +116,7 @@ class NodeHashes:
 
 
 class NodeMatching:
-    """Matched nodes of two graphs; `around` is the matching of the enclosing graphs, if any."""
+    """Matched nodes of two graphs. `around` contains the matched nodes of the enclosing graphs, if any."""
 
     def __init__(
         self,
@@ -142,16 +148,16 @@ class NodeMatching:
         self.back[new] = old
 
     def part(self, old: int) -> None:
-        """Undo the match of a node."""
+        """Remove a node of the old graph, and its counterpart in the new graph, from the matched nodes."""
         del self.back[self.forth.pop(old)]
 
     def unmatched(self, *, is_old: bool) -> list[int]:
-        """Return the unmatched nodes in topological order."""
+        """Return the indices of the unmatched nodes in topological order."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         return [index for index in graph.order if index not in matched]
 
     def same(self, old: ValueSource, new: ValueSource) -> bool:
-        """Return whether two values are the same according to the matched nodes. Weights are compared by content."""
+        """Return whether two values are the same output of matched nodes, a matched input, or equal weights."""
         return self.value(old, is_old=True) == self.value(new, is_old=False)
 
     def value(self, source: ValueSource, *, is_old: bool) -> Hashable:
@@ -176,7 +182,7 @@ class NodeMatching:
         return not self.origins(old, is_old=True).isdisjoint(self.origins(new, is_old=False))
 
     def origins(self, source: ValueSource, *, is_old: bool, most: int = MAX_FOLLOWED_NODES) -> frozenset[Hashable]:
-        """Return the graph inputs, and the outputs of matched nodes, from which a value is computed; ignore weights."""
+        """Return the graph inputs and outputs of matched nodes from which a value is computed. Weights are ignored."""
         graph, matched = (self.old, self.forth) if is_old else (self.new, self.back)
         values: set[Hashable] = set()
         followed: set[int] = set()
@@ -203,7 +209,7 @@ class NodeMatching:
     def _match_equal_hashes(
         self, hashes: tuple[NodeHashes, NodeHashes], old: Iterable[int], new: Iterable[int]
     ) -> None:
-        """Match nodes with equal hashes.
+        """Match nodes of both graphs that have equal hashes.
 
         Several nodes with the same hash are matched by name. The rest are matched in order if both graphs have the same
         number of them.
@@ -224,7 +230,7 @@ class NodeMatching:
                     self.pair(*pair)
 
     def _match_weights(self, key: Callable[[Weight], Hashable]) -> None:
-        """Match nodes in order if their operators and the keys of their weights are equal.
+        """Match nodes of both graphs, in order, if their operators and the keys of their weights are equal.
 
         Nodes without a weight of at least `_DISTINCTIVE_ELEMENTS` elements are ignored.
         """
@@ -245,7 +251,7 @@ class NodeMatching:
 
 
 def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, int], dict[str, int]]:
-    """Map the inputs of each graph to numbers; matched inputs have equal numbers.
+    """Map the inputs of each graph to numbers, so that matched inputs have equal numbers.
 
     Inputs are matched by name, and renamed inputs in order. Without `by_name`, all inputs are matched by position.
     """
@@ -260,16 +266,16 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 
 
 _MAX_PAIRS = 400
-"""Maximum number of candidate pairs in a group of nodes or readers; larger groups are skipped."""
+"""Maximum number of candidate pairs in a group of similar nodes or of consumers; larger groups are skipped."""
 _MAX_INDIRECT_NODES = 40
-"""Maximum number of unmatched nodes that are searched for indirect neighbors when a pair is scored."""
+"""Maximum number of unmatched nodes that are searched for indirect neighbors when a pair of nodes is scored."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1
 _INDIRECT_FACTOR = 0.9
 """Factors in the score of a pair of nodes. `_INDIRECT_FACTOR` applies to indirect neighbors and similar weights."""
 
 
 class NeighbourMatching:
-    """Matches nodes by their matched neighbors, the pairs with the highest scores first."""
+    """Matches nodes whose neighbors are already matched. The pairs with the highest scores are matched first."""
 
     def __init__(self, matching: NodeMatching) -> None:
         self._it = matching
@@ -281,7 +287,7 @@ class NeighbourMatching:
         self._similar: dict[tuple[int, int], bool] = {}
 
     def match(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> None:
-        """Match nodes until no candidate pair is left. Each key describes one node without its neighbors."""
+        """Match nodes until no candidate pair remains. Each key describes one node without its neighbors."""
         heap: list[tuple[float, int, int]] = []
 
         def push(pairs: Iterable[tuple[int, int]]) -> None:
@@ -308,7 +314,7 @@ class NeighbourMatching:
         return self._it.old.nodes[old].operator == self._it.operator(self._it.new.nodes[new].operator)
 
     def _seeds(self, old_keys: Sequence[Hashable], new_keys: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-        """Yield pairs of nodes with equal keys, neighbors of matched nodes, and producers of the same output."""
+        """Yield candidate pairs: nodes with equal keys, neighbors of matched nodes, and producers of a graph output."""
         groups: defaultdict[Hashable, list[int]] = defaultdict(list)
         for index in self._it.unmatched(is_old=False):
             groups[new_keys[index]].append(index)
@@ -325,7 +331,7 @@ class NeighbourMatching:
                 yield a.node, b.node
 
     def _iter_neighbours(self, old: int, new: int) -> Iterator[tuple[int, int]]:
-        """Yield pairs of neighbors of two matched nodes: producers of the same input, and any two readers."""
+        """Yield pairs of neighbors of two matched nodes: producers of the same input, and any two consumers."""
         for a, b in zip(self._it.old.nodes[old].reads, self._it.new.nodes[new].reads, strict=False):
             if a.kind == b.kind == "node" and a.index == b.index:
                 yield a.node, b.node
@@ -340,7 +346,7 @@ class NeighbourMatching:
         return self._support(old, new) + _ATTRIBUTE_FACTOR * attributes + _SURROUNDINGS_FACTOR * around
 
     def _support(self, old: int, new: int) -> float:
-        """Score a pair of nodes by the inputs, readers, weights and names that they have in common."""
+        """Score a pair of nodes by the inputs, consumers, weights and names that they have in common."""
         name = self._it.old.nodes[old].name == self._it.new.nodes[new].name
         around = _INPUT_FACTOR * self._compare_inputs(old, new) + self._compare_readers(old, new)
         return around + self._compare_weights(old, new) + _NAME_FACTOR * name
@@ -367,9 +373,9 @@ class NeighbourMatching:
         return direct if direct == 1 else max(direct, _INDIRECT_FACTOR * _share(*self._collect_readers(old, new)))
 
     def _collect_readers(self, old: int, new: int, *, direct: bool = False) -> Iterator[set[Hashable]]:
-        """Yield the set of uses of each node.
+        """Yield, for each of the two nodes, the set of uses of its outputs.
 
-        Without `direct`, unmatched readers are followed to matched nodes and graph outputs.
+        Without `direct`, unmatched consumers are followed until a matched node or a graph output is reached.
         """
         for graph, ends, start, number in (
             (self._it.old, self._ends[0], old, self._it.forth.get),
@@ -405,7 +411,7 @@ class NeighbourMatching:
 
 
 def _share(first: Iterable[Hashable], second: Iterable[Hashable]) -> float:
-    """Return the number of common elements divided by the number of elements in the union."""
+    """Return the number of elements that two collections have in common, divided by the size of their union."""
     a, b = Counter(first), Counter(second)
     return (a & b).total() / max((a | b).total(), 1)
 
@@ -427,7 +433,7 @@ def index_outputs(graph: Graph) -> dict[int, list[tuple[int, int]]]:
 def _count_neighbours(
     graph: Graph, ends: dict[int, list[tuple[int, int]]], operator: Callable[[OperatorKey], OperatorKey]
 ) -> list[Counter[Hashable]]:
-    """For each node, count its connections to neighbors and graph outputs.
+    """For each node, count its connections to neighboring nodes and to graph outputs.
 
     Connections are distinguished by the operator of the neighbor and by output and input index.
     """

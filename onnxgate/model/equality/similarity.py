@@ -18,20 +18,21 @@ if TYPE_CHECKING:
 
 
 _MIN_ELEMENTS = 16
-"""Weights with fewer elements are not checked for similarity."""
+"""Minimum number of elements of the weights that are checked for similarity."""
 _COMPARED_ELEMENTS = 256
 """Maximum number of elements to read from each of two weights to decide whether they are similar."""
 _SKETCH_ELEMENTS = 65536
 """Maximum number of elements to read from a weight to find its smallest and largest elements."""
 _MAX_RELATIVE_DISTANCE = 0.5
-"""Maximum relative distance between similar weights; between independent random weights, it is about 1.4."""
+"""Maximum relative distance between similar weights. Independent random weights have a distance of about 1.4."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightDistance:
-    """Difference between two tensors of the same shape. `relative` is the L2 distance divided by the old L2 norm.
+    """Difference between two tensors of the same shape.
 
-    `relative` is None if an element is NaN or infinite.
+    `relative` is the L2 norm of the difference divided by the L2 norm of the old tensor; None if an element is NaN or
+    infinite.
     """
 
     elements: int
@@ -56,7 +57,10 @@ def measure_distance(old: Weight, new: Weight) -> WeightDistance | None:
 
 
 def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
-    """Return the positions of the smallest and largest elements; None for small, constant or unreadable weights."""
+    """Return the dims of a weight and the positions of its smallest and largest elements.
+
+    Return None for small, constant or unreadable weights.
+    """
     values = _read_sample(weight, _SKETCH_ELEMENTS)
     if values is None or values.max() == values.min():
         return None
@@ -65,7 +69,7 @@ def locate_extremes(weight: Weight) -> tuple[object, ...] | None:
 
 
 def is_similar(old: Weight, new: Weight) -> bool:
-    """Return whether the first elements are similar, for example after fine-tuning or type conversion."""
+    """Return whether the first elements of two weights are similar, as after fine-tuning or type conversion."""
     if old.dims != new.dims:
         return False
     first, second = _read_sample(old, _COMPARED_ELEMENTS), _read_sample(new, _COMPARED_ELEMENTS)
@@ -75,7 +79,10 @@ def is_similar(old: Weight, new: Weight) -> bool:
 
 
 def _read_sample(weight: Weight, most: int) -> Array | None:
-    """Return the first elements; None for small, unreadable or non-finite weights."""
+    """Return the first elements of a weight as float64.
+
+    Return None if the weight is small or unreadable, or if one of these elements is NaN or infinite.
+    """
     if count_elements(weight.dims) < _MIN_ELEMENTS:
         return None
     try:
@@ -134,7 +141,10 @@ def _sum_distances(old: Iterator[Array] | None, new: Iterator[Array] | None, tot
 
 
 def _widen(stretch: Array) -> Array:
-    """Convert to float64, which is also exact enough for differences of 64-bit integers."""
+    """Convert the elements to float64 or complex128.
+
+    This is exact enough for differences of 64-bit integers.
+    """
     return stretch.astype(np.complex128 if stretch.dtype.kind == "c" else np.float64)
 
 
@@ -145,7 +155,7 @@ def _squared_norm(stretch: Array) -> float:
 
 
 def _align_arrays(old: Iterator[Array], new: Iterator[Array]) -> Iterator[tuple[Array, Array]]:
-    """Yield chunks of equal length, up to the end of the shorter sequence."""
+    """Yield pairs of chunks with equal length from two sequences of chunks, up to the end of the shorter sequence."""
     before, after = next(old, None), next(new, None)
     while before is not None and after is not None:
         size = min(len(before), len(after))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 MAX_OFFSET = 2**63 - 1
-"""Maximum file size in bytes, because file offsets are signed 64-bit numbers. Larger declared values are clamped."""
+"""Maximum file size in bytes, because file offsets are signed 64-bit numbers. Larger declared sizes are clamped."""
 _MAX_DIGITS = 20
 _MAX_SHOWN_CHARACTERS = 80
 
@@ -49,8 +49,10 @@ _ESCAPES: dict[DataLayout, str] = {
     "outside": "is outside the model's folder",
     "link": "is a link to a file outside the model's folder",
 }
-"""Layout that ONNX Runtime refuses since 1.24.2 -> description. If the model itself is a link, it still
-follows links to data."""
+"""Descriptions of the locations from which ONNX Runtime has refused to read external data since 1.24.2.
+
+If the model file itself is a link, ONNX Runtime still follows links to data files.
+"""
 
 
 class ExternalUse(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ def read_external_entries(tensor: TensorProto) -> dict[str, str]:
 
 
 def iter_data_locations(model: ModelView) -> Iterator[str]:
-    """Yield the data location of each external tensor; "" if the tensor has no location."""
+    """Yield the declared data location of each tensor with external data; "" if the tensor does not declare one."""
     return (read_external_entries(tensor).get("location", "") for _, tensor in model.external)
 
 
@@ -96,7 +98,7 @@ def check_external_data(model: ModelView, path: Path) -> tuple[ExternalUse, ...]
 
 
 def hash_external_files(model: ModelView, path: Path) -> tuple[ExternalFile, ...]:
-    """Hash the existing external data files; for a Git LFS pointer, return the hash of the file that it refers to."""
+    """Hash the external data files that exist. For a Git LFS pointer, use the hash of the file that it refers to."""
     return find_external_files(model, path)[0]
 
 
@@ -124,7 +126,7 @@ def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
 
 
 def _parse_byte_count(key: str, text: str) -> int | None:
-    """Parse a number of bytes; None if the text is empty."""
+    """Parse a number of bytes that a tensor declares; None if the text is empty."""
     if not text:
         return None
     digits = text.removeprefix("+").lstrip("0") or text[-1]
@@ -145,7 +147,7 @@ def find_data_files(model: ModelView, path: Path) -> dict[str, DataFile]:
 
 
 def inspect_data_file(model: Path, location: str) -> DataFile:
-    """Inspect the data file `location` of the model at `model`. Files outside the model folder are not opened."""
+    """Check the data file `location` of the model at `model`. Files outside the model folder are not opened."""
     path = model.parent / location
     if reason := _ESCAPES.get(classify_layout(model, location)):
         return DataFile(location, path, "escapes", reason)
@@ -162,7 +164,7 @@ def inspect_data_file(model: Path, location: str) -> DataFile:
 
 
 def classify_layout(model: Path, location: str) -> DataLayout:
-    """Determine where `location` is relative to the model at `model`, without opening files."""
+    """Return where the data file `location` is relative to the folder of the file `model`, without opening files."""
     if "\0" in location or PurePosixPath(location).is_absolute() or PureWindowsPath(location).drive:
         return "absolute"
     folder = Path(os.path.abspath(model.parent))  # noqa: PTH100 - links must not be followed here
@@ -220,5 +222,5 @@ def list_content_files(facts: ModelFacts, model: Path) -> dict[Path, str]:
 
 
 def classify_layouts(facts: ModelFacts, model: Path) -> tuple[DataLayout, ...]:
-    """Determine the layout of each data file, since some runtimes refuse files outside the model folder."""
+    """Return, for each data file, where it is relative to the model folder. Some runtimes refuse files outside it."""
     return tuple(classify_layout(model, tensor.location) for tensor in sorted(facts.external))

@@ -36,14 +36,14 @@ FIRST_IR_WITH_OPTIONAL_INPUTS = 4
 
 
 class ParsedModel(msgspec.Struct, frozen=True):
-    """Facts of a model, and its structure without large weights."""
+    """Facts about a model, and the contents of the model without large weights."""
 
     facts: ModelFacts
     view: ModelView
 
     @property
     def proto(self) -> ModelProto:
-        """Protobuf message of the model."""
+        """The model as a protobuf message."""
         return self.view.proto
 
 
@@ -60,12 +60,12 @@ def read_model(path: Path, relative: str, *, lightly: bool = False) -> ParsedMod
 
 
 def read_facts(path: Path, relative: str) -> ModelFacts:
-    """Read the facts of a model; see `read_model`."""
+    """Read a model, and return only the facts about it; see `read_model`."""
     return read_model(path, relative).facts
 
 
 def extract_facts(view: ModelView, path: Path, relative: str) -> ModelFacts:
-    """Return the facts of `view`, a model that was read from `path`."""
+    """Return the facts about the model in `view`, which was read from the file `path`."""
     proto, (external, unread) = view.proto, find_external_files(view, path)
     return ModelFacts(
         path=relative,
@@ -223,7 +223,7 @@ DimsLookup = Callable[[str], Sequence[int] | None]
 
 _FLOAT, _INT, _STRING, _FLOATS, _INTS, _STRINGS = 1, 2, 3, 6, 7, 8
 _NESTED_TYPES = {4, 5, 9, 10, 11, 12}
-"""Attribute types of tensors and graphs. Source: AttributeProto.AttributeType."""
+"""Attribute types that contain tensors or graphs. Source: AttributeProto.AttributeType."""
 _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
     _FLOAT: lambda attribute: _normalize_nan(attribute.f),
     _INT: lambda attribute: int(attribute.i),
@@ -234,7 +234,7 @@ _DECODERS: dict[int, Callable[[AttributeProto], AttributeValue]] = {
 }
 _LIST_NAMES = {_FLOATS: "floats", _INTS: "ints", _STRINGS: "strings"}
 _KERNEL_INPUT = {"Conv": 1, "ConvTranspose": 1, "ConvInteger": 1, "DeformConv": 1, "QLinearConv": 3}
-"""Operator -> index of the input whose dims determine a missing `kernel_shape`."""
+"""Index of the input whose dims determine a missing `kernel_shape`, for each operator with a kernel."""
 _WINDOW_OPERATORS = {*_KERNEL_INPUT, "MaxPool", "AveragePool", "LpPool", "MaxUnpool"}
 _MAX_OPSET = 2**31 - 1
 """Maximum opset version. Source: onnx stores operator versions in an `int`."""
@@ -264,7 +264,7 @@ def _is_plain(attribute: AttributeProto) -> bool:
 
 
 def _decode_list(attribute: AttributeProto, model: Path) -> AttributeValue | None:
-    """Return the value of an attribute with a long or omitted list; None for any other attribute."""
+    """Return the value of an attribute that contains a long or omitted list; None for any other attribute."""
     if attribute.ref_attr_name or attribute.type not in _LIST_NAMES:
         return None
     omitted = find_omitted_list(attribute)
@@ -309,7 +309,7 @@ def _schema_defaults(operator: str, opset: int, domain: str) -> tuple[tuple[str,
 def _fill_window_attributes(
     node: NodeProto, attributes: dict[str, AttributeValue], dims: DimsLookup
 ) -> dict[str, AttributeValue]:
-    """Add defaults for convolutions and pools: kernel shape from the weight, strides and dilations 1, pads 0."""
+    """Add the defaults of convolutions and pools: kernel shape from the weight, strides and dilations 1, pads 0."""
     if node.op_type not in _WINDOW_OPERATORS or canonical_domain(node.domain) != DEFAULT_DOMAIN:
         return attributes
     index = _KERNEL_INPUT.get(node.op_type, len(node.input))
@@ -369,11 +369,11 @@ def format_change(before: AttributeValue | None, after: AttributeValue | None) -
 
 
 NOT_PROVIDED = "not provided"
-"""Text used in place of a value's origin if an optional input is omitted."""
+"""Text that describes the origin of a node input if the optional input is omitted."""
 
 
 def format_source_change(before: str, after: str) -> str:
-    """Describe how an input or output changed; `before` and `after` describe where its value comes from."""
+    """Describe how a node input or graph output changed; `before` and `after` describe where its value comes from."""
     if before == after:
         return f"is a different {after}"
     if before == NOT_PROVIDED:

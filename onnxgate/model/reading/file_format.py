@@ -17,13 +17,13 @@ import msgspec
 from onnxgate.core.files import open_regular
 
 VARINT, FIXED64, LENGTH, GROUP, GROUP_END, FIXED32 = range(6)
-"""Wire types. ONNX does not use groups; protobuf skips unknown groups. Source: protobuf.dev, "Encoding"."""
+"""Protobuf wire types. ONNX does not use groups; protobuf skips unknown groups. Source: protobuf.dev, "Encoding"."""
 _FIXED_BYTES = {FIXED64: 8, FIXED32: 4}
 _WINDOW_BYTES = 64 * 1024
 _VARINT_BYTES = 10
 _MAX_FIELD_NUMBER = (1 << 29) - 1
 _MAX_GROUP_DEPTH = 100
-"""Maximum nesting depth of groups in protobuf."""
+"""Maximum depth to which protobuf allows groups to be nested."""
 _MAX_GROUP_FIELDS = 10_000
 
 
@@ -45,7 +45,7 @@ class FileWindow:
         self.size_bytes = os.fstat(file.fileno()).st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """Return the bytes from `start` to `end`."""
+        """Return the bytes of the file from position `start` to position `end`."""
         offset = start - self._window_start
         if offset >= 0 and end - self._window_start <= len(self._window):
             return self._window[offset : end - self._window_start]
@@ -58,7 +58,7 @@ class FileWindow:
         return self._window[: end - start]
 
     def varint(self, position: int) -> tuple[int, int]:
-        """Return the varint at `position` and the position after it."""
+        """Return the number encoded as a varint at `position`, and the position after it."""
         piece = self.read(position, min(position + _VARINT_BYTES, self.size_bytes))
         value = 0
         for index, byte in enumerate(piece):
@@ -87,7 +87,10 @@ class FileWindow:
 
 
 class Field(msgspec.Struct):
-    """One field of a message. `value` is the value of a varint; other fields have their bytes at `start` to `end`."""
+    """One field of a protobuf message.
+
+    `value` is the value of a varint; for other fields, `start` and `end` are the positions of their bytes in the file.
+    """
 
     number: int
     wire: int
@@ -187,7 +190,7 @@ _POINTER_SIZE = re.compile(rb"^size ([0-9]+)\r?$", re.MULTILINE)
 
 
 class LfsPointer(msgspec.Struct, frozen=True):
-    """A Git LFS pointer."""
+    """A Git LFS pointer: a small text file that git stores in place of a large file."""
 
     sha256: str
     size_bytes: int
@@ -236,7 +239,7 @@ _MODEL_FIELDS = {
     **dict.fromkeys((1, 5), VARINT),
     **dict.fromkeys((2, 3, 4, 6, 7, 8, 14, 20, 25, 26), LENGTH),
 }
-"""Field number in ModelProto -> wire type. Source: onnx.proto at IR version 14."""
+"""Wire type of each field of ModelProto, keyed by field number. Source: onnx.proto at IR version 14."""
 _GRAPH_FIELD = 7
 _IR_VERSION_FIELD = 1
 _MAX_IR_VERSION = 1000
@@ -330,7 +333,7 @@ def _is_json(head: bytes) -> bool:
 
 
 def _detect_from_fields(source: FileWindow) -> str:
-    """Describe a file without model fields, or with a truncated last field."""
+    """Describe a file that contains no fields of a model, or ends inside a field."""
     fields: list[Field] = []
     unknown = "binary data of an unknown type"
     try:

@@ -41,7 +41,7 @@ class Weight(msgspec.Struct, eq=False):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the content, independent of its storage; "" if it is unreadable."""
+        """SHA-256 of the weight's data, independent of how it is stored; "" if it is unreadable."""
         if self._digest is None:
             try:
                 self._digest = self._hashed()
@@ -80,7 +80,7 @@ NO_VALUE = ValueSource("nothing")
 
 
 class Node(msgspec.Struct, eq=False):
-    """One node. `captured` contains the outer values that its subgraphs use, in the order of first use."""
+    """One node of a graph. `captured` contains the outer values that its subgraphs use, in the order of first use."""
 
     proto: NodeProto
     index: int
@@ -94,17 +94,17 @@ class Node(msgspec.Struct, eq=False):
 
     @property
     def name(self) -> str:
-        """Name of the node; for an unnamed node, the name of its first output."""
+        """Name of the node, or of its first output if the node is unnamed."""
         return str(self.proto.name or next(filter(None, self.proto.output), ""))
 
     @property
     def reads(self) -> tuple[ValueSource, ...]:
-        """Sources of all inputs and captured values."""
+        """Sources of all inputs of the node, and of the values that its subgraphs capture."""
         return (*self.sources, *self.captured)
 
 
 class Graph:
-    """One graph or function body."""
+    """One graph or local function body, with its nodes and weights."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Graph:
             yield Weight(label, both, tuple(it.dims), it.values.data_type, self.model, "attribute")
 
     def dims(self, name: str) -> Sequence[int] | None:
-        """Return the dims of a weight in this graph or an enclosing graph."""
+        """Return the dims of the weight with this name in this graph or an enclosing graph."""
         scope: Graph | None = self
         while scope is not None:
             if name in scope.weights:
@@ -186,7 +186,10 @@ class Graph:
         return None
 
     def resolve(self, name: str) -> ValueSource:
-        """Resolve a name in this graph; unknown names refer to enclosing graphs."""
+        """Return the source of the value with this name.
+
+        A name that this graph does not define refers to enclosing graphs.
+        """
         if not name:
             return NO_VALUE
         if name in self.weights:
@@ -221,7 +224,7 @@ class ModelGraphs(msgspec.Struct, frozen=True):
 
 
 def build_graphs(view: ModelView, model: Path, *, constants_as_nodes: bool = False) -> ModelGraphs:
-    """Build the graphs of the model that was read from `model`. By default, each `Constant` becomes a weight."""
+    """Build the graphs of a model that was read from the file `model`. By default, each `Constant` becomes a weight."""
 
     def build(graph: GraphView, imports: dict[str, int]) -> Graph:
         return Graph(graph, imports, model, constants_as_nodes=constants_as_nodes)
@@ -250,7 +253,7 @@ def _iter_nested(wiring: Graph) -> Iterator[Graph]:
 
 
 def trim_trailing_empty(names: Sequence[str]) -> list[str]:
-    """Return inputs or outputs without trailing empty names, which have no meaning."""
+    """Remove the empty names at the end of a node's list of inputs or outputs; they have no meaning."""
     trimmed = list(names)
     while trimmed and not trimmed[-1]:
         trimmed.pop()
@@ -266,7 +269,7 @@ def _iter_initializers(holder: GraphProto | FunctionProto, model: Path) -> Itera
 
 
 def _constant_weight(node: NodeView, model: Path) -> Weight | None:
-    """Return the value of a `Constant` as a weight; None for other nodes, strings and sparse tensors."""
+    """Return the value of a `Constant` node as a weight; None for other nodes, strings and sparse tensors."""
     from onnx import TensorProto
 
     if node.operator[:2] != (DEFAULT_DOMAIN, "Constant") or len(node.outputs) != 1 or not node.outputs[0]:
@@ -291,7 +294,7 @@ def _constant_weight(node: NodeView, model: Path) -> Weight | None:
 
 
 def _topological_order(wiring: Graph) -> list[int]:
-    """Return the nodes in a topological order that depends on their connections, not on the file order."""
+    """Return the node indices in a topological order that depends on the nodes' connections, not on the file order."""
     ordered: dict[int, None] = {}
     begun: set[int] = set()
     for root in (*_producer_indices(wiring.outputs), *range(len(wiring.nodes))):

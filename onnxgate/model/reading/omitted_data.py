@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, TensorProto
 
 OMITTED_KEY = f"onnxgate.omitted.{os.urandom(8).hex()}"
-"""Key that is random in each process, so that no file can contain it."""
+"""Key that marks omitted data in a parsed model. It is random in each process, so that no file can contain it."""
 _ML_DOMAIN = "ai.onnx.ml"
 _NODE_LISTS = (
     *("nodes_falsenodeids", "nodes_featureids", "nodes_hitrates", "nodes_missing_value_tracks_true", "nodes_modes"),
@@ -47,7 +47,7 @@ OMITTED_LISTS: dict[str, frozenset[str]] = {
     "LinearClassifier": frozenset(("coefficients",)),
     "LinearRegressor": frozenset(("coefficients",)),
 }
-"""Operator of `ai.onnx.ml` -> attributes whose lists are omitted.
+"""Attributes whose lists are omitted, for each operator of `ai.onnx.ml`.
 
 onnx only checks that these lists have the right type, at least one element and, for `TreeEnsemble`, equal lengths (see
 `shorten_ensembles`). Other lists are kept, because onnx compares lengths in `LabelEncoder`, and reads class labels,
@@ -64,14 +64,14 @@ _LIST_NUMBERS = (7, 8, 9)
 
 Source: onnx.proto."""
 LEADING_FIELDS = 3
-"""Number of fields to read at the start of an attribute: its name, its type and the first element of its list."""
+"""Number of fields to read at the start of an attribute to find its name, its type and its list's first element."""
 PIECE_BYTES = 128 * 1024
 _MAX_SPLITS = 16
-"""Maximum number of positions to try as the end of a piece; a number in a list has at most 11 bytes."""
+"""Maximum number of byte positions to try as the end of a piece of a list. A number in a list has at most 11 bytes."""
 
 
 class OmittedData(msgspec.Struct, frozen=True):
-    """Omitted data of a tensor: the field that contains it, and its position in the file."""
+    """Position of a tensor's omitted data in the file, and the field that contains the data."""
 
     field: int
     offset: int
@@ -87,7 +87,7 @@ def find_omitted_data(tensor: TensorProto) -> tuple[OmittedData, ...]:
 
 
 class OmittedList(msgspec.Struct, frozen=True):
-    """Omitted list of an attribute: the number of elements, and the position of the attribute in the file."""
+    """Position of an attribute with an omitted list in the file, and the number of elements in the list."""
 
     count: int
     offset: int
@@ -103,7 +103,7 @@ def find_omitted_list(attribute: AttributeProto) -> OmittedList | None:
 
 
 def iter_list_pieces(source: FileWindow, start: int, end: int) -> Iterator[AttributeProto]:
-    """Yield the attribute between `start` and `end` in consecutive pieces, each with some of the elements.
+    """Yield the attribute between `start` and `end` in consecutive pieces, each with some of the list's elements.
 
     Raises:
         DecodeError: the attribute is damaged, or an element is longer than a piece.
@@ -142,12 +142,12 @@ def _parse_elements(content: bytes, tag: bytes) -> tuple[AttributeProto, int]:
 
 
 def list_omitted_names(domain: str, operator: str) -> frozenset[str]:
-    """Return the names of the operator's attributes whose long lists are omitted."""
+    """Return the names of the operator's attributes that may contain long lists, which are omitted."""
     return OMITTED_LISTS.get(operator, _NO_NAMES) if domain == _ML_DOMAIN else _NO_NAMES
 
 
 def restore_needed_lists(model: ModelView, path: Path) -> None:
-    """Restore the omitted lists that later checks read.
+    """Restore the omitted attribute lists that later checks read.
 
     Such lists are in training information, in models with local functions named like an operator with omitted lists,
     and in tree ensembles with lists of different lengths.
@@ -165,7 +165,7 @@ def restore_needed_lists(model: ModelView, path: Path) -> None:
 
 
 def restore_lists(holders: Iterable[GraphProto | FunctionProto], path: Path) -> None:
-    """Restore the omitted lists of all nodes in these graphs and their subgraphs from the model file.
+    """Restore the omitted attribute lists of all nodes in these graphs and their subgraphs from the model file.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.
@@ -183,14 +183,14 @@ def _restore_node(node: NodeProto, path: Path) -> None:
 
 
 def list_ensemble_tensors(model: ModelView) -> list[TensorProto]:
-    """List the tensors of each `TreeEnsemble` with omitted lists; onnx compares the lengths of tensors and lists."""
+    """Return the tensors of `TreeEnsemble` nodes with omitted lists; onnx compares the lengths of tensors and lists."""
     nodes = (node for node in _list_ensembles(model) if any(map(find_omitted_list, node.attributes)))
     attributes = (attribute for node in nodes for attribute in node.attributes)
     return [it.t for it in attributes if it.name.startswith(_ENSEMBLE_PREFIXES) and it.HasField("t")]
 
 
 def shorten_ensembles(model: ModelView) -> None:
-    """Shorten the tensors from `list_ensemble_tensors` to one element, like the omitted lists."""
+    """Shorten the tensors that `list_ensemble_tensors` returns to one element, like the omitted lists."""
     for tensor in list_ensemble_tensors(model):
         tensor.dims[:] = [1]
 
@@ -227,7 +227,7 @@ def read_omitted_list(omitted: OmittedList, path: Path) -> AttributeProto:
 
 
 def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributeProto]:
-    """Yield the attribute in consecutive pieces, each with some of the elements.
+    """Yield the attribute from the model file in consecutive pieces, each with some of the list's elements.
 
     Raises:
         OSError, UnreadableModel: the file cannot be read, or has changed.

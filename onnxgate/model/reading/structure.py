@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 
 
 SMALL_BYTES = 4096
-"""Maximum size in bytes of messages and tensor data that are kept. Everything that shape inference reads is smaller."""
+"""Maximum size in bytes of messages and tensor data that are kept. Shape inference reads only smaller data."""
 _MAX_DEPTH = 100
 """Maximum nesting depth of messages. Source: default recursion limit of protobuf."""
 _MAX_PLAIN_VALUES = 256
-"""An attribute with at least this many plain values is assumed to contain only numbers or strings."""
+"""Minimum number of plain values for which an attribute is assumed to contain only numbers or strings."""
 
 
 _LIST_FIELDS = {6: "floats", 7: "ints", 8: "strings"}
-"""Attribute type -> name of the field that contains its list."""
+"""Name of the field that contains the list of an attribute, for each attribute type that is a list."""
 _MAX_STUB_BYTES = 2 * PIECE_BYTES
 
 
@@ -80,7 +80,7 @@ _NESTED_MESSAGES: dict[MessageKind, dict[int, MessageKind]] = {
     MessageKind.SPARSE: {1: MessageKind.TENSOR, 2: MessageKind.TENSOR},
     MessageKind.TENSOR: {},
 }
-"""Message type -> (field number -> message type in this field). Source: onnx.proto."""
+"""Types of the nested messages in each message type, keyed by field number. Source: onnx.proto."""
 RAW_DATA = 9
 DATA_FIELDS = {
     4: "float_data",
@@ -93,7 +93,7 @@ DATA_FIELDS = {
 """Fields of TensorProto that can contain the data of a tensor as one block of bytes."""
 _EXTERNAL_DATA = 13
 _NAME, _OPERATOR, _DOMAIN = 1, 4, 7
-"""Field numbers in AttributeProto and NodeProto."""
+"""Numbers of the fields of AttributeProto and NodeProto."""
 _MAX_NAME_BYTES = 100
 """Maximum length in bytes of the names in `OMITTED_LISTS`."""
 _NO_LISTS: frozenset[str] = frozenset()
@@ -116,7 +116,7 @@ class _WeightStripper:
         self._describes_lists = describes_lists
 
     def message(self, kind: MessageKind, start: int, end: int, depth: int) -> list[bytes]:
-        """Return the parts of one message, without its large fields. Other byte ranges are copied unparsed."""
+        """Return the parts of one message without its large fields. The other bytes are copied without being parsed."""
         if depth > _MAX_DEPTH:
             raise UnreadableModel(f"an unsupported model (its messages are nested more than {_MAX_DEPTH} levels deep)")
         parts: list[bytes] = []
@@ -158,7 +158,7 @@ class _WeightStripper:
         return list_omitted_names(*(texts[number].decode(errors="replace") for number in (_DOMAIN, _OPERATOR)))
 
     def _describe_list(self, start: int, end: int, names: frozenset[str]) -> bytes:
-        """Return the attribute with at most the first element of its list; b"" if the whole list must be kept."""
+        """Return the encoded attribute with at most the first element of its list; b"" if the list must be kept."""
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
         from onnx import AttributeProto
 
@@ -189,7 +189,7 @@ class _WeightStripper:
         return bytes(stub.SerializeToString())
 
     def _read_attribute_name(self, start: int, end: int) -> str:
-        """Return the name of an attribute if it is among the first fields, as in exported models; otherwise ""."""
+        """Return the name of an attribute if it is one of the first fields, as in exported models; otherwise ""."""
         for field in islice(iter_fields(self._source, start, end), LEADING_FIELDS):
             if field.number == _NAME and field.wire == LENGTH and field.end - field.start <= _MAX_NAME_BYTES:
                 return self._source.read(field.start, field.end).decode(errors="replace")
@@ -222,9 +222,9 @@ def _encode_omitted_data(omitted: list[OmittedData]) -> list[bytes]:
 
 
 LARGE_BYTES = 50 * 1000 * 1000
-"""Files of at least this size in bytes are read without their weights."""
+"""Minimum size in bytes of files that are read without their weights."""
 LIGHT_BYTES = 8 * 1000 * 1000
-"""Files of at least this size in bytes are read without their weights in static checks."""
+"""Minimum size in bytes of files that static checks read without their weights."""
 FIRST_IR_WITHOUT_INPUTS = 4
 """First IR version in which initializers do not have to be inputs. Source: IR.md of ONNX."""
 MAX_PROTOBUF_BYTES = 2**31 - 1
@@ -300,7 +300,7 @@ def _omits_only_plain_weights(model: ModelView) -> bool:
 
 
 def _read_content(path: Path, large_bytes: int, small_bytes: int, describes_lists: bool) -> tuple[bytes, bool]:
-    """Return the serialized model, and whether it is the complete file."""
+    """Return the bytes of the model without its omitted data, and whether they are the complete file."""
     with open_regular(path) as file:
         source = FileWindow(file)
         if source.size_bytes > MAX_PROTOBUF_BYTES:

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 4 * 1024 * 1024
 _MAX_EQUAL_ULPS = 4
-"""Maximum difference in ULP that rounding may cause if a model is exported on another machine."""
+"""Maximum difference in ULP that rounding may cause in a weight if a model is exported on another machine."""
 _FLOAT_DATA, _DOUBLE_DATA = 4, 10
 _INT4_TYPES = {21: 0, 22: 8}
-"""4-bit type -> first encoded value that is negative; 0 for unsigned types. The low half of a byte comes first."""
+"""Lowest encoded value that represents a negative number, for each 4-bit type; 0 for unsigned types.
+
+The low half of a byte contains the first element.
+"""
 _FLOAT8_TYPES = {17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz"}
 
 
@@ -133,7 +136,7 @@ def _encode_typed_data(tensor: TensorProto) -> bytes:
 
 
 def decode_elements(content: bytes, data_type: int) -> Array | None:
-    """Decode all complete elements from little-endian bytes; None if the type is not numeric."""
+    """Decode all complete elements at the start of little-endian bytes; None if the type is not numeric."""
     import numpy as np
 
     element = ELEMENT_TYPES.get(data_type)
@@ -199,7 +202,7 @@ def _align_chunks(old: Iterator[bytes], new: Iterator[bytes]) -> Iterator[tuple[
 
 
 def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Compare two chunks of data.
+    """Compare two chunks of tensor data.
 
     Return the number of differing elements, the largest difference (-inf if unknown), and the number of elements that
     differ only by rounding.
@@ -219,7 +222,7 @@ def _compare_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, fl
 
 
 def _compare_float_chunk(before: bytes, after: bytes, data_type: int) -> tuple[int, float, int]:
-    """Compare floats; complex numbers are compared as pairs of floats."""
+    """Compare two arrays of floats. Complex numbers are compared as pairs of floats."""
     import numpy as np
 
     element = ELEMENT_TYPES[data_type]

@@ -50,7 +50,7 @@ class GraphView(msgspec.Struct, frozen=True, eq=False, gc=False):
     nodes: tuple[NodeView, ...]
 
     def all_nodes(self) -> Iterator[NodeView]:
-        """Yield the nodes, then the nodes in their subgraphs."""
+        """Yield the nodes of the graph, then the nodes in their subgraphs."""
         yield from self.nodes
         for node in self.nodes:
             for graph in node.graphs:
@@ -88,7 +88,7 @@ class ModelView:
         self.graphs: tuple[GraphView, ...] = tuple(walk.graphs)  # main graph first, outer graphs before subgraphs
         self.functions: tuple[GraphView, ...] = functions
         self.tensors: tuple[tuple[str, TensorProto], ...] = tuple(walk.tensors())
-        """All tensors with their names. An unnamed tensor gets the name of the output of its `Constant` node."""
+        """All tensors with their names. An unnamed tensor gets the name of its `Constant` node's output."""
         self.declared: tuple[TensorProto, ...] = tuple(walk.declared)  # tensors that declare external data
         self.external = tuple(it for it in self.tensors if it[1].data_location == EXTERNAL) if self.declared else ()
         self.spells_default_domain = DEFAULT_DOMAIN in walk.domains  # a node uses it instead of ""
@@ -108,7 +108,7 @@ NamedTensors = list[tuple[str, "TensorProto"]]
 
 
 class _Walk:
-    """State of the traversal of one model."""
+    """Contents of a model that have been collected so far."""
 
     def __init__(self) -> None:
         self.graphs: list[GraphView] = []
@@ -121,7 +121,7 @@ class _Walk:
         self._of_functions: list[NamedTensors] = []
 
     def require_utf8(self) -> None:
-        """Raise `UnreadableModel` if a name is not valid UTF-8."""
+        """Raise `UnreadableModel` if one of the names is not valid UTF-8."""
         try:
             "".join(self._names)
         except TypeError:
@@ -129,7 +129,7 @@ class _Walk:
             raise UnreadableModel(f"a damaged model (the name {text!r} is not valid UTF-8)") from None
 
     def tensors(self) -> Iterator[tuple[str, TensorProto]]:
-        """Yield all tensors: first initializers, then tensors in attributes."""
+        """Yield all tensors of the model: first initializers, then tensors in attributes."""
         return chain(self._initializers, *self._of_graphs, *self._of_functions)
 
     def header(self, proto: ModelProto) -> None:
@@ -191,7 +191,7 @@ class _Walk:
     def _attributes(
         self, attributes: tuple[AttributeProto, ...], holder: str, tensors: NamedTensors
     ) -> tuple[GraphView, ...]:
-        """Collect the tensors and graphs in attributes. Unnamed tensors get the name `holder`."""
+        """Collect the tensors and graphs in a node's attributes. Unnamed tensors get the name `holder`."""
         graphs: list[GraphView] = []
         for attribute in attributes:
             self._names += (attribute.name, attribute.ref_attr_name)

@@ -1,1 +1,1 @@
-"""Parts of models: reduced copies, isolated nodes and neighborhoods of nodes."""
+"""Parts of models: models reduced to the needed nodes, models of isolated nodes, and neighborhoods of nodes."""

@@ -1,4 +1,4 @@
-"""Models to run instead of the original (isolated nodes, or additional outputs), and replacement of model files."""
+"""Models with isolated nodes or additional outputs, which run instead of the original; replacement of model files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ISOLATED_SUFFIX = "#apart"
 
 @dataclass(frozen=True, slots=True)
 class KnownValue:
-    """Type and shape of a value; only values with a known type and shape can become inputs."""
+    """Type and shape of a value in a model. Only values with a known type and shape can become inputs."""
 
     element: int  # `TensorProto.DataType`
     shape: tuple[int, ...]
@@ -81,7 +81,7 @@ def isolate_nodes(proto: ModelProto, targets: Sequence[int], values: Mapping[str
 def _find_needed(
     graph: GraphProto, targets: Sequence[int], known: Collection[str]
 ) -> tuple[dict[str, None], list[TensorProto], list[int]]:
-    """Return the values, weights and nodes (in graph order) that the targets depend on."""
+    """Return the known values, the weights and the nodes (in graph order) on which the target nodes depend."""
     producers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
     initializers = {tensor.name: tensor for tensor in graph.initializer}
     values: dict[str, None] = {}
@@ -105,7 +105,10 @@ def _find_needed(
 
 
 def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> None:
-    """Add a node whose outputs other nodes need. Outputs of known type and shape become inputs instead."""
+    """Add a copy of a node that computes inputs of other nodes.
+
+    Outputs of known type and shape are renamed, because the other nodes use the model input of that name instead.
+    """
     added = graph.node.add()
     added.CopyFrom(node)
     added.name = f"{node.name}#inner" if node.name else ""
@@ -115,12 +118,12 @@ def _add_inner(graph: GraphProto, node: NodeProto, known: Collection[str]) -> No
 
 
 ASSUMED_BYTES = 64 * 1024
-"""Assumed size in bytes of a value of unknown shape."""
+"""Assumed size in bytes of a value whose shape is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchNode:
-    """A node of the main graph, used to search for differences. Its subgraphs and local functions are part of it."""
+    """A node of the main graph that the search for differences checks, with its subgraphs and local functions."""
 
     index: int
     inputs: tuple[str, ...]  # inputs that depend on model inputs, without constants and weights
@@ -128,7 +131,7 @@ class SearchNode:
 
 
 def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[SearchNode, ...]:
-    """List the nodes that these outputs need and that depend on model inputs, in file order."""
+    """Return the nodes between the model inputs and these outputs, in file order."""
     needed, nodes = set(outputs), []
     alive = find_live_values(proto.graph)
     for index in range(len(proto.graph.node) - 1, -1, -1):
@@ -143,7 +146,7 @@ def list_search_nodes(proto: ModelProto, outputs: Collection[str]) -> tuple[Sear
 
 
 def find_live_values(graph: GraphProto) -> set[str]:
-    """Return the values that depend on model inputs. Nodes must be in topological order."""
+    """Return the names of the values that depend on model inputs. Nodes must be in topological order."""
     alive = {value.name for value in list_inputs(graph)}
     for node in graph.node:
         if not alive.isdisjoint(list_needed_values(node)):
@@ -184,7 +187,7 @@ def link_data(proto: ModelProto, model: Path, folder: Path) -> None:
 def split_by_size(
     proto: ModelProto, names: Sequence[str], sizes: Mapping[str, int], most_bytes: int
 ) -> list[list[str]]:
-    """Split names into groups whose values need at most `most_bytes`. Unknown sizes are estimated."""
+    """Split the names of values into groups that need at most `most_bytes` of memory. Unknown sizes are estimated."""
     types = {value.name: value for value in (*proto.graph.value_info, *proto.graph.output)}
     portions: list[list[str]] = [[]]
     filled = 0
@@ -227,7 +230,7 @@ def replace_model(fresh: Path, committed: Path) -> None:
 
 
 def find_unused_data(before: tuple[str, ...], committed: Path) -> tuple[str, ...]:
-    """Return the data files in `before` that the model no longer uses, sorted."""
+    """Return those data files in `before` that the model no longer uses, sorted."""
     return tuple(sorted(set(before) - set(read_data_locations(committed))))
 
 
@@ -241,7 +244,7 @@ def read_data_locations(path: Path) -> tuple[str, ...]:
 
 
 def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
-    """Map each data location in the fresh model to the name of the data file next to the committed model."""
+    """Map each data location in the freshly exported model to the name of the data file next to the committed model."""
     locations, previous = read_data_locations(fresh), read_data_locations(target)
     if len(locations) == 1:
         (own,) = previous if len(previous) == 1 and Path(previous[0]).name == previous[0] else (f"{target.name}.data",)
@@ -251,7 +254,7 @@ def _choose_data_names(fresh: Path, target: Path) -> dict[str, str]:
 
 @contextmanager
 def _atomic_replacement(target: Path) -> Iterator[Path]:
-    """Yield a temporary file. On exit, it atomically replaces the target and gets the same permissions."""
+    """Yield a temporary file. On exit, it atomically replaces the target file and gets the same permissions."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with replace_atomically(target) as temporary:
         yield temporary

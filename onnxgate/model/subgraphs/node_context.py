@@ -1,4 +1,4 @@
-"""Context of a node in a finding: its source line, its neighborhood and a drawing."""
+"""Context of a node in a finding: the source line that created it, its neighboring nodes, and a diagram."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 MAX_DIAGRAMS = 20
-"""Maximum number of drawings in a report."""
+"""Maximum number of diagrams of nodes in a report."""
 _UNNAMED_NODE = r"\bthat makes `([^`]+)`"
 """Pattern of the description of an unnamed node in messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node that is named in a finding."""
+    """A node that is named in a finding of a report."""
 
     model: str
     node: str  # name of the node, or of its first output
@@ -42,7 +42,10 @@ class NamedNode:
 
 
 def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
-    """List the nodes that errors and warnings name, without duplicates, those of the most severe findings first."""
+    """List the nodes that errors and warnings name, without duplicates.
+
+    Nodes in the most severe findings come first.
+    """
     severe = [finding for finding in findings if finding.level in LEVELS[:2] and not finding.ignored and finding.model]
     severe.sort(key=lambda finding: LEVELS.index(finding.level))
     unique: dict[NamedNode, None] = {}
@@ -55,12 +58,12 @@ def find_named_nodes(findings: Iterable[Finding]) -> list[NamedNode]:
 
 
 def draw_named_nodes(findings: Sequence[Finding], files: Mapping[str, Path]) -> tuple[Drawing, ...]:
-    """Draw at most `MAX_DIAGRAMS` nodes, sorted by model and node."""
+    """Create diagrams of at most `MAX_DIAGRAMS` nodes, sorted by model and node."""
     return _select_drawings(_iter_drawings(find_named_nodes(findings), files))
 
 
 def select_most_severe(findings: Sequence[Finding], drawings: Iterable[Drawing]) -> tuple[Drawing, ...]:
-    """Select the drawings for a merged report of these findings from the drawings in several reports."""
+    """Select the diagrams for a merged report with these findings from the diagrams in several reports."""
     by_name = {(drawing.model, drawing.node): drawing for drawing in drawings}
     drawn = (by_name.get((named.model, named.node)) for named in find_named_nodes(findings))
     return _select_drawings(filter(None, drawn))
@@ -93,20 +96,21 @@ def describe_nodes(name: str, output: str, others: int = 0, function: str = "", 
 
 
 _STACK_TRACE = "pkg.torch.onnx.stack_trace"
-"""Metadata key of the stack trace. Source: torch.onnx (dynamo=True) since torch 2.5 adds it to each node."""
+"""Metadata key of a node's stack trace. Source: torch.onnx (dynamo=True) since torch 2.5 adds it to each node."""
 _FRAME = r'(?m)^ *File "(?P<path>[^"\n]+)", line (?P<line>[0-9]{1,9}), in [^\n]*(?:\n(?! *File ")(?P<text>[^\n]*))?'
 _THIRD_PARTY_FOLDERS = {"site-packages", "dist-packages"}
 _MAX_PATH_PARTS = 64
-"""Maximum number of folders in the path of a source file, because each suffix of the path is searched."""
+"""Maximum number of folders in the path of a source file. Longer paths are ignored, because each suffix is searched."""
 _MAX_SOURCE_BYTES = 4 * 1024 * 1024
 _source_lookup_happened = ContextVar("consulted", default=False)
 
 
 def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
-    """Find the innermost source line in the repository at `root` that created the node, relative to `folder`.
+    """Return the place of the source line that created the node, relative to `folder`; None if it is not found.
 
-    A path from another checkout is matched by its longest suffix that exists below `folder` or, if there is none, below
-    `root`. The text of the line must still equal the text in the trace.
+    It is the innermost line of the node's stack trace that is in the repository at `root`. A path from another checkout
+    is matched by its longest suffix that exists below `folder` or, if there is none, below `root`. The text of the line
+    must still equal the text in the trace.
     """
     traces = [entry.value for entry in node.metadata_props if entry.key == _STACK_TRACE]
     for frame in reversed([frame for trace in traces for frame in re.finditer(_FRAME, trace)]):
@@ -121,7 +125,7 @@ def find_source_line(node: NodeProto, root: Path, folder: Path) -> Place | None:
 
 @contextlib.contextmanager
 def track_source_lookups() -> Iterator[Callable[[], bool]]:
-    """Yield a function that returns whether `find_source_line` has searched the repository in this context."""
+    """Yield a function that returns whether `find_source_line` has searched the repository in the `with` block."""
     before = _source_lookup_happened.get()
     _source_lookup_happened.set(False)
     try:
@@ -136,7 +140,7 @@ def find_node(model: ModelView, name: str) -> NodeProto | None:
 
 
 def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files in the repository that match `path`: the path itself, then its suffixes, longest first."""
+    """Yield the files in the repository that match `path`: first the path itself, then its suffixes, longest first."""
     parts = PurePath(path.replace("\\", "/")).parts
     if len(parts) > _MAX_PATH_PARTS or _THIRD_PARTY_FOLDERS.intersection(parts) or ".." in parts or "\0" in path:
         return
@@ -150,7 +154,7 @@ def _iter_candidates(path: str, root: Path, folder: Path) -> Iterator[Path]:
 
 
 def _has_line(path: Path, line: int, text: str) -> bool:
-    """Return whether the file still contains the line of a trace; False if the trace has no text for the line."""
+    """Return whether the file still contains the line of a stack trace; False if the trace has no text for the line."""
     if not text or path.stat().st_size > _MAX_SOURCE_BYTES:
         return False
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -158,16 +162,16 @@ def _has_line(path: Path, line: int, text: str) -> bool:
 
 
 MAX_BOXES = 16
-"""Maximum number of boxes in a drawing.
+"""Maximum number of boxes in a diagram of a node.
 
-One neighbor of each box next to the central node is always drawn, even above this limit.
+At least one neighbor of each box next to the central node is drawn, even above this limit.
 """
 MAX_INPUT_BOXES, MAX_OUTPUT_BOXES, MAX_SECOND_STEP_BOXES = 5, 3, 3
-"""Maximum number of boxes for the inputs of the central node, for its outputs, and for neighbors of each such box."""
+"""Maximum numbers of boxes in a diagram: for the inputs of the central node, its outputs, and each box's neighbors."""
 
 
 def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
-    """Draw a node with its neighbors; None if the name is unknown or ambiguous.
+    """Create a diagram of a node with its neighbors; None if the name is unknown or ambiguous.
 
     Nodes in subgraphs and local functions are also found. Edges are sorted by source and target.
     """
@@ -186,7 +190,7 @@ def extract_neighbourhood(model: ModelView, named: NamedNode) -> Drawing | None:
 
 
 def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView, ...]]:
-    """Yield each graph or function with its enclosing graphs, innermost first."""
+    """Yield each graph or local function of the model, together with its enclosing graphs, innermost first."""
     yield chain
     for node in chain[0].nodes:
         for graph in node.graphs:
@@ -194,11 +198,11 @@ def _iter_scope_chains(chain: tuple[GraphView, ...]) -> Iterator[tuple[GraphView
 
 
 BoxKey = tuple[str, int] | tuple[str, str]
-"""Key of a box in a drawing: ("node", `id()` of the node), or the kind and the name of a value."""
+"""Key of a box in a diagram: ("node", `id()` of the node), or the kind and the name of a value."""
 
 
 class _Scope(msgspec.Struct):
-    """Producers and consumers of the values that are visible in one graph."""
+    """Producers and consumers of the values that are visible in one graph, including values of enclosing graphs."""
 
     chain: Sequence[GraphView]
     nodes: dict[BoxKey, NodeProto] = msgspec.field(default_factory=dict)
@@ -227,11 +231,11 @@ class _Scope(msgspec.Struct):
         return key
 
     def before(self, key: BoxKey) -> list[BoxKey]:
-        """Return the producers of the inputs of a box, in input order."""
+        """Return the keys of the boxes that produce the inputs of a box, in input order."""
         return [self.makers[value] for value in self._values_read(key) if value in self.makers]
 
     def after(self, key: BoxKey) -> list[BoxKey]:
-        """Return the consumers of the outputs of a box."""
+        """Return the keys of the boxes that use the outputs of a box."""
         outputs = (
             (value for value in self.nodes[key].output if value and self.makers[value] == key)
             if key in self.nodes
@@ -240,7 +244,7 @@ class _Scope(msgspec.Struct):
         return [taker for value in outputs for taker in self.takers.get(value, ())]
 
     def values(self, source: BoxKey, target: BoxKey) -> Iterator[str]:
-        """Yield the values that one box passes to another."""
+        """Yield the names of the values that one box of a diagram passes to another."""
         return (value for value in self._values_read(target) if self.makers.get(value) == source)
 
     def _values_read(self, key: BoxKey) -> Iterable[str]:
@@ -249,7 +253,7 @@ class _Scope(msgspec.Struct):
         return (str(key[1]),) if key[0] == "output" else ()
 
     def box(self, key: BoxKey) -> DrawnNode:
-        """Return the box to draw; a `Constant` is drawn as a weight."""
+        """Return the box that represents a node or a value in the diagram. A `Constant` node is drawn as a weight."""
         if key not in self.nodes:
             kind: Literal["input", "output", "weight"]
             kind = "input" if key[0] == "input" else "output" if key[0] == "output" else "weight"
@@ -261,12 +265,12 @@ class _Scope(msgspec.Struct):
 
 
 def _value_names(values: Iterable[ValueInfoProto | str]) -> Iterator[str]:
-    """Yield the names of the inputs or outputs of a graph or a function."""
+    """Return the names of the inputs or outputs of a graph or a function."""
     return (value if isinstance(value, str) else value.name for value in values)
 
 
 class _NeighbourhoodBuilder(msgspec.Struct):
-    """Collects the boxes around one node, the nearest boxes first."""
+    """Collects the boxes of a node's diagram, starting with the boxes nearest to the node."""
 
     scope: _Scope
     boxes: dict[BoxKey, DrawnNode] = msgspec.field(default_factory=dict)
@@ -274,7 +278,7 @@ class _NeighbourhoodBuilder(msgspec.Struct):
     more: list[tuple[BoxKey, bool, int]] = msgspec.field(default_factory=list)
 
     def drawn(self, node: NodeProto) -> tuple[tuple[DrawnNode, ...], tuple[DrawnEdge, ...]]:
-        """Return the nodes and edges up to two steps in each direction."""
+        """Return the boxes and edges up to two steps before and after the node."""
         centre: BoxKey = ("node", id(node))
         self.boxes[centre] = msgspec.structs.replace(self.scope.box(centre), kind="failing")
         up = self._extend(centre, self.scope.before(centre), True, MAX_INPUT_BOXES)
@@ -287,7 +291,10 @@ class _NeighbourhoodBuilder(msgspec.Struct):
         return self._numbered()
 
     def _extend(self, key: BoxKey, others: Iterable[BoxKey], before: bool, limit: int) -> list[BoxKey]:
-        """Add the neighbors on one side until the limit is reached, and count the remaining neighbors."""
+        """Add the neighbors of a box on one side.
+
+        If there are more than `limit`, the last place is used for the number of omitted neighbors.
+        """
         fresh = [it for it in dict.fromkeys(others) if it not in self.boxes]
         shown = fresh if len(fresh) <= limit else fresh[: limit - 1]
         self.boxes.update((item, self.scope.box(item)) for item in shown)

@@ -1,4 +1,4 @@
-"""Reduced models: copies without weights for `onnx.checker`, and models of single nodes."""
+"""Reduced models: copies without weights for `onnx.checker`, and models that contain a single node."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _EXTERNAL_LOCATION = 1
 _ABSENT_LOCATION = "#"
-"""Prefix of the location of data in memory, for which onnx does not open a file. Source: onnx since 1.16."""
+"""Location that marks external data as being in memory, so that onnx opens no file. Source: onnx since 1.16."""
 _CONTRIB_DOMAIN = "com.microsoft"
 _EXPERIMENTAL_DOMAIN = "onnxgate.experimental"
 _EXPERIMENTAL_OPERATORS = frozenset(
@@ -33,7 +33,7 @@ _EXPERIMENTAL_OPERATORS = frozenset(
         *("GivenTensorFill", "ImageScaler", "ParametricSoftplus", "Scale", "ScaledTanh"),
     )
 )
-"""Operators for which onnx.checker prints a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc."""
+"""Operators for which `onnx.checker` prints a warning that bypasses `sys.stdout`. Source: onnx 1.23, checker.cc."""
 
 
 _ADDED_OPERATORS = frozenset(
@@ -48,7 +48,7 @@ _LAYER_NORMALIZATION_SINCE = 17
 
 
 def copy_for_checker(model: ModelProto, path: Path) -> ModelProto:
-    """Copy a model for the checker. Large and external weights become inputs or, in subgraphs, have no data.
+    """Copy a model for `onnx.checker`. Large and external weights become inputs or, in subgraphs, lose their data.
 
     `path` is the model file; it is used to read small external data.
     """
@@ -130,7 +130,7 @@ def has_data_elsewhere(tensor: TensorProto) -> bool:
 
 
 def _inline_small_data(tensor: TensorProto, path: Path) -> None:
-    """Read small external data for shape inference. Other checks report invalid data."""
+    """Store small external data in the tensor, because shape inference needs it. Other checks report invalid data."""
     needed = required_bytes(tensor)
     location = read_external_entries(tensor).get("location")
     if not is_external(tensor) or needed is None or needed > SMALL_BYTES or not location:
@@ -181,7 +181,7 @@ def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[i
 
 
 def _empty_sparse_tensors(model: ModelView) -> None:
-    """Replace sparse tensors whose data is omitted with empty sparse tensors, because the checker reads the indices."""
+    """Replace sparse tensors whose data was omitted with empty ones, because the checker reads the indices."""
     attributes = (attribute for node in model.nodes() for attribute in node.attributes)
     nested = (sparse for attribute in attributes for sparse in iter_sparse_tensors(attribute))
     for sparse in itertools.chain(*(graph.proto.sparse_initializer for graph in model.graphs), nested):
@@ -202,7 +202,7 @@ def _rename_experimental(model: ModelView) -> None:
 
 
 def _list_renamed_operators(model: ModelProto) -> frozenset[str]:
-    """List the operators in the default domain that are moved to another domain in the copy."""
+    """List the operators that the copy moves from the default domain to another domain."""
     opsets = (
         imported.version for imported in model.opset_import if canonical_domain(imported.domain) == DEFAULT_DOMAIN
     )
@@ -217,11 +217,11 @@ def _import_domain(model: ModelProto, domain: str) -> None:
 
 
 MAX_CONSTANT_BYTES = 64 * 1024
-"""Maximum size in bytes of constants that are kept. Loading may need constants such as shapes, axes and scales."""
+"""Maximum size in bytes of the constants that an extracted model keeps. Runtimes may need shapes, axes or scales."""
 
 
 class NodeSurroundings(msgspec.Struct, frozen=True):
-    """Values and functions of a model that an extracted node can use."""
+    """Values and local functions of a model that an extracted node can use."""
 
     imports: Mapping[str, int]  # required opsets by domain; the default domain is "ai.onnx"
     type_of: Callable[[str], TypeProto | None]  # type of a value, with its shape if known
@@ -230,7 +230,7 @@ class NodeSurroundings(msgspec.Struct, frozen=True):
 
 
 def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, path: Path) -> bytes | None:
-    """Extract a model with the node and the functions that it calls; None if that is not possible.
+    """Create a model that contains the node and the functions that it calls; None if that is not possible.
 
     The types of all inputs must be known, and the data of the node must be available. Omitted lists in its attributes
     are read from the model at `path`. Inputs keep known shapes, so that runtimes can fold `Shape` nodes.
@@ -260,23 +260,23 @@ def extract_node(node: NodeProto, around: NodeSurroundings, ir_version: int, pat
 
 
 def list_needed_values(node: NodeProto) -> tuple[str, ...]:
-    """List the names of the values that a node needs: its inputs, then the values that its subgraphs capture."""
+    """Return the names of the values that a node needs: its inputs, then the values that its subgraphs capture."""
     captured = (name for graph in iter_node_subgraphs(node) for name in _iter_free_names(graph))
     return tuple(dict.fromkeys((*filter(None, node.input), *captured)))
 
 
 def function_key(function: FunctionProto) -> OperatorKey:
-    """Return the key of a local function."""
+    """Return the key that identifies a local function: its domain, name and overload."""
     return (canonical_domain(function.domain), function.name, function.overload)
 
 
 def called_function_key(node: NodeProto) -> OperatorKey:
-    """Return the key of the local function that a node would call."""
+    """Return the key of the local function that a node calls if the model contains it."""
     return (canonical_domain(node.domain), node.op_type, node.overload)
 
 
 def _iter_free_names(graph: GraphProto) -> Iterator[str]:
-    """Yield the names of outer values that a graph uses."""
+    """Yield the names of the values from enclosing graphs that a graph uses."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     own |= {sparse.values.name for sparse in graph.sparse_initializer}
     own |= {name for node in graph.node for name in node.output}
