@@ -79,7 +79,10 @@ def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
-    """Return the oldest release such that it and all newer ones work, and the newest such that it and all older ones do.
+    """Return since which release, and up to which release, all releases work.
+
+    The first result is the oldest release such that it and all newer ones work; the second is the newest such that it
+    and all older ones work.
 
     `releases` is in ascending order, and `works` states for each release whether it works. A result is "" if there is
     no such release. Both are "" if all releases work.

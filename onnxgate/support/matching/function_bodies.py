@@ -138,7 +138,7 @@ def _is_body_current(expanded: _ExpandedFunction, opset: int, implementation: Im
 
 
 def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
-    """Return the operator's schema that was introduced in opset `since`, from the installed onnx; None if there is none."""
+    """Return the operator's schema that the installed onnx introduces in opset `since`; None if there is none."""
     from onnx import defs
 
     try:

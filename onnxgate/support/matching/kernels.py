@@ -147,7 +147,7 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
     """Return why a release rejects a Constant node; None if it accepts it.
 
-    It becomes an initializer before kernels are selected. It therefore needs no kernel, but its type must be supported.
+    A Constant becomes an initializer before kernels are selected, so it needs no kernel. Its type must be supported.
     """
     output_type = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(output_type, implementation.release):
@@ -219,8 +219,8 @@ def predict(
 ) -> Prediction:
     """Predict which version fields and nodes of a model a release rejects.
 
-    If `implementation` is None, only the version fields are compared. `kinds` limits the nodes that are checked to some of
-    `prepared.kinds`; None means all of them.
+    If `implementation` is None, only the version fields are compared. `kinds` limits the nodes that are checked to
+    some of `prepared.kinds`; None means all of them.
     """
     problems = []
     if implementation is not None:
