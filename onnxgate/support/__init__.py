@@ -1,1 +1,1 @@
-"""Support tables of runtime releases, with predictions and suggestions that are based on them."""
+"""Tables of what each runtime release supports, and the predictions and suggestions that are based on them."""

@@ -1,4 +1,4 @@
-"""Create support tables from the dumps of ONNX Runtime builds, join tables, and cache harvested builds."""
+"""Create, join and cache tables of the operator schemas and kernels that ONNX Runtime builds report."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from onnxgate.support.operators import (
 
 PARAMETER_OPTIONS = {"Single": SINGLE, "Optional": OPTIONAL, "Variadic": VARIADIC}
 OPEN_END = 2**31 - 1
-"""Number with which ONNX Runtime marks the end of an open-ended version range."""
+"""Value that ONNX Runtime reports as the last operator version of a kernel if the version range is open-ended."""
 HARVEST_VERSION = 1
-"""Version of the cache format; builds cached in a different version are harvested again."""
+"""Format version of cached support data. Data in a different format is ignored and collected again from the build."""
 
 
 class HarvestRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Support data harvested from one build, as it is cached."""
+    """Support data of one ONNX Runtime build (limits, operator schemas and kernels) in the form stored in the cache."""
 
     version: int = HARVEST_VERSION
     limits: Limits
@@ -47,17 +47,17 @@ class HarvestRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_harvest_record(dump: BuildDump, limits: Limits, source: TableSource) -> HarvestRecord:
-    """Return the support data of one build for the cache, from its reported schemas and kernels and its limits."""
+    """Return the limits, schemas and kernels of one build in the form that is stored in the cache."""
     return HarvestRecord(limits=limits, table=build_table(dump, source) if dump.registry else None)
 
 
 def encode_harvest(harvest: HarvestRecord) -> bytes:
-    """Encode a harvest for the cache."""
+    """Encode the support data of a build as compressed JSON, for the cache."""
     return zlib.compress(msgspec.json.encode(harvest), 9)
 
 
 def decode_harvest(data: bytes) -> HarvestRecord | None:
-    """Decode a cached harvest; None if it is damaged or has a different version."""
+    """Decode the cached support data of a build; return None if it is damaged or its format version is different."""
     try:
         harvest = msgspec.json.decode(zlib.decompress(data), type=HarvestRecord)
     except (zlib.error, msgspec.MsgspecError, UnicodeError):
@@ -66,12 +66,15 @@ def decode_harvest(data: bytes) -> HarvestRecord | None:
 
 
 def make_harvest_key(engine: str, release: str, build: str) -> str:
-    """Return the name of a cached harvest; `build` is the wheel's sha256 or the identity of a custom build."""
+    """Return the name under which the support data of a build is cached.
+
+    `build` is the sha256 of the wheel, or the identity of a custom build.
+    """
     return "-".join(re.sub(r"[^\w.+]+", "_", part) for part in (engine, release, build[:12]))
 
 
 def build_table(dump: BuildDump, source: TableSource, *, engine: str = "onnxruntime") -> Table:
-    """Return the table of one release."""
+    """Return the support table of one release, which contains its operator schemas and kernels."""
     rows = TableBuilder()
     for schema in dump.schemas:
         row = SchemaRow(
@@ -101,7 +104,7 @@ def _make_parameter(formal: DumpedParameter) -> FormalParameter:
 
 
 def join_tables(tables: Sequence[Table]) -> Table:
-    """Join tables of different releases; their order does not matter.
+    """Join the support tables of different releases; the order of the tables does not matter.
 
     Raises:
         ValueError: there are no tables, their engines or platforms differ, or two tables contain the same release.
@@ -114,7 +117,7 @@ def join_tables(tables: Sequence[Table]) -> Table:
 
 
 def select_releases(table: Table, releases: Iterable[str]) -> Table:
-    """Return a copy of the table that contains only these releases."""
+    """Return a copy of a support table that contains only the given releases."""
     return _combine_releases([table], set(releases))
 
 
@@ -129,7 +132,7 @@ def _combine_releases(tables: Sequence[Table], releases: Iterable[str]) -> Table
 
 
 class DumpedParameter(msgspec.Struct, frozen=True, array_like=True):
-    """One formal parameter."""
+    """One formal input or output of an operator schema, as reported by an ONNX Runtime build."""
 
     name: str
     type: str
@@ -138,7 +141,7 @@ class DumpedParameter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DumpedSchema(msgspec.Struct, frozen=True, kw_only=True):
-    """One version of one operator's schema."""
+    """One version of an operator's schema, as reported by an ONNX Runtime build."""
 
     domain: str  # "" for the default one
     name: str
@@ -154,7 +157,7 @@ class DumpedSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DumpedKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """One registered kernel."""
+    """One kernel of an operator, as reported by an ONNX Runtime build."""
 
     domain: str
     name: str
@@ -164,7 +167,10 @@ class DumpedKernel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildDump(msgspec.Struct, frozen=True, kw_only=True):
-    """Schemas and kernels that a build reports. `registry` is false for releases before 1.16, which report none."""
+    """Operator schemas and kernels that an ONNX Runtime build reports.
+
+    `registry` is false if the build cannot report them, as with releases before 1.16.
+    """
 
     registry: bool
     release: str
@@ -175,20 +181,20 @@ class BuildDump(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decode_dump(data: bytes) -> BuildDump:
-    """Decode a dump."""
+    """Decode the JSON in which a build reports its operator schemas and kernels."""
     return msgspec.json.decode(data, type=BuildDump)
 
 
 Row = SchemaRow | KernelRow
 RowType = TypeVar("RowType", SchemaRow, KernelRow)
 OperatorKey = tuple[str, str]
-"""Domain and name."""
+"""Domain and name of an operator."""
 
 
 class TableBuilder:
-    """A table under construction: rows, and the releases that each row applies to.
+    """A support table under construction. Each row is a schema or kernel with the releases that contain it.
 
-    Sets of types are numbered in order of insertion.
+    Sets of types are numbered in the order in which they are added.
     """
 
     def __init__(self) -> None:
@@ -196,19 +202,19 @@ class TableBuilder:
         self._rows: dict[OperatorKey, dict[Row, int]] = defaultdict(dict)
 
     def constraints(self, constraints: Mapping[str, Iterable[str]]) -> tuple[tuple[str, int], ...]:
-        """Return the type constraints of a row, with each type set replaced by its number."""
+        """Return type constraints as pairs: the constraint's name, and the number of its set of accepted types."""
         return tuple((name, self._number(types)) for name, types in sorted(constraints.items()))
 
     def add(self, operator: OperatorKey, row: Row) -> None:
-        """Add a schema or kernel; if it was added before, add only its releases."""
+        """Add a schema or kernel of an operator; if an equal one was added before, only add the releases to it."""
         if row.releases:
             content = msgspec.structs.replace(row, releases=0)
             self._rows[operator][content] = self._rows[operator].get(content, 0) | row.releases
 
     def take(self, table: Table, places: Mapping[int, int]) -> None:
-        """Add rows of another table.
+        """Add the rows of another table.
 
-        `places` maps the release bits of that table to those of this one; releases without an entry are skipped.
+        `places` maps the bit of a release in the other table to its bit in this one; other releases are skipped.
         """
         numbers = [self._number(table.types[index] for index in types) for types in table.sets]
         for domain, operators in table.operators.items():
@@ -220,7 +226,7 @@ class TableBuilder:
                     self.add((domain, name), _renumber_row(row, numbers, moved))
 
     def table(self, engine: str, platform: str, sources: tuple[TableSource, ...]) -> Table:
-        """Return a table of all rows; the order in which they were added does not matter."""
+        """Return the table of all added rows. It does not depend on the order in which they were added."""
         numbers = {number for rows in self._rows.values() for row in rows for _, number in row.constraints}
         used = sorted(types for types, number in self._numbers.items() if number in numbers)
         types = {name: place for place, name in enumerate(sorted({name for members in used for name in members}))}
@@ -251,12 +257,12 @@ def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases
 
 
 def _sort_rows(rows: Iterable[RowType]) -> tuple[RowType, ...]:
-    """Sort rows, first by version, so that equal tables are stored as equal bytes."""
+    """Sort schemas or kernels, first by version, so that equal tables are encoded as equal bytes."""
     return tuple(sorted(rows, key=msgspec.to_builtins))
 
 
 class BuildSupport(msgspec.Struct, frozen=True):
-    """Limits, schemas and kernels of one build."""
+    """Version limits, operator schemas and kernels of one ONNX Runtime build."""
 
     limits: Limits
     implementation: Implementation | None  # None if the build has no kernel registry to read
@@ -264,13 +270,16 @@ class BuildSupport(msgspec.Struct, frozen=True):
 
 
 class HarvestCache(msgspec.Struct):
-    """Folder with one file per build, named by `make_harvest_key`. Damaged files are ignored."""
+    """Cache folder with one file of support data per ONNX Runtime build. Damaged files are ignored.
+
+    `make_harvest_key` returns the name of a file without its extension.
+    """
 
     folder: Path
     _loaded: dict[str, BuildSupport] = msgspec.field(default_factory=dict)
 
     def get(self, key: str) -> BuildSupport | None:
-        """Return the support data of a build; None if it is not cached."""
+        """Return the cached support data of a build; None if it is not cached or damaged."""
         if key not in self._loaded:
             try:
                 content = self._path(key).read_bytes()
@@ -284,10 +293,12 @@ class HarvestCache(msgspec.Struct):
         return self._loaded[key]
 
     def put(self, key: str, harvest: HarvestRecord) -> BuildSupport:
-        """Store a harvest atomically: other processes may read and write the same file.
+        """Store the support data of a build in the cache, and return it.
+
+        The file is replaced atomically, because other processes may read and write it.
 
         Raises:
-            OSError: the file cannot be written; this process can still use the harvest.
+            OSError: the file cannot be written; in this process, `get` still returns the data.
         """
         content = encode_harvest(harvest)
         self._loaded[key] = _add_digest(_make_build_support(harvest), content)
@@ -302,7 +313,7 @@ class HarvestCache(msgspec.Struct):
 
 
 def _validate_harvest(harvest: HarvestRecord, key: str) -> BuildSupport | None:
-    """Return the support data in a harvest; None if it is damaged or belongs to a different build than `key`."""
+    """Return support data read from the cache; None if it is damaged or belongs to a different build than `key`."""
     if harvest.table is not None:
         builds = [make_harvest_key("", source.release, source.sha256) for source in harvest.table.sources]
         if [key.endswith(build) for build in builds] != [True]:

@@ -1,6 +1,7 @@
 """Limits of ONNX Runtime releases that do not depend on operators: IR version, opsets, external data.
 
-Source: measured by `tools/harvest_support.py`, which loads the models of `support/probes.py` with each official wheel.
+Source: measured by `tools/harvest_support.py`, which loads the probe models of `support/probes.py` with each official
+wheel.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from onnxgate.model.reading.external_data import DataLayout
 
 
 class ExternalData(msgspec.Struct, frozen=True):
-    """Whether a release reads external data from each location; if not, it rejects the model."""
+    """Whether an ONNX Runtime release reads external data from each kind of location. If not, it rejects the model."""
 
     outside: bool  # a relative path that leads out of the folder: `../weights.bin`
     link: bool  # a symbolic link in the folder to a file outside the folder
@@ -25,7 +26,7 @@ class ExternalData(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Newest versions that a release accepts. Domains that are not in `opsets` have no limit."""
+    """Newest IR version and opsets that a release accepts. Operator domains that are not in `opsets` have no limit."""
 
     ir: int
     opsets: dict[str, int]
@@ -34,7 +35,7 @@ class Limits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LimitTable(msgspec.Struct, frozen=True):
-    """Limits of all measured releases of one engine, in ascending order."""
+    """Version limits of all measured releases of one engine, by release in ascending order."""
 
     engine: str
     releases: dict[str, Limits]
@@ -42,18 +43,18 @@ class LimitTable(msgspec.Struct, frozen=True):
 
 @functools.cache
 def load_limit_table() -> LimitTable:
-    """Return the limits that are shipped with onnxgate."""
+    """Return the version limits of ONNX Runtime releases that are shipped with onnxgate."""
     data = Path(__file__).resolve().parent / "data" / "onnxruntime-limits.json"
     return msgspec.json.decode(data.read_bytes(), type=LimitTable)
 
 
 def get_limits(release: str) -> Limits | None:
-    """Return the limits of one exact release, or None if it was not measured."""
+    """Return the version limits of one exact ONNX Runtime release, or None if the release was not measured."""
     return load_limit_table().releases.get(str(Version(release).public))
 
 
 def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) -> bool:
-    """Return whether a release accepts these versions."""
+    """Return whether a release with these limits accepts a model with the IR version and the opsets."""
     return ir_version <= limits.ir and all(
         version <= limits.opsets.get(domain, version) for domain, version in opsets.items()
     )
@@ -61,13 +62,13 @@ def accepts_versions(limits: Limits, ir_version: int, opsets: dict[str, int]) ->
 
 @functools.cache
 def find_first_release_for_ir(ir_version: int) -> str:
-    """Return the oldest release since which all releases accept the IR version; "" if the newest does not."""
+    """Return the oldest release such that it and all newer ones accept the IR version; "" if there is none."""
     return _find_first_release(lambda limits: ir_version <= limits.ir)
 
 
 @functools.lru_cache(maxsize=4096)
 def find_first_release_for_opset(domain: str, version: int) -> str:
-    """Return the oldest release since which all releases accept the opset; "" if the newest does not."""
+    """Return the oldest release such that it and all newer ones accept the opset; "" if there is none."""
     return _find_first_release(lambda limits: version <= limits.opsets.get(domain, version))
 
 
@@ -78,10 +79,13 @@ def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
-    """Return the oldest release since which all releases work, and the newest release up to which all work.
+    """Return since which release, and up to which release, all releases work.
 
-    `releases` is in ascending order, and `works` states which of them work. A result is "" if there is no such release.
-    Both are "" if all releases work.
+    The first result is the oldest release such that it and all newer ones work; the second is the newest such that it
+    and all older ones work.
+
+    `releases` is in ascending order, and `works` states for each release whether it works. A result is "" if there is
+    no such release. Both are "" if all releases work.
     """
     if all(works):
         return "", ""
@@ -91,7 +95,7 @@ def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[s
 
 
 def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
-    """Return whether a release reads external data in this layout; None if that was not measured."""
+    """Return whether a release with these limits reads external data in this layout; None if that was not measured."""
     if layout == "inside":
         return True
     if limits.external_data is None:
@@ -100,9 +104,10 @@ def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
 
 
 def find_layout_span(layout: DataLayout) -> tuple[str, str]:
-    """Return the oldest release since which all measured releases read this layout, and the newest up to which all do.
+    """Return since which release, and up to which release, external data in this layout is read.
 
-    The result is "" in the same cases as that of `find_support_span`.
+    The first result is the oldest measured release such that it and all newer ones read the data; the second is the
+    newest such that it and all older ones do. A result is "" if there is no such release. Both are "" if all read it.
     """
     measured = {
         name: answer

@@ -1,4 +1,4 @@
-"""Kernels and operator schemas of each release, as a table. Each row lists the releases that it applies to.
+"""Kernels and operator schemas of ONNX Runtime, in a table whose rows list the releases that they apply to.
 
 Source: the wheel of each release reports its rows; `support/harvest` builds the table.
 """
@@ -16,15 +16,15 @@ from onnxgate.core.errors import OnnxgateError
 from onnxgate.support import limits
 
 SINGLE, OPTIONAL, VARIADIC, MIXED = range(4)
-"""Kinds of formal parameters. MIXED is variadic, with arguments that can differ in type."""
+"""Kinds of formal parameters in operator schemas. MIXED is a variadic parameter whose arguments can differ in type."""
 SUPPORT_FOLDER = Path(__file__).resolve().parent
 KERNEL_TABLE = "data/onnxruntime-kernels.json.z"
 _MAP_TYPE = re.compile(r"map\((\w+), ?(\w+)\)")
-"""Spelling of `map` types in schemas; the types of values are spelled `map(int64,tensor(float))`."""
+"""Pattern of `map` types in schemas, such as `map(int64,float)`. Value types are spelled `map(int64,tensor(float))`."""
 
 
 class TableSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Origin of the rows of one release."""
+    """The wheel of a release that reported the release's kernels and operator schemas."""
 
     release: str
     wheel: str  # file name
@@ -33,7 +33,7 @@ class TableSource(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormalParameter(msgspec.Struct, frozen=True, array_like=True):
-    """One formal parameter. `type` is a constraint's name (`T`) or a type (`tensor(int64)`)."""
+    """One formal input or output of an operator. `type` is a constraint's name (`T`) or a type (`tensor(int64)`)."""
 
     name: str
     type: str
@@ -41,9 +41,9 @@ class FormalParameter(msgspec.Struct, frozen=True, array_like=True):
 
 
 class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
-    """One version of one operator's schema.
+    """One version of an operator's schema, as a row of the table.
 
-    `releases` has a bit for each release in the table; the lowest bit is the first release.
+    `releases` is a bit mask of the releases that contain it; the lowest bit is the oldest release in the table.
     """
 
     since: int
@@ -61,7 +61,7 @@ class SchemaRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class KernelRow(msgspec.Struct, frozen=True, array_like=True):
-    """One registered kernel for versions `start` to `end`; an `end` of 0 means an open-ended range."""
+    """One kernel for versions `start` to `end` of its operator; an `end` of 0 means an open-ended range."""
 
     start: int
     end: int
@@ -71,14 +71,14 @@ class KernelRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OperatorRows(msgspec.Struct, frozen=True, array_like=True):
-    """All rows of one operator."""
+    """All schemas and kernels of one operator in a table."""
 
     schemas: tuple[SchemaRow, ...]
     kernels: tuple[KernelRow, ...]
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
-    """All rows; the rows of an operator are decoded on first use."""
+    """Kernels and operator schemas of several releases. The rows of an operator are decoded on first use."""
 
     version: int = 1
     engine: str = "onnxruntime"
@@ -90,7 +90,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kernel(msgspec.Struct, frozen=True, eq=False):
-    """A kernel as used for matching. Equal kernels of different releases are the same object."""
+    """A kernel of an operator, with the types that it accepts. Releases with an equal kernel share the object."""
 
     start: int
     end: int  # 0: open-ended
@@ -99,7 +99,7 @@ class Kernel(msgspec.Struct, frozen=True, eq=False):
 
 
 class Schema(msgspec.Struct, frozen=True, eq=False):
-    """A schema as used for matching. Equal schemas of different releases are the same object."""
+    """One version of an operator's schema, with the accepted types. Releases with an equal schema share the object."""
 
     since: int
     deprecated: bool
@@ -114,12 +114,12 @@ class Schema(msgspec.Struct, frozen=True, eq=False):
     experimental: bool
 
     def types_of(self, formal: FormalParameter) -> frozenset[str]:
-        """Return the types that a parameter accepts."""
+        """Return the types that a formal parameter accepts."""
         return self.constraints.get(formal.type) or frozenset({formal.type})
 
 
 class Operator(msgspec.Struct, frozen=True, eq=False):
-    """One operator with its schemas and kernels. Releases with equal schemas and kernels share the object."""
+    """An operator with its schemas and kernels in a release. Releases in which these are equal share the object."""
 
     domain: str  # "ai.onnx" for the default domain
     name: str
@@ -132,7 +132,7 @@ class Operator(msgspec.Struct, frozen=True, eq=False):
 
 
 class Implementation:
-    """Operators that one release implements. Domains that are not in `newest_opsets` have no limit."""
+    """Operators that one release implements. Domains that are not in `newest_opsets` have no opset limit."""
 
     def __init__(self, release: str, newest_opsets: dict[str, int], source: _OperatorCache, bit: int) -> None:
         self.release = release
@@ -143,7 +143,7 @@ class Implementation:
         self._operators: dict[tuple[str, str], Operator | None] = {}
 
     def operator(self, domain: str, name: str) -> Operator | None:
-        """Return the operator's schemas and kernels; None if the release has neither."""
+        """Return an operator with its schemas and kernels in this release; None if the release has neither."""
         key = (domain, name)
         if key not in self._operators:
             self._operators[key] = self._source.operator(domain, name, self._bit)
@@ -164,7 +164,7 @@ class Implementation:
 
 
 class _OperatorCache:
-    """Operators of a table, created once for each distinct set of rows."""
+    """Operators of a table. Releases that have the same schemas and kernels of an operator share one object."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -211,18 +211,18 @@ class _OperatorCache:
 
 
 def encode_table(table: Table) -> bytes:
-    """Encode a table for storage."""
+    """Encode a table of kernels and schemas as compressed JSON."""
     return zlib.compress(msgspec.json.encode(table), 9)
 
 
 def decode_table(data: bytes) -> Table:
-    """Decode a stored table."""
+    """Decode a table of kernels and schemas from compressed JSON."""
     return msgspec.json.decode(zlib.decompress(data), type=Table)
 
 
 @functools.cache
 def load_shipped_table() -> Table:
-    """Return the table that is shipped with onnxgate.
+    """Return the table of ONNX Runtime kernels and operator schemas that is shipped with onnxgate.
 
     Raises:
         OnnxgateError: the installation is corrupt.
@@ -236,9 +236,9 @@ def load_shipped_table() -> Table:
 
 
 def build_implementations(table: Table, newest_opsets: dict[str, dict[str, int]]) -> dict[str, Implementation]:
-    """Return the implementation of each release in a table.
+    """Return the operators that each release in a table implements, by release.
 
-    `newest_opsets` maps releases to the newest opset that they support of each domain.
+    `newest_opsets` maps each release to the newest opset of each domain that it supports.
     """
     operators = _OperatorCache(table)
     return {
@@ -255,17 +255,17 @@ def _load_implementations() -> dict[str, Implementation]:
 
 
 def get_implementation(release: str) -> Implementation | None:
-    """Return the implementation of an exact release; None if its kernels are unknown."""
+    """Return the operators that an exact ONNX Runtime release implements; None if its kernels are unknown."""
     return _load_implementations().get(release)
 
 
 def list_known_releases() -> tuple[str, ...]:
-    """Return the releases with known kernels, in ascending order."""
+    """Return the ONNX Runtime releases whose kernels are known, in ascending order."""
     return tuple(_load_implementations())
 
 
 def find_newest_schema(domain: str, name: str, version: int) -> Schema | None:
-    """Return the operator's schema for `version` (0: newest) in the newest release that has such a schema."""
+    """Return an operator's schema at opset `version` (0: newest) from the newest release that has one."""
     for implementation in reversed(_load_implementations().values()):
         operator = implementation.operator(domain, name)
         schema = operator.schema(version or 2**31) if operator else None

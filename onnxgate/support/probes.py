@@ -1,4 +1,4 @@
-"""Probes: tiny models that are loaded to find the limits of a release.
+"""Probes: tiny models that are loaded to find the version limits of an ONNX Runtime release.
 
 A probe's name contains its versions: `ir/10`, `opset/ai.onnx.ml/3`, `unreleased/ai.onnx/27`, `external/outside`.
 Probes named `unreleased/…` must be loaded with `UNRELEASED_ENVIRONMENT` set.
@@ -36,23 +36,24 @@ OPSET_RANGES = {
     "com.ms.internal.nhwc": range(1, 64),
     "org.pytorch.aten": range(1, 9),
 }
-"""Versions to probe in each domain that has a limit in some release; every version of other domains is accepted."""
+"""Opset versions to probe, by domain. For domains that are not listed, all releases accept any version."""
 PROBE_OPERATORS = {DEFAULT_DOMAIN: "Relu", "ai.onnx.ml": "Binarizer"}
-"""Domain that ONNX releases -> an operator that exists since the first version of the domain.
+"""Operator with which unreleased opsets of a domain are probed, by domain; it exists in all versions of the domain.
 
-Without the limit on released opsets, an unused import is always accepted; only a node shows which version is supported.
+If ONNX Runtime accepts unreleased opsets, it accepts any version of a domain that no node uses. A node is therefore
+needed to find the newest supported version.
 """
 PROBE_WEIGHTS = b"\0\0\x80?" * 2
-"""The values [1, 1] as float32."""
+"""Content of the external data file of a probe: two float32 values of 1."""
 
 
 class ProbeError(ValueError):
-    """Inconsistent results: a version is rejected but a newer one is accepted, or a control probe failed."""
+    """Inconsistent results of probes: a version is rejected but a newer one is accepted, or a control probe failed."""
 
 
 @functools.cache
 def make_limit_probes() -> Mapping[str, bytes]:
-    """Return the single-file probe models by name."""
+    """Return the serialized probe models without external data, by probe name."""
     probes = {f"ir/{ir}": _make_probe_model(ir, {DEFAULT_DOMAIN: 7}) for ir in IR_VERSIONS}
     for domain, versions in OPSET_RANGES.items():
         probes |= {f"opset/{domain}/{v}": _make_probe_model(3, {DEFAULT_DOMAIN: 7, domain: v}) for v in versions}
@@ -63,7 +64,10 @@ def make_limit_probes() -> Mapping[str, bytes]:
 
 
 def write_probes(folder: Path) -> dict[str, Path]:
-    """Write all probes into an empty folder; probes with links only if the system supports links."""
+    """Write all probe models into an empty folder, and return their paths by probe name.
+
+    Probes with symbolic links are written only if the system supports such links.
+    """
     paths = {}
     for name, data in make_limit_probes().items():
         paths[name] = folder / "versions" / (name.replace("/", "-") + ".onnx")
@@ -76,12 +80,12 @@ def write_probes(folder: Path) -> dict[str, Path]:
 
 
 def get_probe_environment(name: str) -> Mapping[str, str]:
-    """Return the environment variables with which the probe must be loaded."""
+    """Return the environment variables that must be set when the probe model is loaded."""
     return UNRELEASED_ENVIRONMENT if name.startswith("unreleased/") else {}
 
 
 def derive_limits(loads: Mapping[str, bool]) -> Limits:
-    """Return the limits of a release from the probes that it loads.
+    """Return the version limits of a release, given for each probe model whether the release loads it.
 
     Raises:
         ProbeError: the results are inconsistent.
@@ -104,7 +108,7 @@ def derive_limits(loads: Mapping[str, bool]) -> Limits:
 
 
 def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -> int:
-    """Return the newest accepted version; all older versions must be accepted."""
+    """Return the newest version that a release accepts. All older versions must be accepted as well."""
     accepted = [version for version in versions if loads[f"{name}/{version}"]]
     if accepted != list(versions)[: len(accepted)] or not accepted:
         raise ProbeError(f"`{name}`: the accepted versions {accepted} do not start at {versions[0]}, or have gaps")
@@ -127,7 +131,7 @@ def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
 
 @dataclass(frozen=True, slots=True)
 class DataLayoutProbe:
-    """Locations of a model and its data: `home` is the model's folder, `elsewhere` a folder next to it."""
+    """Locations of a probe model and its data: `home` is the model's folder, `elsewhere` a folder next to it."""
 
     data: str = "home/w.bin"  # "": no data
     model: str = "home/m.onnx"
@@ -135,7 +139,7 @@ class DataLayoutProbe:
     links: tuple[tuple[str, str], ...] = ()  # name in `home` -> file
 
     def write(self, folder: Path) -> Path:
-        """Write the layout into a new folder and return the model's path."""
+        """Write the probe model and its data into a new folder, and return the model's path."""
         home = folder / "home"
         for path in (home, folder / "elsewhere"):
             path.mkdir(parents=True)
@@ -162,7 +166,9 @@ DATA_LAYOUTS = {
     ),
     "absolute": DataLayoutProbe(location=""),
 }
-"""Probes for the location of external data. As a control, `inside` must load and `missing` must not."""
+"""Probes for the locations from which a release reads external data, by name.
+
+As a control, `inside` must load and `missing` must not."""
 
 
 def _make_probe_model(
@@ -173,7 +179,10 @@ def _make_probe_model(
 
 
 def _serialize_model(ir_version: int, opsets: Mapping[str, int], node: NodeProto, location: str = "") -> bytes:
-    """Return a model with one node and float32 values of shape `(2,)`. With `location`, it has external weights `w`."""
+    """Return a serialized model with one node and float32 values of shape `(2,)`.
+
+    If `location` is given, the weights `w` are external data at this location.
+    """
     x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
     graph = helper.make_graph([node], "g", [x], [y])
     if location:

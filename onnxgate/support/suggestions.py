@@ -1,4 +1,4 @@
-"""Search for changes that make an unsupported operation supported by all required releases."""
+"""Search for changes to a model after which all required releases support an unsupported operation."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.operators import MIXED, FormalParameter, Implementation, Schema
 
 _INTERNAL_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
-"""Domains of operators that only ONNX Runtime inserts into graphs."""
+"""Domains of operators that only ONNX Runtime itself inserts into graphs; they are never suggested."""
 _MIN_OPSET = 7
 """The oldest opset of ai.onnx that ONNX Runtime documents as supported."""
 _MAX_OPSETS_TRIED = 6
-"""Number of opsets for which the whole model is matched; the nearest opsets are tried first."""
+"""Maximum number of opsets for which the whole model is checked; those nearest to the current opset come first."""
 _MAX_SUGGESTIONS = 3
 _MIN_NAME_SIMILARITY = 0.9
 _BREAKING_RULES = frozenset({"unknown-operator", "deprecated-operator", "missing-kernel"})
@@ -53,25 +53,25 @@ _SUCCESSORS: dict[str, tuple[OperatorReplacement, ...]] = {
         OperatorReplacement(DEFAULT_DOMAIN, "Resize"),  # at opset 10, where Resize has no `roi` input
     ),
 }
-"""Replacements of deprecated operators. Source: ONNX's operator changelog, opsets 10 and 11."""
+"""Replacements of deprecated operators, by operator name. Source: ONNX's operator changelog, opsets 10 and 11."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequiredRelease:
-    """One release that a model must run on."""
+    """One runtime release that a model must run on, with the execution providers to use."""
 
     implementation: Implementation
     limits: Limits
     providers: tuple[str, ...] = (CPU_PROVIDER,)
 
     def match(self, operation: Operation) -> MatchResult:
-        """Match an operation against the release."""
+        """Return why this release does not implement an operation, or why this is unknown; None if it does."""
         return match_operation(operation, self.implementation, self.providers)
 
 
 @dataclass(frozen=True, slots=True)
 class SupportGapGroup:
-    """Operations of a model that are not supported for the same reason."""
+    """Operations of a model that are unsupported for the same reason."""
 
     miss: SupportGap
     operations: tuple[Operation, ...]
@@ -81,9 +81,10 @@ class SupportGapGroup:
 def find_implemented_span(
     operations: Sequence[Operation], implementations: Sequence[Implementation]
 ) -> tuple[str, str]:
-    """Return the oldest release since which all releases implement the operations, and the newest up to which all do.
+    """Return since which release, and up to which release, all of the operations are implemented.
 
-    The result is "" in the same cases as that of `find_support_span`.
+    The first result is the oldest release such that it and all newer ones implement them; the second is the newest such
+    that it and all older ones do. A result is "" if there is no such release. Both are "" if all releases do.
     """
     works = [
         all(match_operation(operation, release) is None for operation in operations) for release in implementations
@@ -94,9 +95,10 @@ def find_implemented_span(
 def find_suggestions(
     missed: SupportGapGroup, prepared: TypedModel, releases: Sequence[RequiredRelease], others: Sequence[Limits] = ()
 ) -> tuple[Suggestion, ...]:
-    """Return a few suggested changes, the best first; none if no required release has a kernel table.
+    """Return up to three changes after which all required releases support the operations, the best change first.
 
-    `others` are the limits of releases with unknown kernels, which a suggested opset must not exceed.
+    `releases` are the required releases with known kernels; without them, nothing is suggested. `others` are the
+    version limits of the other required releases, which a suggested opset must not exceed.
     """
     if not releases:
         return ()
@@ -130,7 +132,7 @@ class _SuggestionSearch:
     limits: Sequence[Limits]  # including releases with unknown kernels
 
     def suggestions(self) -> Iterator[Suggestion]:
-        """Yield the changes after which all required releases implement the operations."""
+        """Yield the changes to the model after which all required releases implement the unsupported operations."""
         match self.missed.miss.rule:
             case "missing-kernel":
                 yield from self._type_casts()
@@ -158,14 +160,14 @@ class _SuggestionSearch:
 
     @property
     def first(self) -> Operation:
-        """The first operation; the others differ from it only in types and attributes."""
+        """The first unsupported operation; the others differ from it only in types and attributes."""
         return self.missed.operations[0]
 
     def _all_implement(self, operations: Iterable[Operation]) -> bool:
         return all(release.match(operation) is None for operation in operations for release in self.releases)
 
     def _works_with(self, change: Callable[[Operation], Operation | None]) -> bool:
-        """Return whether all releases implement the changed operations."""
+        """Return whether all required releases implement the unsupported operations after this change to them."""
         changed = [change(operation) for operation in self.missed.operations]
         return None not in changed and self._all_implement(operation for operation in changed if operation)
 
@@ -183,9 +185,9 @@ class _SuggestionSearch:
             yield OpsetChange(domain, best[0], whole=(best[0], "whole") in rated)
 
     def _rate_opset(self, domain: str, version: int) -> str:
-        """Rate an opset by how much of the model it supports.
+        """Rate an opset of a domain by how much of the model the required releases support after changing to it.
 
-        The result is "whole" for everything, "kept" for as much as before, and "lost" for less.
+        The result is "whole" if they support everything, "kept" if as much as before, and "lost" if less.
         """
         opsets = {**self.prepared.opsets, domain: version}
         accepted = all(accepts_versions(limit, self.prepared.ir_version, opsets) for limit in self.limits)
@@ -221,7 +223,7 @@ class _SuggestionSearch:
         yield from (way for _, way in sorted(ranked, key=lambda pair: pair[0])[:1])
 
     def _list_cast_inputs(self, schema: Schema, parameter: str, to: str) -> tuple[str, ...]:
-        """Return the names, as in the schema, of the inputs that must be cast for at least one operation."""
+        """Return the names (from the schema) of the inputs that must be cast in at least one of the operations."""
         names: dict[int, str] = {}
         for operation in self.missed.operations:
             changed = change_parameter_type(operation, schema, parameter, to)
@@ -238,7 +240,7 @@ class _SuggestionSearch:
         return all(map(self._all_implement, casts))
 
     def _schema(self) -> Schema | None:
-        """Return the schema of the operator from the newest required release that has one."""
+        """Return the schema of the unsupported operator from the newest required release that has one."""
         for release in reversed(self.releases):
             operator = release.implementation.operator(self.first.domain, self.first.name)
             schema = operator.schema(self.first.version or 1) if operator else None
@@ -265,7 +267,10 @@ class _SuggestionSearch:
             yield AttributeAddition(missing)
 
     def _domain_imports(self) -> Iterator[DomainImport]:
-        """Yield an import of the domain. The version does not matter for domains of local functions."""
+        """Yield the suggestion to import the operator's domain, if this solves the problem.
+
+        For the domain of a local function, the suggested version does not matter.
+        """
         domain = self.first.domain
         newest = _find_newest_common_opset(domain, self.limits)
         if any(node.calls and node.operation == self.first for node in self.prepared.all_nodes()):
@@ -274,7 +279,7 @@ class _SuggestionSearch:
             yield DomainImport(domain, newest)
 
     def _replacements(self, ways: Iterable[OperatorReplacement]) -> Iterator[OperatorReplacement]:
-        """Yield the first replacement that works."""
+        """Yield the first operator replacement after which all required releases support the operations."""
         for way in ways:
             version = self.prepared.opsets.get(way.domain) or _find_newest_common_opset(way.domain, self.limits) or 0
             if self._works_with(functools.partial(_replace_operator, way=way, version=version)):
@@ -292,14 +297,14 @@ class _SuggestionSearch:
 
 
 def _change_opset(operation: Operation, domain: str, version: int) -> Operation:
-    """Return the operation as it would be in a model that imports a different version of the domain."""
+    """Return the operation as it would be in a model that imports `version` of `domain`."""
     opset = version if domain == DEFAULT_DOMAIN and operation.opset else operation.opset
     own = version if domain == operation.domain and operation.version else operation.version
     return replace(operation, version=own, opset=opset)
 
 
 def _remove_attribute(operation: Operation, name: str) -> Operation | None:
-    """Return the operation without the attribute; None if the operation does not have this attribute."""
+    """Return the operation without the named attribute; None if it does not have this attribute."""
     remaining = tuple(attribute for attribute in operation.attributes if attribute.name != name)
     return replace(operation, attributes=remaining) if len(remaining) < len(operation.attributes) else None
 
@@ -325,12 +330,12 @@ def _replace_operator(operation: Operation, way: OperatorReplacement, version: i
 
 
 def _find_newest_common_opset(domain: str, limits: Sequence[Limits]) -> int | None:
-    """Return the newest version of a domain within all limits; None if the domain has no limit."""
+    """Return the newest opset of a domain that all limits allow; None if none of them limits the domain."""
     return min((limit.opsets[domain] for limit in limits if domain in limit.opsets), default=None)
 
 
 def _find_same_names(name: str, candidates: Iterable[str]) -> list[str]:
-    """Return the candidates that differ from `name` only in case and underscores."""
+    """Return the candidates that are equal to `name` except for case and underscores."""
     folded = name.replace("_", "").casefold()
     return [candidate for candidate in sorted(candidates) if candidate.replace("_", "").casefold() == folded]
 
@@ -344,19 +349,19 @@ _FLOAT_BITS: dict[str, tuple[int, int]] = {
     "tensor(float)": (24, 8),
     "tensor(double)": (53, 11),
 }
-"""Float type -> numbers of significand and exponent bits. Source: IEEE 754, and the description of types in ONNX."""
+"""Numbers of significand and exponent bits of each float type. Source: IEEE 754 and ONNX's description of types."""
 _INTEGER_BITS: dict[str, tuple[int, bool]] = {
     f"tensor({sign}int{bits})": (bits if sign else bits - 1, not sign)
     for bits in (2, 4, 8, 16, 32, 64)
     for sign in ("u", "")
 }
-"""Integer type -> number of bits without the sign bit, and whether the type is signed."""
+"""Number of bits of each integer type, without the sign bit, and whether the type is signed."""
 _INTEGER_BITS["tensor(bool)"] = (1, False)
 _NUMERIC_TYPES = _FLOAT_BITS.keys() | _INTEGER_BITS.keys()
 
 
 def change_parameter_type(operation: Operation, schema: Schema, parameter: str, to: str) -> Operation | None:
-    """Return the operation with a different type for one parameter; None if a type is unknown or not numeric."""
+    """Return the operation with a different type for one type parameter; None if a type is unknown or not numeric."""
     inputs = _change_argument_types(operation.inputs, schema.inputs, parameter, to)
     outputs = _change_argument_types(operation.outputs, schema.outputs, parameter, to)
     if inputs is None or outputs is None or to not in _NUMERIC_TYPES:
@@ -378,7 +383,7 @@ def _change_argument_types(
 
 
 def list_casts(operation: Operation, schema: Schema, parameter: str, to: str) -> tuple[Operation, ...]:
-    """Return the casts of inputs to the new type of a parameter, and of outputs back to their old types."""
+    """Return the Cast operations that convert inputs to a parameter's new type, and outputs back to their old types."""
     changed = change_parameter_type(operation, schema, parameter, to)
     if changed is None:
         return ()

@@ -1,1 +1,1 @@
-"""Type inference for models, and matching of their operations against the kernels of a release."""
+"""Infer the types in a model, and compare its operations with the kernels of an ONNX Runtime release."""

@@ -1,4 +1,4 @@
-"""Function bodies of operators. A release expands the body if it has no kernel for the operator."""
+"""Replace operators by their function bodies, as ONNX Runtime does for operators without a kernel."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ if TYPE_CHECKING:
 
 _MODEL_OPSET_SINCE = version_sort_key("1.17.0")
 _FALLBACK_OPSET = 13
-"""Opset for models that do not import ai.onnx."""
+"""Opset of ai.onnx that is assumed for the nodes of a function body if the model does not import ai.onnx."""
 _SHAPE_DEPENDENT_BODIES = frozenset({"CausalConvWithState(27)"})
 """Operators that have a function body only if the shapes of their inputs are known.
 
 Source: onnx 1.23.2; models loaded on ONNX Runtime 1.32.0.
 """
 Expansion = tuple[TypedNode, ...] | str | None
-"""The nodes of a function body, the reason why they are unknown, or None if the operator has no function body."""
+"""Result of replacing an operator by its function body: the body's nodes, the reason why they are unknown, or None.
+
+None means that the operator has no function body, or that the release does not use it."""
 
 
 def expand_function(operation: Operation, schema: Schema, implementation: Implementation) -> Expansion:
-    """Return the nodes that replace an operation if a release expands its function body.
+    """Return the nodes of the function body with which a release replaces an operation; None if it does not.
 
-    A release does not expand a body if the schema of an operator in the body has changed since the body was written."""
+    A release does not use a body if the schema of an operator in the body has changed since the body was written."""
     name, release = f"{operation.label}({schema.since})", version_sort_key(implementation.release)
     if name in CONTRIB_BODIES:
         is_expanded = release >= version_sort_key(CONTRIB_BODY_SINCE.get(name, "0"))
@@ -50,7 +52,7 @@ def expand_function(operation: Operation, schema: Schema, implementation: Implem
 
 @functools.lru_cache(maxsize=1024)
 def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode, ...]:
-    """Return the nodes of a function body that ONNX Runtime defines."""
+    """Return the nodes with which ONNX Runtime replaces an operation whose function body it defines itself."""
     node, types = _make_call(operation)
     if len(types) > 1 and types[1] is not None:
         node.attribute.add(name="to", type="INT", i=types[1].tensor_type.elem_type)
@@ -59,7 +61,7 @@ def expand_contrib_function(operation: Operation, name: str) -> tuple[TypedNode,
 
 
 def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, ...] | None:
-    """Return the nodes of the function body that ONNX defines for an operation; None if there is none."""
+    """Return the nodes of the function body that the ONNX standard defines for an operation; None if there is none."""
     if f"{operation.label}({since})" in CONTRIB_BODIES:
         return None
     expanded = _instantiate_body(operation, since, operation.opset)
@@ -67,7 +69,7 @@ def get_definition_nodes(operation: Operation, since: int) -> tuple[TypedNode, .
 
 
 class _ExpandedFunction:
-    """A function body, and its nodes for one call. The types of the nodes are inferred on first use.
+    """A function body, and the nodes that replace one call to the function. Their types are inferred on first use.
 
     `written_for` is the opset of ai.onnx that the body was written for."""
 
@@ -86,7 +88,7 @@ class _ExpandedFunction:
 
 @functools.lru_cache(maxsize=4096)
 def _instantiate_body(operation: Operation, since: int, opset: int) -> _ExpandedFunction | str | None:
-    """Return the function body for an opset, the reason why it is unknown, or None if the operator has no body."""
+    """Return the function body of an operation at an opset, the reason why it is unknown, or None if there is none."""
     import onnx
 
     node, types = _make_call(operation)
@@ -113,7 +115,7 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
 
 
 def _make_call(operation: Operation) -> tuple[NodeProto, list[TypeProto | None]]:
-    """Return a node that performs the operation, and the types of its inputs."""
+    """Return an ONNX node that performs the operation, and the types of the node's inputs."""
     from onnx import AttributeProto, NodeProto
 
     node = NodeProto(op_type=operation.name, domain=model_domain(operation.domain))
@@ -136,7 +138,7 @@ def _is_body_current(expanded: _ExpandedFunction, opset: int, implementation: Im
 
 
 def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
-    """Return the schema with exactly this since-version from the installed onnx; None if there is none."""
+    """Return the operator's schema that the installed onnx introduces in opset `since`; None if there is none."""
     from onnx import defs
 
     try:
@@ -149,7 +151,7 @@ def _find_schema(domain: str, name: str, since: int) -> OpSchema | None:
 def _find_body(
     schema: OpSchema, opset: int, node: NodeProto, types: Sequence[TypeProto | None]
 ) -> tuple[FunctionProto, int] | None:
-    """Return the function body to use at an opset, and the opset that the body was written for; None if there is none.
+    """Return the function body of an operator at `opset`, and the opset that it was written for; None if it has none.
 
     Source: ONNX Runtime 1.16 to 1.31 uses the body that was written for the newest opset up to the model's opset, and
     prefers context-dependent bodies.
@@ -212,20 +214,21 @@ CONTRIB_BODIES = {
         }
     """,
 }
-"""Simplified bodies of functions that ONNX Runtime defines, without constants and biases: only types matter here.
+"""Simplified function bodies of operators that ONNX Runtime defines, by operator name and schema version.
 
-A call sets the attribute `to` to the element type of the second input.
+Constants and biases are omitted, because the bodies are used only to compare types. For each call to a body, its
+attribute `to` is set to the element type of the second input.
 """
 CONTRIB_BODY_SINCE = {"com.microsoft.QuickGelu(1)": "1.31.0"}
-"""Operator -> first release that can run the nodes of its function body.
+"""First ONNX Runtime release that can run the nodes of an operator's function body, by operator.
 
-Older releases fuse these nodes into an operator without a kernel.
+Older releases fuse these nodes into an operator that has no kernel.
 """
 
 
 @functools.cache
 def parse_contrib_body(name: str) -> FunctionProto:
-    """Return a body of `CONTRIB_BODIES`."""
+    """Return the function body in `CONTRIB_BODIES` with this name, as a FunctionProto."""
     from onnx import parser
 
     return parser.parse_function(CONTRIB_BODIES[name])

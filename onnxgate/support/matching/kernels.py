@@ -35,7 +35,7 @@ from onnxgate.support.matching.operations import (
 from onnxgate.support.operators import Implementation, Kernel, Operator, Schema
 
 MatchResult = SupportGap | str | None
-"""A support gap, the reason why the result is unknown, or None if the operation is implemented."""
+"""Whether a release implements an operation: a support gap, the reason why this is unknown, or None if it does."""
 
 FLOAT16, FLOAT = "tensor(float16)", "tensor(float)"
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -46,7 +46,7 @@ _CAST_SINCE = 6
 def match_operation(
     operation: Operation, implementation: Implementation, providers: Sequence[str] = (CPU_PROVIDER,)
 ) -> MatchResult:
-    """Match an operation against a release."""
+    """Return why a release does not implement an operation, or why this is unknown; None if it does implement it."""
     return _Matcher(implementation, frozenset({*providers, CPU_PROVIDER})).answer(operation, 0)
 
 
@@ -56,7 +56,6 @@ class _Matcher:
         self._providers = providers
 
     def answer(self, operation: Operation, depth: int) -> MatchResult:
-        """Match an operation, or return the cached result of an equal one."""
         key = (operation, self._providers)
         if key not in self._on.answers:
             self._on.answers[key] = self._decide(operation, depth)
@@ -124,10 +123,11 @@ class _Matcher:
 
 
 def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation: Operation) -> list[bool | None]:
-    """Match with float16 replaced by float: ONNX Runtime inserts casts to float if an input is float16.
+    """Return for each kernel whether it accepts the operation's types after float16 is replaced by float.
 
-    Source: ONNX Runtime 1.16 to 1.31. It inserts no casts before opset 6, because the attribute of Cast is different
-    there, and none for nodes with subgraphs or sequences.
+    ONNX Runtime inserts casts to float if an input is float16. The result is empty if it does not.
+    Source: ONNX Runtime 1.16 to 1.31. It does not insert casts for nodes with subgraphs or sequences, nor before
+    opset 6, in which Cast has a different attribute.
     """
     graphs = any(attribute.kind == "GRAPH" for attribute in operation.attributes)
     if FLOAT16 not in operation.inputs or graphs or 0 < operation.opset < _CAST_SINCE:
@@ -145,7 +145,10 @@ def _match_with_float_casts(kernels: Sequence[Kernel], schema: Schema, operation
 
 
 def _check_constant(operation: Operation, schema: Schema, implementation: Implementation) -> SupportGap | None:
-    """Check a Constant, which becomes an initializer before kernels are selected: the release must support its type."""
+    """Return why a release rejects a Constant node; None if it accepts it.
+
+    A Constant becomes an initializer before kernels are selected, so it needs no kernel. Its type must be supported.
+    """
     output_type = next((output for output in operation.outputs if output), "")
     if is_unregistered_type(output_type, implementation.release):
         problem = f"`{operation.label}({schema.since})` has type `{output_type}`"
@@ -155,7 +158,7 @@ def _check_constant(operation: Operation, schema: Schema, implementation: Implem
 
 
 def _accepts_types(kernel: Kernel, schema: Schema, operation: Operation) -> bool | None:
-    """Return whether a kernel accepts the node's types; None if that depends on an unknown type."""
+    """Return whether a kernel accepts the types of an operation; None if that depends on an unknown type."""
     accepts: bool | None = True
     for key, types in kernel.constraints.items():
         type_name = find_constrained_type(schema, key, operation.inputs, operation.outputs)
@@ -204,7 +207,7 @@ def _make_missing_kernel_gap(
 
 
 _CLOSED_DOMAINS = frozenset({DEFAULT_DOMAIN, "ai.onnx.ml", "ai.onnx.training"})
-"""Domains to which local functions cannot add operators."""
+"""Operator domains that local functions cannot extend: ONNX Runtime never treats their nodes as function calls."""
 
 
 def predict(
@@ -214,9 +217,10 @@ def predict(
     providers: Sequence[str] = (CPU_PROVIDER,),
     kinds: Sequence[TypedNode] | None = None,
 ) -> Prediction:
-    """Predict which parts of a model a release rejects. If `implementation` is None, only version fields are compared.
+    """Predict which version fields and nodes of a model a release rejects.
 
-    `kinds` limits matching to some nodes of `prepared.kinds`; None means all of them.
+    If `implementation` is None, only the version fields are compared. `kinds` limits the nodes that are checked to
+    some of `prepared.kinds`; None means all of them.
     """
     problems = []
     if implementation is not None:
@@ -241,8 +245,9 @@ def predict(
 
 
 def match_node(node: TypedNode, implementation: Implementation, providers: Sequence[str]) -> MatchResult:
-    """Match a node, but not the nodes inside it.
+    """Return why a release rejects a node, or why this is unknown; None if it accepts the node.
 
+    Nodes in the node's subgraphs or in the function that it calls are not checked.
     Source: ONNX Runtime 1.16 to 1.31 implicitly imports the domains that it supports, except in local functions.
     """
     operation = node.operation
@@ -256,7 +261,7 @@ def match_node(node: TypedNode, implementation: Implementation, providers: Seque
 
 
 def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implementation) -> Iterator[TypedNode]:
-    """Yield all nodes, without the bodies of local functions that the release does not call."""
+    """Yield the nodes and all nodes inside them, except those in local functions that the release does not call."""
     for node in nodes:
         yield node
         if node.inner and (not node.calls or _is_function_call(node, implementation)):
@@ -266,8 +271,8 @@ def _iterate_visible_nodes(nodes: Iterable[TypedNode], implementation: Implement
 def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
     """Return whether the release treats a node as a call to a local function rather than as a built-in operator.
 
-    Source: models loaded on ONNX Runtime 1.16 to 1.31. The domain of their local functions also contains operators;
-    some functions have the name of an operator.
+    Source: models loaded on ONNX Runtime 1.16 to 1.31. Their local functions are in domains that also contain built-in
+    operators, and some have the name of such an operator.
     """
     operation = node.operation
     if not node.calls or operation.domain in _CLOSED_DOMAINS:
@@ -279,7 +284,7 @@ def _is_function_call(node: TypedNode, implementation: Implementation) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
-    """Return the providers that have at least one kernel."""
+    """Return the names of the execution providers for which a release has at least one kernel."""
     return frozenset(
         kernel.provider
         for domain in implementation.domains()
@@ -290,7 +295,7 @@ def list_kernel_providers(implementation: Implementation) -> frozenset[str]:
 
 
 class SingleProviderImplementation(Implementation):
-    """A release with only the kernels of one provider. Match results are cached separately."""
+    """Operators of a release with only the kernels of one execution provider. Match results are cached separately."""
 
     def __init__(self, implementation: Implementation, provider: str) -> None:
         super().__init__(
@@ -300,7 +305,7 @@ class SingleProviderImplementation(Implementation):
         self._provider = provider
 
     def operator(self, domain: str, name: str) -> Operator | None:
-        """Return the operator with only the kernels of the provider."""
+        """Return an operator with only the kernels of the execution provider; None if the release does not have it."""
         key = (domain, name)
         if key not in self._operators:
             operator = self._full.operator(domain, name)
@@ -309,7 +314,7 @@ class SingleProviderImplementation(Implementation):
         return self._operators[key]
 
     def leaves(self, operation: Operation) -> bool:
-        """Return whether the provider has no kernel for an operation that the CPU provider runs."""
+        """Return whether the execution provider has no kernel for an operation that the CPU provider can run."""
         alone = match_operation(operation, self, (self._provider,))
         return (
             isinstance(alone, SupportGap)

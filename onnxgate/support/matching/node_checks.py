@@ -1,4 +1,4 @@
-"""Check a node against its operator's schema, and against restrictions of releases that schemas do not contain."""
+"""Check a node against its operator's schema, and against restrictions of ONNX Runtime that no schema contains."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from onnxgate.support.matching.operations import Operation, SupportGap
 from onnxgate.support.operators import MIXED, SINGLE, VARIADIC, FormalParameter, Schema
 
 UNNAMED_KIND = "???"
-"""Attribute kind that a release reports if it has no name for the kind, such as for value types."""
+"""Text that ONNX Runtime reports as the kind of an attribute if it has no name for that kind."""
 
 
 Violation = tuple[str, str]  # problem; facts that distinguish it from other problems of the operator
 
 
 def find_schema_violation(operation: Operation, schema: Schema) -> SupportGap | None:
-    """Return the first violation of the schema; None if there is none."""
+    """Return the first violation of the operator's schema by an operation; None if there is none."""
     name = f"{operation.label}({schema.since})"
     problems = itertools.chain(_check_attributes(operation, schema, name), _check_arguments(operation, schema, name))
     if violation := next(problems, None):
@@ -87,7 +87,7 @@ def find_parameter(formals: Sequence[FormalParameter], index: int) -> FormalPara
 
 
 def _pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) -> Iterator[tuple[FormalParameter, str]]:
-    """Yield the formal parameter and the type of each argument that is not omitted; "" is an unknown type."""
+    """Yield the formal parameter and the type ("" if unknown) of each argument that is not omitted."""
     for index, value_type in enumerate(types):
         formal = find_parameter(formals, index)
         if formal is not None and value_type is not None:
@@ -95,7 +95,7 @@ def _pair_arguments(formals: Sequence[FormalParameter], types: ArgumentTypes) ->
 
 
 def infer_output_types(operator: str, schema: Schema, inputs: ArgumentTypes, count: int) -> list[str]:
-    """Return the types of an operator's outputs as inferred from its inputs; "" if they cannot be inferred."""
+    """Return the type of each output of an operator, inferred from the input types; "" if it cannot be inferred."""
     bound: dict[str, str] = {}
     for formal, value_type in _pair_arguments(schema.inputs, inputs):
         if value_type and formal.option != MIXED:
@@ -120,7 +120,7 @@ _OUTPUT_TYPE_RULES: dict[str, dict[int, str | tuple[int, str]]] = {
 }
 """Output types that ONNX Runtime infers although the schema does not determine them, by operator and output index.
 
-A value is a type, or the index of an input of the same type and the type to use if that input is omitted.
+A value is a type, or a pair: the index of the input that has the same type, and the type if that input is omitted.
 Source: error texts of one-node models that declare a different output type, on ONNX Runtime 1.16 to 1.31.
 """
 
@@ -136,7 +136,7 @@ def _infer_bound_output(schema: Schema, bound: dict[str, str], index: int) -> st
 
 
 def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outputs: ArgumentTypes) -> str | None:
-    """Return the type to which the constraint `key` of a kernel applies, or None if all its arguments are omitted.
+    """Return the argument type that must meet the type constraint `key` of a kernel; None if the arguments are omitted.
 
     It is the type of the first argument that belongs to the constraint and is not omitted.
 
@@ -150,11 +150,11 @@ def find_constrained_type(schema: Schema, key: str, inputs: ArgumentTypes, outpu
 
 
 AttributeValues = dict[str, int | str]
-"""Integer and string attributes, by name; 0 for attributes of other kinds."""
+"""Values of integer and string attributes, by attribute name; 0 for attributes of other kinds."""
 
 
 class ReleaseRestriction(msgspec.Struct, frozen=True):
-    """A condition under which releases from `first` to `last` ("": no bound) reject certain operators."""
+    """A condition under which releases from `first` to `last` ("" means no bound) reject nodes of certain operators."""
 
     operators: tuple[str, ...]
     is_met: Callable[[AttributeValues], bool]
@@ -164,7 +164,7 @@ class ReleaseRestriction(msgspec.Struct, frozen=True):
     attribute: str = ""  # the rejected attribute, or the first of several
 
     def concerns(self, operation: Operation, release: str) -> bool:
-        """Return whether the release rejects the node for this reason."""
+        """Return whether a release rejects an operation because of this restriction."""
         return (
             operation.domain == DEFAULT_DOMAIN
             and operation.name in self.operators
@@ -217,14 +217,14 @@ RESULT_TYPE_RESTRICTIONS = (
         ReleaseRestriction(("ConstantOfShape",), lambda values: True, "does not make", "1.17.0", "1.17.3"),
     ),
 )
-"""Output types, with the operators and releases that do not support them."""
+"""Output types, with the operators and releases that do not support outputs of these types."""
 UNREGISTERED_TYPES = (
     (("tensor(complex64)", "tensor(complex128)"), "", ""),
     (("tensor(int4)", "tensor(uint4)"), "1.18.0", "1.18.1"),
     (("tensor(float4e2m1)",), "1.23.0", "1.23.2"),
     (("tensor(float8e8m0)",), "1.24.1", "1.26.0"),
 )
-"""Types that releases do not support although they support an opset with these types.
+"""Data types that some releases do not support, although they support opsets in which these types exist.
 
 Each entry contains types, and the first and last release that do not support them; "" means no bound. Source: models
 with a Constant of each type that the schema allows, loaded on 17 releases from 1.16.0 to 1.31.1.
@@ -244,13 +244,13 @@ LOCALE_RESTRICTIONS = (
         first="1.27.0",
     ),
 )
-"""Conditions under which a model loads only if a specific locale is installed."""
+"""Operators and releases with which a model loads only if a specific locale is installed on the machine."""
 
 
 def find_restriction(operation: Operation, since: int, release: str) -> SupportGap | str | None:
-    """Return the restriction for which the release rejects the node; None if there is none.
+    """Return the restriction because of which a release rejects an operation; None if there is none.
 
-    The result is a reason as a string if the outcome depends on the machine.
+    If the outcome depends on the machine, the result is a string with the reason.
     """
     name = f"{operation.label}({since})"
     for restriction in ATTRIBUTE_RESTRICTIONS:
@@ -268,7 +268,7 @@ def find_restriction(operation: Operation, since: int, release: str) -> SupportG
 
 
 def find_body_restriction(operation: Operation, since: int, release: str) -> SupportGap | None:
-    """Return why a release rejects the function body of Attention for the type of its mask; None if it does not.
+    """Return why a release rejects an Attention node because of the type of its mask; None if it accepts the type.
 
     Source: models loaded on ONNX Runtime 1.23.0 to 1.32.0. If the mask is neither bool nor float, releases up to 1.23.2
     reject the node; releases up to 1.31.1 reject it only with `is_causal` or `nonpad_kv_seqlen` (the seventh input).
@@ -288,7 +288,7 @@ def find_body_restriction(operation: Operation, since: int, release: str) -> Sup
 
 
 def is_unregistered_type(type_name: str, release: str) -> bool:
-    """Return whether a release does not support a type, even for constants."""
+    """Return whether a release does not support a data type at all, not even for constants."""
     return any(
         type_name in types and _is_release_within(release, first, last) for types, first, last in UNREGISTERED_TYPES
     )
@@ -300,7 +300,7 @@ def _is_release_within(release: str, first: str, last: str) -> bool:
 
 
 def read_attribute_values(operation: Operation) -> AttributeValues:
-    """Return the values of the integer and string attributes; 0 for attributes of other kinds."""
+    """Return the values of an operation's integer and string attributes by name; 0 for other kinds of attributes."""
     from onnx import AttributeProto
 
     values: AttributeValues = {}

@@ -1,4 +1,4 @@
-"""Data types shared by matching and the stages: operations of a model, match results and suggestions."""
+"""Data types for the operations of a model, whether a release supports them, and suggested changes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,15 @@ SupportGapRule = Literal[
     "type-mismatch",
     "attribute-unsupported",
 ]
-"""Rules of the support stage that apply to single nodes."""
+"""Names of the rules that report nodes which a release does not support."""
 LoadVerdict = Literal["loads", "refused", "unknown"]
 
 
 class Attribute(msgspec.Struct, frozen=True):
-    """One attribute of a node. `data` is the serialized AttributeProto; empty for tensors, graphs and long lists."""
+    """One attribute of a node.
+
+    `data` is the serialized AttributeProto; it is empty for subgraphs, long attributes and attributes of Constant.
+    """
 
     name: str
     kind: str  # "INT", "FLOATS", "TENSOR"
@@ -35,9 +38,9 @@ class Attribute(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """Properties of a node that determine whether a release implements it; equal operations are matched once.
+    """Properties of a node that determine whether a release implements it. Equal operations are checked only once.
 
-    Types are spelled as in ONNX Runtime; "" is an unknown type, None an omitted argument.
+    Types are spelled as in ONNX Runtime; "" means an unknown type, and None an omitted argument.
     """
 
     domain: str  # "ai.onnx" for the default one
@@ -51,17 +54,17 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def label(self) -> str:
-        """The operator's name; outside the default domain, preceded by its domain."""
+        """Name of the operator, preceded by its domain unless this is the default domain."""
         return self.name if self.domain == DEFAULT_DOMAIN else f"{self.domain}.{self.name}"
 
 
 def get_unknown_type(name: str) -> TypeProto | None:
-    """Return no type."""
+    """Return None, the type of each value whose type is unknown."""
     return None
 
 
 class TypedNode(msgspec.Struct, frozen=True, eq=False):
-    """One node of a model with the types of its arguments."""
+    """One node of a model with the types of its inputs and outputs."""
 
     operation: Operation
     name: str  # the node's own, often ""
@@ -73,27 +76,27 @@ class TypedNode(msgspec.Struct, frozen=True, eq=False):
     unread: str = ""  # why the body of the called function has no types
 
     def all_nodes(self) -> Iterator[TypedNode]:
-        """Yield the node and all nodes inside it."""
+        """Yield this node and all nodes in its subgraphs or in the local function that it calls."""
         yield self
         for node in self.inner:
             yield from node.all_nodes()
 
 
 class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
-    """Typed nodes and imported opsets of a model; they do not depend on the release."""
+    """Nodes of a model with their types, and its imported opsets. They do not depend on the runtime release."""
 
     ir_version: int
     opsets: dict[str, int]  # needed, also by local functions; default domain "ai.onnx"
     nodes: tuple[TypedNode, ...]
 
     def all_nodes(self) -> Iterator[TypedNode]:
-        """Yield all nodes, including those of subgraphs and called local functions."""
+        """Yield all nodes of the model, including those of subgraphs and called local functions."""
         for node in self.nodes:
             yield from node.all_nodes()
 
     @functools.cached_property
     def kinds(self) -> tuple[TypedNode, ...]:
-        """The first node of each kind; nodes of the same kind have the same match result."""
+        """The first node of each kind. Any release supports either all nodes of the same kind or none of them."""
         first: dict[tuple[object, ...], TypedNode] = {}
         visited: set[int] = set()  # bodies that several calls share
         ahead = [self.nodes]
@@ -107,7 +110,7 @@ class TypedModel(msgspec.Struct, frozen=True, eq=False, dict=True):
 
 
 class SupportGap(msgspec.Struct, frozen=True):
-    """Reason why a release rejects an operation."""
+    """Reason why a runtime release rejects an operation of a model."""
 
     rule: SupportGapRule
     problem: str  # the same for all releases: "there is no kernel for `Det(11)` with `T` = `tensor(double)`"
@@ -116,7 +119,7 @@ class SupportGap(msgspec.Struct, frozen=True):
 
 
 class NodeProblem(msgspec.Struct, frozen=True, eq=False):
-    """A node that a release rejects, or whose match result is unknown, with the reason."""
+    """A node that a release rejects, or for which this could not be predicted, with the reason."""
 
     node: TypedNode
     miss: SupportGap | None
@@ -124,14 +127,14 @@ class NodeProblem(msgspec.Struct, frozen=True, eq=False):
 
 
 class RefusedOperations(msgspec.Struct, frozen=True):
-    """Domains and operations of a model for which a release is predicted to refuse it, as data for another process."""
+    """Domains and operations because of which a release is predicted to refuse a model, as data for another process."""
 
     opsets_too_new: tuple[str, ...]  # domains
     gaps: tuple[tuple[SupportGap, Operation], ...]
 
 
 class Prediction(msgspec.Struct, frozen=True, eq=False):
-    """Predicted problems of one model on one release; without problems, the model loads."""
+    """Predicted problems of one model on one release. If there are none, the release is predicted to load the model."""
 
     ir_too_new: bool
     opsets_too_new: tuple[str, ...]  # domains
@@ -139,20 +142,20 @@ class Prediction(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def refused(self) -> RefusedOperations:
-        """The domains and operations for which the model is refused, without their nodes."""
+        """Domains and operations because of which the release is predicted to refuse the model, without their nodes."""
         gaps = tuple((found.miss, found.node.operation) for found in self.found if found.miss is not None)
         return RefusedOperations(self.opsets_too_new, gaps)
 
     @property
     def verdict(self) -> LoadVerdict:
-        """The predicted outcome; one known gap is enough for `refused`."""
+        """Predicted outcome of loading the model: `refused` if a problem is certain, `unknown` if one is possible."""
         if self.ir_too_new or self.opsets_too_new or any(problem.miss for problem in self.found):
             return "refused"
         return "unknown" if self.found else "loads"
 
 
 class OpsetChange(msgspec.Struct, frozen=True):
-    """Export with a different opset of a domain, in which all runtimes implement the operation."""
+    """Suggestion to export with a different opset of a domain, in which all runtimes implement the operation."""
 
     domain: str
     version: int
@@ -160,7 +163,7 @@ class OpsetChange(msgspec.Struct, frozen=True):
 
 
 class TypeCast(msgspec.Struct, frozen=True):
-    """Cast the inputs of one type parameter to a different type, and its outputs back."""
+    """Suggestion to cast the inputs of one type parameter to a different type, and its outputs back."""
 
     parameter: str  # a constraint's name (`T`), or the type that the schema fixes
     to: str  # "tensor(float)"
@@ -170,19 +173,19 @@ class TypeCast(msgspec.Struct, frozen=True):
 
 
 class AttributeRemoval(msgspec.Struct, frozen=True):
-    """Remove an attribute."""
+    """Suggestion to remove an attribute from the node."""
 
     attribute: str
 
 
 class AttributeAddition(msgspec.Struct, frozen=True):
-    """Add attributes of the kinds that the schema declares."""
+    """Suggestion to add attributes to the node, of the kinds that the operator's schema declares."""
 
     attributes: tuple[tuple[str, str], ...]  # name, kind ("INT")
 
 
 class OperatorReplacement(msgspec.Struct, frozen=True):
-    """Use a different operator with the same inputs, or with the inputs listed here."""
+    """Suggestion to use a different operator, with the same inputs or with the inputs that `inputs` lists."""
 
     domain: str
     name: str
@@ -191,18 +194,18 @@ class OperatorReplacement(msgspec.Struct, frozen=True):
 
 
 class FunctionExpansion(msgspec.Struct, frozen=True):
-    """Replace the node by the operator's function body, which ONNX defines as equivalent."""
+    """Suggestion to replace the node by the operator's function body, which ONNX defines as equivalent."""
 
 
 class DomainImport(msgspec.Struct, frozen=True):
-    """Import the operator's domain."""
+    """Suggestion to import the operator's domain."""
 
     domain: str
     version: int
 
 
 class MinimumReleaseRaise(msgspec.Struct, frozen=True):
-    """Require this release or a newer one."""
+    """Suggestion to require at least this runtime release."""
 
     release: str
 

@@ -1,4 +1,4 @@
-"""Infer the types of all values in a model. The result is used for all releases."""
+"""Infer the types of all values in a model. The types do not depend on the runtime release."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TypeProto
 
 _MAX_ATTRIBUTE_BYTES = 4096
-"""Maximum size in bytes of attributes whose data is used for matching."""
+"""Maximum size in bytes of an attribute whose value is used to decide whether a release supports the node."""
 _MAX_ROUNDS = 16
-"""Maximum number of rounds of type inference.
+"""Maximum number of rounds of type inference for one graph.
 
-Another round follows if a round found types of operators that onnx does not define.
+Another round follows if a round determined output types of operators that the onnx package does not define.
 """
 MAX_FUNCTION_CALLS = 4000
-"""Maximum number of different calls of local functions, as types are inferred for each call separately."""
+"""Maximum number of different calls to local functions. Types are inferred for each of them separately."""
 _TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
 _MAX_OPERATIONS = 2**16
-"""Maximum number of different operations that are cached across models."""
+"""Maximum number of different operations in the cache that all models share."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
 _TENSOR_TYPE_NAMES = {number: f"tensor({element.name})" for number, element in ELEMENT_TYPES.items()}
 
 
 def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> TypedModel:
-    """Return the model's nodes with argument types, including nodes of subgraphs and called functions.
+    """Return the nodes of a model with their input and output types, including nodes of subgraphs and called functions.
 
-    `inferred` is the same model, with value types that onnx has already inferred.
+    `inferred` is the same model with the value types that the onnx package inferred, if this was already done.
     """
     opsets: dict[str, int] = {}
     for holder in (model.proto, *model.proto.functions):
@@ -53,7 +53,7 @@ def infer_model_types(model: ModelView, inferred: ModelProto | None = None) -> T
 
 
 def infer_node_types(proto: ModelProto) -> tuple[TypedNode, ...]:
-    """Return the typed nodes of a model's graph. Calls of local functions are followed within limits."""
+    """Return the nodes of a model with their types. Calls to local functions are followed up to a limit."""
     return _infer_nodes(ModelView(proto), None)
 
 
@@ -62,7 +62,7 @@ def _infer_nodes(model: ModelView, inferred: ModelProto | None) -> tuple[TypedNo
 
 
 class _FunctionCalls(msgspec.Struct, eq=False):
-    """Typed function bodies, shared by all inferences for one model."""
+    """Nodes of called functions with their types. All type inferences for one model share them."""
 
     unread: str  # why no call is followed
     bodies: dict[tuple[object, ...], tuple[TypedNode, ...]] = msgspec.field(default_factory=dict)
@@ -71,7 +71,10 @@ class _FunctionCalls(msgspec.Struct, eq=False):
 def _infer_graph_nodes(
     model: ModelView, within: str, calls: _FunctionCalls, inferred: ModelProto | None = None
 ) -> tuple[TypedNode, ...]:
-    """Infer types in a model; `within` is the local function that the model was made from, if any."""
+    """Return the nodes of a model with their inferred types.
+
+    `within` is the name of the local function that the model was made from; "" if it was not made from one.
+    """
     proto, graph = inferred or model.proto, model.graphs[0]
     if calls.unread and proto.functions:
         proto = deepcopy(proto)  # without functions, since inference would follow each call without a limit
@@ -115,7 +118,10 @@ def _infer_shapes(proto: ModelProto) -> ModelProto:
 
 
 def _import_used_domains(proto: ModelProto) -> ModelProto:
-    """Return a copy that imports every domain in use, as onnx requires. ONNX Runtime imports some implicitly."""
+    """Return a copy of the model that imports every domain in use.
+
+    The onnx package requires this, whereas ONNX Runtime imports some domains implicitly.
+    """
     from onnx import defs
 
     copy = deepcopy(proto)
@@ -126,7 +132,7 @@ def _import_used_domains(proto: ModelProto) -> ModelProto:
 
 
 def format_known_type(proto: TypeProto) -> str:
-    """Return the type as ONNX Runtime spells it; "" if it is not known."""
+    """Return a value type as ONNX Runtime spells it, such as `tensor(float)`; "" if the type is unknown."""
     if proto.HasField("tensor_type"):
         return _TENSOR_TYPE_NAMES.get(proto.tensor_type.elem_type, "")
     name = format_type(proto)
@@ -136,7 +142,7 @@ def format_known_type(proto: TypeProto) -> str:
 class ValueTypes:
     """Types of the named values in a graph and in the graphs that enclose it.
 
-    `typed` is the graph with the types that onnx inferred, `held` the graph that contains the tensors.
+    `typed` is the graph with the types that onnx inferred, `held` the graph that contains the initializers.
     """
 
     __slots__ = ("_parent", "_types", "names")
@@ -158,11 +164,11 @@ class ValueTypes:
                 self.add(sparse.values.name, _make_tensor_type(sparse.values.data_type, sparse.dims))
 
     def add(self, name: str, value_type: TypeProto) -> None:
-        """Add a value of this graph."""
+        """Record the type of a value of this graph."""
         self.names[name], self._types[name] = format_known_type(value_type), value_type
 
     def spell(self, name: str) -> str | None:
-        """Return the type of a value as ONNX Runtime spells it; "" if it is unknown, None if `name` is empty."""
+        """Return a value's type as ONNX Runtime spells it; "" if the type is unknown, None if `name` is empty."""
         if not name:
             return None
         scope: ValueTypes | None = self
@@ -173,7 +179,7 @@ class ValueTypes:
         return ""
 
     def type_of(self, name: str) -> TypeProto | None:
-        """Return the type of a value, with its shape if known; None if the type is unknown."""
+        """Return the type of the named value, with its shape if known; None if the type is unknown."""
         scope: ValueTypes | None = self
         while scope is not None:
             if (found := scope._types.get(name)) is not None:
@@ -191,7 +197,7 @@ def _make_operation(
     attributes: tuple[tuple[str, str, bytes], ...],
     static: bool,
 ) -> Operation:
-    """Return the operation with these properties; equal operations are the same object, even across models."""
+    """Return an operation with these properties. Equal operations are the same object, even in different models."""
     return Operation(domain, name, *versions, *types, tuple(Attribute(*it) for it in attributes), static)
 
 
@@ -203,7 +209,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
     learnt: set[str] = msgspec.field(default_factory=set)  # names whose types are known only from schemas of releases
 
     def propagate(self, graph: GraphView, scope: ValueTypes) -> bool:
-        """Add to the scope the types that operator schemas determine; return whether any types were added."""
+        """Add the output types that ONNX Runtime's schemas determine to `scope`; return whether any were added."""
         before, names = len(self.learnt), scope.names
         for node in graph.nodes:
             for name in node.outputs:
@@ -229,7 +235,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
                     self.learnt.add(name)
 
     def nodes(self, graph: GraphView, typed: GraphProto, scope: ValueTypes) -> Iterator[TypedNode]:
-        """Yield the typed nodes of a graph, each with the nodes inside it."""
+        """Yield the nodes of a graph with their types; each contains the nodes of its subgraphs or called function."""
         opset, type_of, spell = self.imports.get(DEFAULT_DOMAIN, 0), scope.type_of, scope.spell
         for index, node in enumerate(graph.nodes):
             domain, name, _ = node.operator
@@ -258,7 +264,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
             yield from self.nodes(graph, typed, inner)
 
     def _called(self, node: NodeView, body: GraphView, scope: ValueTypes) -> tuple[TypedNode, ...] | None:
-        """Return the typed nodes of a called function; None if the call is not followed."""
+        """Return the nodes of the function that a node calls, with their types; None if the call is not followed."""
         if self.calls.unread:
             return None
         function = body.proto
@@ -283,7 +289,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
         return bodies[key]
 
     def _reached(self, function: GraphView) -> dict[OperatorKey, GraphView]:
-        """Return the local functions that the function calls directly or indirectly."""
+        """Return the local functions that `function` calls directly or indirectly, by operator."""
         reached: dict[OperatorKey, GraphView] = {}
         ahead = [function]
         while ahead:
@@ -295,7 +301,7 @@ class _NodeTypeInference(msgspec.Struct, eq=False):
 
 
 def _pass_in(node: NodeView, body: GraphProto, inner: ValueTypes, scope: ValueTypes) -> None:
-    """Pass the types of a Loop's inputs to its body; declared types of the body's inputs take precedence."""
+    """Give the types of a Loop's inputs to the inputs of its body that have no declared type."""
     names = [None, None, *node.inputs[2:]]
     for value, name in zip(body.input, names, strict=False):
         outer_type = scope.type_of(name) if name else None
@@ -304,7 +310,7 @@ def _pass_in(node: NodeView, body: GraphProto, inner: ValueTypes, scope: ValueTy
 
 
 def _has_static_shape(node: NodeView, scope: ValueTypes) -> bool:
-    """Return whether all dimensions of the first input are fixed."""
+    """Return whether all dimensions of the node's first input are fixed."""
     first = scope.type_of(node.inputs[0]) if node.inputs else None
     if first is None or not first.tensor_type.HasField("shape"):
         return False
@@ -312,7 +318,7 @@ def _has_static_shape(node: NodeView, scope: ValueTypes) -> bool:
 
 
 def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypeProto:
-    """Return a tensor type; it has no shape if `dims` is None."""
+    """Return the type of a tensor with this element type; it has no shape if `dims` is None."""
     from onnx import TypeProto
 
     tensor_type = TypeProto()
@@ -325,7 +331,7 @@ def _make_tensor_type(element: int, dims: Sequence[int] | None = None) -> TypePr
 
 
 def _parse_type(text: str, known_types: Mapping[str | None, TypeProto | None]) -> TypeProto | None:
-    """Return the type with this spelling in ONNX Runtime, without a shape; None if the spelling is unknown."""
+    """Return the type that ONNX Runtime spells as `text`, without a shape; None if the spelling is unknown."""
     like = known_types.get(text)
     if like is not None:
         return _remove_shape(like)
@@ -341,7 +347,10 @@ def _remove_shape(value_type: TypeProto) -> TypeProto:
 
 
 def _read_attributes(node: NodeView) -> tuple[tuple[str, str, bytes], ...]:
-    """Return the name, kind and data of each attribute, sorted by name; data that no function body reads is empty."""
+    """Return the name, kind and serialized data of each attribute of a node, sorted by name.
+
+    The data is empty for attributes of Constant, subgraphs, and attributes of more than `_MAX_ATTRIBUTE_BYTES`.
+    """
     name = node.operator[1]
     found = []
     for attribute in node.attributes:
@@ -365,9 +374,9 @@ def instantiate_function(
     defaults: Mapping[str, AttributeProto] = MappingProxyType({}),
     functions: Sequence[FunctionProto] = (),
 ) -> ModelProto:
-    """Return a model with the nodes of one function call, with the input types and attribute values of the call.
+    """Return a model whose graph is the body of a called function, with the call's input types and attribute values.
 
-    In `imports`, "" is the default domain.
+    `imports` maps the domains that the model imports to their versions; "" is the default domain.
     """
     from onnx import ModelProto
 
