@@ -39,8 +39,8 @@ class Ignores(msgspec.Struct):
 
         Also return the fingerprints that each entry matches.
 
-            Expired entries match findings but do not accept them. The same applies to entries with fingerprints if another
-            entry has already accepted the finding.
+        Expired entries match findings but do not accept them. The same applies to entries with fingerprints if another
+        entry has already accepted the finding.
         """
         met: list[set[str]] = [set() for _ in self.entries]
         applied = []
