@@ -125,7 +125,7 @@ class Gap(msgspec.Struct, frozen=True):
     runtimes: tuple[str, ...]
 
     def about(self, report: Report) -> str:
-        """Name the stages, models and runtimes of the checks, such as `runtime: m.onnx on onnxruntime 1.18.1`."""
+        """Return stages, models and runtimes of the checks, for example `runtime: m.onnx on onnxruntime 1.18.1`."""
         parts = (join_model_names(self.models), describe_runtimes(self.runtimes, report))
         subject = " on ".join(part for part in parts if part)
         stages = ", ".join(self.stages)

@@ -257,7 +257,7 @@ def _renumber_row(row: Row, numbers: Sequence[int] | Mapping[int, int], releases
 
 
 def _sort_rows(rows: Iterable[RowType]) -> tuple[RowType, ...]:
-    """Sort schemas or kernels, first by version, so that equal tables are encoded as equal bytes."""
+    """Sort schemas or kernels, first by version, so that equal tables are encoded as identical bytes."""
     return tuple(sorted(rows, key=msgspec.to_builtins))
 
 

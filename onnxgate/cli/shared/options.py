@@ -159,7 +159,7 @@ def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str
         UsageError: it is given more than once.
     """
     if len(values) > 1:
-        hint = "combine the ranges, such as `--target 'onnxruntime>=1.18,<1.20'`, or run the command for each range"
+        hint = "combine the ranges, for example `--target 'onnxruntime>=1.18,<1.20'`, or run the command for each one"
         raise UsageError("`--target` can be given only once", hint=hint)
     return values[0] if values else None
 

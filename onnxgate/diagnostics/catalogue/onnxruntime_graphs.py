@@ -439,7 +439,7 @@ RUNNING = (
         patterns=r"Input channels C is not equal to kernel channels \* group\. C: (?P<actual>\d{1,20}) kernel channels:"
         r" (?P<expected>\d{1,20})",
         means=_describe_channels,
-        fix="transpose the input (NHWC to NCHW), or convert the image to the required channels",
+        fix="transpose the input (NHWC to NCHW), or convert the image to the required number of channels",
         rules=("run-failed",),
         family="run_node",
     ),

@@ -144,7 +144,7 @@ MAX_BOXES = 49
 """Maximum number of nodes in a diagram. The diagrams that onnxgate creates have fewer nodes."""
 
 BoxSources = dict[int, dict[int, list[str]]]
-"""Names of the values between two nodes of a diagram, by the number of the reading node, then the producing node."""
+"""Names of the values that pass between two nodes of a diagram, by the numbers of the consumer and the producer."""
 
 
 def render_drawing(drawing: Drawing) -> Markup:

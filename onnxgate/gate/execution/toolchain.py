@@ -66,7 +66,7 @@ def settle(future: Future[T], compute: Callable[[], T]) -> None:
 
 
 class Exporter:
-    """Exports and source runs in the toolchain. `folder` returns an unused path for their files."""
+    """Runs exports and sources in the toolchain. `folder` returns an unused path for the files of each run."""
 
     def __init__(
         self, settings: ExecutionSettings, host: WorkerPool, folder: Callable[[], Path], stable: StableExports

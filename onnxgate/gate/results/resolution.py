@@ -218,7 +218,7 @@ def finding_sort_key(finding: Finding) -> tuple[object, ...]:
 
 
 def _join_message(message: str, states: Sequence[OnRuntime], availability: Sequence[str], locked: Sequence[str]) -> str:
-    """Append to a message the state on each runtime or the runtime names, and the releases on which the model works."""
+    """Add the state on each runtime to a message (or only its name), and the releases on which the model works."""
     if any(on.detail for on in states):
         message = f"{message}; {_describe_runtimes(states, locked)}"
         remarks = [*availability]
@@ -228,7 +228,7 @@ def _join_message(message: str, states: Sequence[OnRuntime], availability: Seque
 
 
 def _describe_runtimes(states: Sequence[OnRuntime], locked: Sequence[str]) -> str:
-    """Describe the state of each runtime, such as "onnxruntime 1.16.3 supports up to 19; 1.17.3 up to 20"."""
+    """Return the state of each runtime as text, for example "onnxruntime 1.16.3 supports up to 19; 1.17.3 up to 20"."""
     groups: dict[str, list[str]] = {}
     for on in states:
         runtimes = groups.setdefault(on.detail, [])

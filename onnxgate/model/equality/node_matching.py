@@ -253,7 +253,8 @@ class NodeMatching:
 def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, int], dict[str, int]]:
     """Map the inputs of each graph to numbers, so that matched inputs have equal numbers.
 
-    Inputs are matched by name, and renamed inputs in order. Without `by_name`, all inputs are matched by position.
+    Inputs are matched by name. Renamed inputs are matched in order if both graphs have equally many of them. Without
+    `by_name`, all inputs are matched by position.
     """
     if not by_name:
         return old.inputs, new.inputs
@@ -266,7 +267,10 @@ def _number_inputs(old: Graph, new: Graph, *, by_name: bool) -> tuple[dict[str, 
 
 
 _MAX_PAIRS = 400
-"""Maximum number of candidate pairs in a group of similar nodes or of consumers; larger groups are skipped."""
+"""Maximum number of candidate pairs from a group of similar nodes, or from the consumers of two matched nodes.
+
+Larger groups are skipped.
+"""
 _MAX_INDIRECT_NODES = 40
 """Maximum number of unmatched nodes that are searched for indirect neighbors when a pair of nodes is scored."""
 _INPUT_FACTOR, _ATTRIBUTE_FACTOR, _SURROUNDINGS_FACTOR, _NAME_FACTOR = 1.2, 0.3, 0.2, 0.1

@@ -67,7 +67,7 @@ LEADING_FIELDS = 3
 """Number of fields to read at the start of an attribute to find its name, its type and its list's first element."""
 PIECE_BYTES = 128 * 1024
 _MAX_SPLITS = 16
-"""Maximum number of byte positions to try as the end of a piece of a list. A number in a list has at most 11 bytes."""
+"""Maximum number of positions at which to try to split a list: an encoded number has at most 11 bytes."""
 
 
 class OmittedData(msgspec.Struct, frozen=True):

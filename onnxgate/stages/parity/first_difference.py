@@ -130,7 +130,7 @@ class SearchSide:
                 raise SearchError(f"{prefix} run ({type(observation).__name__.lower()})")
 
     def value(self, name: str, others: Sequence[str] = ()) -> Path:
-        """Return one value; `others` are also computed as outputs."""
+        """Return the file with one value, from a run in which `others` are also outputs."""
         values = self.values([*others, name])
         if name not in values:
             raise SearchError(f"NumPy does not support the type of `{name}`")
