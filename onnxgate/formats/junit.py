@@ -172,7 +172,7 @@ def _failing_levels(report: Report) -> tuple[str, ...]:
 
 
 def _stage_cases(report: Report, content: CaseContent, cells: Mapping[str, Cell]) -> Iterator[JUnitCase]:
-    """Yield a test for each stage in MODEL_STAGES and for each other stage with results that are not in a runtime's test.
+    """Yield a test for each stage in MODEL_STAGES and for each other stage whose results are in no test of a runtime.
 
     Results are findings, and undecided or skipped checks.
     """

@@ -303,7 +303,7 @@ MAX_REQUIRED_DB = 60.0
 """Maximum SNR in dB that a quantized model is required to reach, because 0.1 % of noise is acceptable."""
 
 MIN_COSINE_ELEMENTS = 10
-"""Minimum number of elements for which a cosine similarity is checked. For one element, it depends only on the signs."""
+"""Minimum number of elements for which a cosine similarity is checked. For one element, only the signs matter."""
 MIN_LABELS = 50
 """Minimum number of labels for which top-1 agreement is checked: one wrong label then changes it by at most 0.02."""
 ZERO_ATOL = 5e-3
