@@ -50,7 +50,7 @@ class Tolerance(Table, frozen=True, kw_only=True):
 
 
 class Budget(Table, frozen=True, kw_only=True):
-    """The maximum cost of a model. Ratios are model / baseline; both are measured in the same run."""
+    """Maximum size, run time and memory of a model. Ratios are model / baseline; both are measured in the same run."""
 
     size_mib: float | None = None  # MiB of the file with its external data
     slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 %
@@ -68,7 +68,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     inputs: str | None = None  # glob of .npz files or test_data_set_* folders, or "file.py:callable"
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or per output
     quantized_from: str | None = None  # path of the float model, relative to the config
-    budget: Budget | None = None  # maximum cost
+    budget: Budget | None = None  # maximum size, run time and memory
 
 
 class Ignore(Table, frozen=True, kw_only=True):
@@ -139,13 +139,13 @@ _INVALID: Any = object()
 
 
 class Conversion(msgspec.Struct):
-    """One pass over a file. `check` validates each table whose values have the right types."""
+    """Conversion of one file. `check` validates each table whose values have the right types."""
 
     check: TableCheck
     problems: list[Problem] = msgspec.field(default_factory=list)
 
     def table(self, raw: object, type_: type[AnyTable]) -> AnyTable | None:
-        """Convert the file's values to their types; return None if a required key is missing or invalid."""
+        """Convert the file's values to a table of this type; return None if a required key is missing or invalid."""
         converted = self._value(raw, type_, ())
         return None if converted is _INVALID else cast("AnyTable", converted)
 
