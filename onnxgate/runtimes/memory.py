@@ -24,13 +24,13 @@ MEMORY_BASE_MIB = 4096
 WORKER_BYTES = 128 * 2**20
 """Memory of a worker without a large model: the interpreter, the engine, and a model smaller than `LIGHT_BYTES`."""
 WEIGHT_FACTOR = 2
-"""Bytes needed per byte of weights.
+"""Bytes of memory that a runtime needs per byte of weights.
 
 Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.18.1 and 1.1 to 1.4 times in 1.31.1, and
 1.1 times if stored as external data. Peak resident memory, measured 2026-11-23.
 """
 LIST_FACTOR = 13
-"""Bytes needed per byte of attribute lists, which runtimes parse into objects and then convert.
+"""Bytes of memory that a runtime needs per byte of attribute lists, which it converts to objects first.
 
 Source: a `TreeEnsembleClassifier` of 197 MB took 12.8 times its size in onnxruntime 1.18.1 and 12.0 times in 1.31.1.
 Peak resident memory, measured 2026-11-23.
@@ -42,7 +42,7 @@ Source: exporting each of the two quickstart models with torch 2.13.0 took 400 M
 torch. Peak resident memory of the worker, measured 2026-11-23. The same is assumed for all frameworks and commands.
 """
 EXPORT_FACTOR = 3
-"""Bytes needed per byte of weights that a framework exports.
+"""Bytes of memory that an export needs per byte of weights.
 
 Source: `Linear` layers of 64, 256 and 512 MiB took 632, 1208 and 1977 MiB with torch 2.13.0: 3.0 times their size plus
 440 MiB. Peak resident memory of the worker, measured 2026-11-23.
@@ -59,7 +59,7 @@ class ModelSize(NamedTuple):
 
 
 def default_memory_mib(size: ModelSize) -> int:
-    """Return the memory limit for a model with these sizes."""
+    """Return the memory limit in MiB for a model with these sizes."""
     lists_mib = (MEMORY_LIST_FACTOR - MEMORY_FACTOR) * -(-size.lists // 2**20)
     return MEMORY_FACTOR * -(-size.content // 2**20) + lists_mib + MEMORY_BASE_MIB
 
@@ -152,7 +152,7 @@ _LIST_FIELDS = frozenset({7, 8, 9})
 
 
 def _measure_lists(path: Path) -> int:
-    """Return the size of attributes that are long lists of numbers or strings."""
+    """Return the total size in bytes of attributes that are long lists of numbers or strings."""
     with open_regular(path) as file:
         source = FileWindow(file)
         return sum(_iter_list_sizes(source, "model", 0, source.size_bytes))
@@ -169,7 +169,7 @@ def _iter_list_sizes(source: FileWindow, kind: str, start: int, end: int) -> Ite
 
 
 def measure_available_bytes(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return the memory available for new processes on this machine and within this process's control groups.
+    """Return the memory in bytes that is available for new processes, within the limits of the control groups.
 
     Inactive file cache counts as available. Source: the chapter on memory in the kernel's documentation of control
     groups, versions 1 and 2.

@@ -1,4 +1,4 @@
-"""Worker pool: runs jobs in one worker process per spec, and returns their observations."""
+"""Worker pool: runs jobs in one worker process per `WorkerSpec`, and returns their observations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Progress:
     """Progress receiver that ignores all calls. Subclasses must be thread-safe. A worker has one activity at a time."""
 
     def started(self, worker: str, activity: str) -> None:
-        """Handle the start of an activity of a worker, such as `run classifier.onnx` of `onnxruntime 1.18.1`."""
+        """Handle the start of a worker's activity, such as `run classifier.onnx` in `onnxruntime 1.18.1`."""
 
     def finished(self, worker: str, activity: str, outcome: str) -> None:
         """Handle the outcome of an activity.
@@ -57,14 +57,14 @@ class Progress:
 
 
 class WorkerPool:
-    """Runs jobs in one long-lived worker process per spec.
+    """Runs jobs in one long-lived worker process per `WorkerSpec`.
 
     A worker runs its jobs in the order of submission. At most `jobs` workers run at the same time, and their total
     estimated memory does not exceed the available memory. A worker is restarted after a large job and any following
     jobs with the same model. Environments are created in parallel with jobs, several at once unless `jobs` is 1.
 
-    Failures of a runtime are observations, not exceptions. All child processes end when the pool is closed or its
-    process ends. Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
+    Failures of a runtime are observations, not exceptions. All child processes end when the pool is closed or
+    onnxgate itself ends. Unless `limited` is False, engines run in a sandbox (`sandbox.py`).
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class QueuedJob:
 
 
 class WorkerThread(threading.Thread):
-    """Thread that runs the jobs of one worker spec in order. The worker starts with the first job."""
+    """Thread that runs the jobs of one worker spec in order. The first job starts the worker process."""
 
     def __init__(self, spec: WorkerSpec, pool: PoolState) -> None:
         super().__init__(name=spec.name, daemon=True)
@@ -224,7 +224,7 @@ class WorkerThread(threading.Thread):
                     self._end_session()  # allocators do not release the memory of a large model
 
     def _take_job_with_same_model(self, queued: QueuedJob) -> QueuedJob | None:
-        """Take the next job from the queue if it loads the same model, which is cheaper in the same process."""
+        """Take the next job from the queue if it loads the same model, so that the same process runs both."""
         if not isinstance(queued.job, Load | Run):
             return None
         with self._queue.mutex:

@@ -102,7 +102,7 @@ def _check_files(paths: Iterable[str | None], folder: Path) -> None:
         except (OSError, ValueError, RuntimeError):  # an invalid name, or circular links
             is_inside = False
         if not is_inside:
-            raise ProtocolError("the reply names a file outside of the output folder")
+            raise ProtocolError("the reply names a file outside the output folder")
 
 
 class WorkerSession:
@@ -125,7 +125,7 @@ class WorkerSession:
         self._child.end()
 
     def wait_until_ready(self) -> jobs.Unavailable | None:
-        """Wait until the worker is ready, and return None; if it fails to start, return the observation."""
+        """Wait until the worker is ready, and return None; if it fails to start, return the reason."""
         try:
             event = self._first_event()
             if event is not None and event.phase == "rights":
@@ -172,7 +172,7 @@ class WorkerSession:
             during = event.phase
 
     def reject_answer(self, during: str = "") -> jobs.Observation:
-        """Kill the worker after an invalid response, and return the observation."""
+        """Kill the worker after an invalid response, and return a `Crashed` observation."""
         self._child.end()
         return jobs.Crashed(signal=INVALID_ANSWER, during=during, log=self._log())
 

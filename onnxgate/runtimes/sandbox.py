@@ -36,14 +36,14 @@ RUNTIME_VARIABLES = (
     *("SYSTEMROOT", "SYSTEMDRIVE", "WINDIR", "COMSPEC", "PATHEXT", "OS", "PROCESSOR_*", "NUMBER_OF_PROCESSORS"),
     *("PROGRAMDATA", "PROGRAMFILES*", "COMMONPROGRAMFILES*"),
 )
-"""Variables that a locked runtime may need to load; they do not contain credentials."""
+"""Environment variables that a locked runtime may need when it is loaded. They do not contain credentials."""
 USER_ENVIRONMENT_VARIABLES = (
     *("CUDA*", "CUDNN*", "NVIDIA_*", "NCCL_*", "TENSORRT*", "TRT_*"),
     *(pattern for engine in RECORDS for pattern in engine.variables),
     *("INTEL_*", "ONEAPI_*", "SYCL_*", "ZE_*", "NEO_*", "ROCM*", "HIP*", "HSA_*", "ROCR_*", "MIGRAPHX_*", "GPU_*"),
     *("MIOPEN_*", "QNN_*", "TVM_*", "IREE_*", "VULKAN_*", "VK_*", "CONDA_PREFIX", "CONDA_DLL_SEARCH_*"),
 )
-"""Variables that configure the libraries and devices of a custom build."""
+"""Environment variables that configure the libraries and devices of a custom build."""
 HOME_VARIABLES = ("HOME", "USERPROFILE", "TMPDIR", "TMP", "TEMP")
 
 REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")

@@ -75,7 +75,7 @@ class JobMeter:
             self._thread.model = before
 
     def begin(self, worker: str, job: Job) -> Callable[[float], None]:
-        """Return a callback that adds the run time of the job."""
+        """Return a function that adds the job's run time in seconds to the total of its model and worker."""
         model = self._model_of(job)
 
         def add_seconds(seconds: float) -> None:
@@ -92,6 +92,6 @@ class JobMeter:
         return model or (job.model if isinstance(job, SessionJob) else "")
 
     def seconds(self) -> dict[str, dict[str, float]]:
-        """Return the seconds by model and worker."""
+        """Return the run time in seconds by model and worker."""
         with self._lock:
             return {model: dict(workers) for model, workers in self._seconds.items()}

@@ -69,7 +69,7 @@ def _advance(token: str, path: str, starts: set[int]) -> set[int]:
 
 
 def _matches_character(token: str, character: str) -> bool:
-    """Return whether `?` or a set matches a character; only a set that contains `/` matches `/`."""
+    """Return whether `?` or a character set matches a character; only a set that contains `/` matches `/`."""
     if character == "/" and (token == "?" or token.startswith("[!")):
         return False
     return token == f"[{character}]" or fnmatch.fnmatchcase(character, token)  # `[!]` is not a set for fnmatch

@@ -19,13 +19,13 @@ from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines
 
 
 class IgnoreEdit(msgspec.Struct, frozen=True):
-    """A change to the entries."""
+    """A change to the `[[ignore]]` entries."""
 
     listed: Mapping[int, tuple[str, ...]]  # index of an entry -> its new fingerprints; without any, it is removed
     added: Sequence[Ignore] = ()
 
     def apply(self, ignores: Sequence[Ignore]) -> tuple[Ignore, ...]:
-        """Return the changed entries."""
+        """Return the entries after the change."""
         remaining = []
         for index, ignore in enumerate(ignores):
             if index not in self.listed:

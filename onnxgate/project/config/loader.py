@@ -85,7 +85,7 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     for key in prefix:
         raw = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(raw, dict):
-        raise ConfigError(f"`{path.name}` has no table `[{'.'.join(prefix)}]`")
+        raise ConfigError(f"`{path.name}` has no `[{'.'.join(prefix)}]` table")
     lines = find_key_lines(text)
     _check_required_version(raw, path)
     folder = path.parent
@@ -173,7 +173,7 @@ class ModelNames(msgspec.Struct, frozen=True):
 
 def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
     """
-    Return a problem for each name in `sizes` and `tolerance` that none of the entry's models has.
+    Return a problem for each name in `sizes` or `tolerance` of a `[[model]]` entry that none of its models has.
 
     `known` maps model paths to their names. A `[[model]]` entry is not checked if it matches a model that is not in
     `known`, because that model may have the name.
@@ -183,7 +183,7 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
 
 
 def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
-    """Yield a problem for each name that none of the models has. If a model could not be read, yield nothing."""
+    """Yield a problem for each configured name that none of the models has. If a model is unreadable, yield nothing."""
     for configured in entry.asked if entry.whole else ():
         names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
         if configured.name not in names:

@@ -129,7 +129,7 @@ MissingModel = tuple[str, ModelSettings | None]  # a path that the config names,
 
 def list_models(project: Project) -> tuple[str, ...]:
     """
-    Return the sorted paths of the models that `models` selects (default: tracked models), without `exclude`.
+    Return the sorted paths of the models that `models` selects (default: tracked models) and `exclude` does not match.
 
     Raises:
         ConfigError: a file name cannot be written into a lock or a report.
@@ -175,7 +175,7 @@ def _expand_pattern(pattern: str, folder: Path) -> Iterator[str]:
 
 
 def _find_tracked_models(folder: Path) -> set[str]:
-    """Return the models that git tracks below the folder; if git fails, all models outside of hidden folders."""
+    """Return the models that git tracks below the folder; if git fails, all models outside hidden folders."""
     arguments = ("ls-files", "-z", "--", f"*{MODEL_SUFFIX}")
     listed = read_git_output(folder, *arguments) if find_git_root(folder) else None
     if listed is None:
@@ -285,7 +285,7 @@ def select_by_paths(
 
 
 def suggest_file(file: Path, shown: str) -> str | None:
-    """Return a hint for a missing file: to unquote a glob, or the most similar existing path; None without either."""
+    """Return a hint for a missing file: to unquote a glob, or the most similar path; None if there is neither."""
     if is_glob(shown) and any(glob.iglob(str(file), recursive=True)):  # noqa: PTH207 - the path may be absolute
         return f"remove the quotes around `{shown}`, so that the shell expands the glob"
     existing = next(folder for folder in file.parents if folder.is_dir())
@@ -326,7 +326,7 @@ def _check_selects_nothing(path: str, file: Path, project: Project, listing: Col
 
 
 def _explain_outsider(file: Path, added: Path, project: Project, listing: Collection[str]) -> tuple[str, str]:
-    """Return why a model is not in the project, and a hint that adds `added`: the model, or a glob that matches it.
+    """Return why a model is not in the project, and a hint on how to add `added`: the model, or a glob that matches it.
 
     If the config has no `models`, the hint must list all models, because a list with only the new one would exclude
     all others from the check.

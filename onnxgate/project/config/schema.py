@@ -141,13 +141,13 @@ _INVALID: Any = object()
 
 
 class Conversion(msgspec.Struct):
-    """One pass over a file. `check` validates each table whose values have the right types."""
+    """Conversion of one file. `check` validates each table whose values have the right types."""
 
     check: TableCheck
     problems: list[Problem] = msgspec.field(default_factory=list)
 
     def table(self, raw: object, type_: type[AnyTable]) -> AnyTable | None:
-        """Convert the file's values to their types; return None if a required key is missing or invalid."""
+        """Convert the file's values to a table of this type; return None if a required key is missing or invalid."""
         converted = self._value(raw, type_, ())
         return None if converted is _INVALID else cast("AnyTable", converted)
 

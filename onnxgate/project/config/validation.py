@@ -129,7 +129,7 @@ class Validation(msgspec.Struct, frozen=True):
                 )
             first.setdefault(name, text)
             if is_library(text) and not self._is_inside(text):
-                yield Problem((*keys, str(index)), f"`{text}` is outside of the project")
+                yield Problem((*keys, str(index)), f"`{text}` is outside the project")
 
     def _is_inside(self, path: str) -> bool:
         """Return whether a path that is relative to the config lies in the project."""
@@ -180,7 +180,7 @@ class Validation(msgspec.Struct, frozen=True):
         if matched is None:
             return f"expected `file.py:callable`, got `{source}`"
         if Path(matched["file"]).is_absolute() or not self._is_inside(matched["file"]):
-            return f"`{matched['file']}` is outside of the project"
+            return f"`{matched['file']}` is outside the project"
         return "" if (self.folder / matched["file"]).resolve().is_file() else f"`{matched['file']}` does not exist"
 
     def _float_model_problem(self, model: ModelSettings) -> str:
@@ -287,7 +287,7 @@ def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
 
 
 def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:
-    """Check `rtol` and `atol` for all outputs. Any other key is an output, and its value is a table of both."""
+    """Check the bounds for all outputs. Any key except `rtol` and `atol` is an output, whose value must be a table."""
     both = {name: value for name, value in tolerance.items() if isinstance(value, float)}
     for name, value in both.items():
         if name not in ("rtol", "atol"):

@@ -48,7 +48,9 @@ def choose_baseline(
         return BaselineChoice()
     head = repository.find_commit(root, "HEAD") if root is not None else ""
     if root is None or not head:
-        return _no_baseline("this is not a git repository with a commit, or git is not installed", AGAINST_HINT)
+        return _no_baseline(
+            "the project is not in a git repository with a commit, or git is not installed", AGAINST_HINT
+        )
     run = _CiRun(root, head, environment, offline)
     return run.on_github() if on_github else run.on_gitlab()
 

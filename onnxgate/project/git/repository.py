@@ -1,4 +1,4 @@
-"""Run git without prompts, regardless of who owns the checkout, and without its dangerous settings."""
+"""Run git without prompts and dangerous settings, regardless of who owns the checkout."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def has_commit(root: Path, commit: str) -> bool:
 
 
 def read_parents(root: Path, commit: str) -> tuple[str, ...]:
-    """Return the parents of a commit, including those that a shallow clone lacks, for which `HEAD^1` fails."""
+    """Return the parents of a commit, including parents that a shallow clone lacks (`HEAD^1` fails for these)."""
     header = read_git_line(root, ["cat-file", "commit", commit]).partition("\n\n")[0]
     parents = (line.partition(" ")[2] for line in header.splitlines() if line.startswith("parent "))
     return tuple(parent for parent in parents if is_commit_id(parent))
@@ -140,7 +140,7 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
 
 
 def find_merge_base(root: Path, *commits: str) -> str:
-    """Return the newest commit in both histories; "" if there is none locally."""
+    """Return the newest commit that is in the history of each of these commits; "" if there is none locally."""
     return read_git_line(root, ["merge-base", *commits]).partition("\n")[0]
 
 
@@ -179,8 +179,9 @@ _INDEX_ENTRY = re.compile(
     rb"  ctime: (?P<changed>[0-9]+:[0-9]+)\n  mtime: (?P<modified>[0-9]+:[0-9]+)\n"
     rb"  dev: [0-9]+\tino: (?P<number>[0-9]+)\n[^\n]*\n  size: (?P<size>[0-9]+)\t[^\n]*\n"
 )
-"""One file in git's index, with its status when git read it. "H" is a file that git compares with the index; "h"
-(assumed unchanged) and "S" (skipped) do not match. Git itself ignores fractions of a second.
+"""One file in git's index, with its times, inode and size when git read it. "H" is a file that git
+compares with the index; "h" (assumed unchanged) and "S" (skipped) do not match. Git itself ignores fractions of a
+second.
 
 Source: `git ls-files --stage -v --debug -z` of git 2.39.5; with any other output, no file counts as unchanged.
 """
@@ -211,7 +212,7 @@ def find_lfs_contents(root: Path, files: Iterable[Path]) -> dict[Path, LfsPointe
 
 
 def _git_path(root: Path, file: Path) -> str:
-    """Return a file's path relative to the root; "" for links, and for files outside of the root."""
+    """Return a file's path relative to the root; "" for links, and for files outside the root."""
     real = Path(os.path.realpath(file))
     if file.is_symlink() or not real.is_relative_to(os.path.realpath(root)):
         return ""
@@ -219,7 +220,7 @@ def _git_path(root: Path, file: Path) -> str:
 
 
 def _find_unchanged(root: Path, files: Mapping[str, Path]) -> dict[str, str]:
-    """Return the blobs, by name, of files that have not changed since git read them; compare times exactly."""
+    """Return, by name, the blobs of files that have not changed since git read them. Times are compared exactly."""
     paths = [f":(literal){name}" for name in files]
     listed = run_git(root, ["ls-files", "--stage", "-v", "--debug", "-z", "--", *paths], offline=True)
     try:  # a file written at or after this time may have changed since
@@ -255,7 +256,7 @@ def _select_lfs_files(root: Path, names: list[str]) -> list[str]:
 
 
 def read_small_blobs(root: Path, blobs: Iterable[str], *, offline: bool) -> Iterator[tuple[str, bytes]]:
-    """Yield the blobs that are small enough for a Git LFS pointer, with their contents, which are read in one batch."""
+    """Yield each blob that is small enough for a Git LFS pointer, with its content. All are read in one batch."""
     names = "".join(f"{blob}\n" for blob in sorted(set(blobs))).encode()
     if not names:
         return

@@ -105,7 +105,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
         UsageError: the name or the repository does not exist.
     """
     if root is None:
-        raise UsageError(f"`--against {name}`: this is not a git repository")
+        raise UsageError(f"`--against {name}`: the project is not in a git repository")
     checked = repository.run_git(root, ["rev-parse", "--git-dir"], offline=True)
     if checked.returncode:
         trouble = repository.last_line(checked.stderr) or f"exit status {checked.returncode}"
@@ -124,7 +124,7 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
 
 
 def resolve_data_path(model: str, location: str) -> str | None:
-    """Return the path of a model's external data, relative to the root; None if it is outside of the model's folder."""
+    """Return the path of a model's external data, relative to the root; None if it is outside the model's folder."""
     path = PurePosixPath(location)
     if path.is_absolute() or ".." in path.parts or "\\" in location:
         return None
@@ -164,7 +164,7 @@ def write_data_at_revision(revision: Revision, path: str, locations: Iterable[st
     for location in sorted({*locations} - {""}):
         at = resolve_data_path(path, location)
         if at is None:
-            raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside of its folder: `{location}`")
+            raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside its folder: `{location}`")
         to = folder / location
         to.parent.mkdir(parents=True, exist_ok=True)
         to.unlink(missing_ok=True)  # it may be a hard link into the storage of Git LFS
@@ -177,7 +177,7 @@ _CHUNK_BYTES = 1024 * 1024
 
 
 class TreeEntry(msgspec.Struct, frozen=True):
-    """One entry of a tree. `blob` is git's digest of the content, or the commit of a submodule."""
+    """One entry of a git tree. `blob` is git's digest of the content, or the commit of a submodule."""
 
     mode: str
     blob: str
@@ -307,7 +307,7 @@ def find_moved(
 ) -> dict[str, str]:
     """Return the old path of each new file whose content existed before, by new path.
 
-    Of several old paths, one that `prefer` accepts is chosen, otherwise one with the same name.
+    If there are several old paths, one that `prefer` accepts is chosen, or otherwise one with the same file name.
     """
     tree.learn_pointers(removed)
     remaining = list(removed)
@@ -330,7 +330,7 @@ def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
 
 
 def find_same_name(removed: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
-    """Return the old paths of files with the same name in another folder, by new path, if the name is unique."""
+    """Return, by new path, the old path of the file with the same name in another folder, if the name is unique."""
     before = _unique_by_name(removed)
     after = _unique_by_name(file.path for file in new)
     return {after[name]: before[name] for name in sorted(after) if name in before}
@@ -344,7 +344,7 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
 
 
 def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
-    """Return the old path that git considers similar, with the similarity in percent, by new path.
+    """Return, by new path, the old path of the similar file that git found, and the similarity in percent.
 
     Git LFS pointers are skipped, because they are all similar. Files that are not in the index are skipped as well.
     """

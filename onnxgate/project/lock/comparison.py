@@ -66,7 +66,7 @@ def describe_model_changes(old: LockedModel, new: LockedModel) -> tuple[str, ...
 
 
 def find_misrecorded_keys(entry: LockedModel, facts: LockedModel) -> tuple[str, ...]:
-    """Return the lock's keys that differ from the file's facts; none if the file has changed since it was locked."""
+    """Return the entry's keys that differ from the file's facts; none if the file has changed since it was locked."""
     if not has_same_content(entry, facts):
         return ()
     keys = ("size_bytes", "ir_version", "opsets", "producer", "inputs", "outputs", "operators", "function_opsets")

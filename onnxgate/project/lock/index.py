@@ -61,7 +61,7 @@ class Release:
 
     @property
     def locked(self) -> LockedPackage:
-        """The package for the lock."""
+        """The release as a package of the lock."""
         return LockedPackage(name=self.name, version=str(self.version), python=self.python, wheels=self.wheels)
 
 

@@ -47,7 +47,7 @@ from onnxgate.project.lock.types import Lock, LockedPackage, LockedRuntime, Lock
 
 NUMPY = "numpy"
 BuildFinder = Callable[[Target], LockedRuntime]
-"""Returns the engine in a target's user environment; raises `UnavailableError` if it does not satisfy the target."""
+"""Function that returns the engine in a target's user environment; raises `UnavailableError` if it does not match."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class PinResolver:
     def _resolve_engines(
         self, requirement: Requirement, select: ReleaseSelection, old: tuple[LockedRuntime, ...], *, is_valid: bool
     ) -> tuple[LockedRuntime, ...]:
-        """Return the runtimes. New runtimes pin only their engine. `is_valid`: `old` belongs to this requirement."""
+        """Return the runtimes for a requirement. New runtimes pin only their engine. `is_valid`: `old` matches it."""
         upgrade = self.upgrade.of(canonicalize_name(requirement.name))
         if upgrade is None:
             reusable = [runtime for runtime in old if not runtime.environment and satisfies(runtime, requirement)]
@@ -135,7 +135,7 @@ class PinResolver:
     def _resolve(
         self, requirement: Requirement, select: ReleaseSelection, old: Sequence[LockedRuntime]
     ) -> tuple[LockedRuntime, ...]:
-        """Resolve a requirement. Minor releases in `old` keep their patch, unless `select` is `newest` or `all`."""
+        """Resolve a requirement. Unless `select` is `newest` or `all`, minor releases keep their patch in `old`."""
         locked = {} if select in ("newest", "all") else {minor_of(Version(row.release)): row for row in old}
         releases = self._find(requirement, select)
         return tuple(locked.get(minor_of(release.version)) or self._runtime(release) for release in releases)

@@ -99,7 +99,7 @@ def find_newest_with_wheels(requirement: Requirement, python: str, index: UvInde
 
 
 def _merge_releases(releases: Iterable[Release], select: ReleaseSelection) -> list[Release]:
-    """Return the newest patch of each minor release (for `all`, all patches) with its preferred Python, ascending."""
+    """Return the newest patch release of each minor release (for `all`, all), ascending, with its preferred Python."""
     best: dict[object, Release] = {}
     for release in sorted(releases, key=lambda release: PYTHONS.index(release.python)):
         key = release.version if select == "all" else minor_of(release.version)
@@ -142,7 +142,7 @@ def find_exact_release(requirement: Requirement, python: str, index: UvIndex) ->
     if isinstance(answer, ReleaseNotFound):
         raise ConfigError(f"no release satisfies `{requirement}` on Python {python}: {answer.reason}")
     if not answer.wheels:
-        raise ConfigError(f"{answer.name} {answer.version} has no wheels for Python {python} on any system")
+        raise ConfigError(f"{answer.name} {answer.version} has no wheels for Python {python} on any platform")
     return answer
 
 
@@ -163,7 +163,7 @@ class UpgradeRequest:
     known: set[str] = field(default_factory=set)  # packages of targets and toolchain
 
     def of(self, package: str) -> Requirement | None:
-        """Return the requirement for a package's new pin (only its name for the newest), or None to keep its pins."""
+        """Return the requirement for a package's new pin (without a version for the newest); None to keep its pins."""
         self.known.add(package)
         named = next(
             (requirement for requirement in self.requirements if canonicalize_name(requirement.name) == package), None
@@ -171,7 +171,7 @@ class UpgradeRequest:
         return named or (Requirement(package) if self.everything else None)
 
     def takes(self, versions: Mapping[str, str]) -> bool:
-        """Return whether the request includes a package in one of these versions."""
+        """Return whether the upgrade includes one of these packages at its version."""
         requested = {name: requirement for name in versions if (requirement := self.of(name)) is not None}
         included = [name for name, request in requested.items() if request.specifier.contains(versions[name], True)]
         self.used.update(included)

@@ -22,7 +22,7 @@ from onnxgate.project.lock.releases import UpgradeRequest
 from onnxgate.project.lock.types import Lock, LockedModel, LockedToolchain, MeasuredTolerance
 
 ToolchainProbe = Callable[[], LockedToolchain]
-"""Returns the toolchain that models are exported with; raises `UnavailableError` if this machine has none."""
+"""Function that returns the toolchain for exports; raises `UnavailableError` if this machine has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ _NO_SLOT: AbstractContextManager[object] = contextlib.nullcontext()
 class Environments:
     """Creates locked environments in `cache`, each only once. Safe to use from several threads and processes.
 
-    With `shared`, wheels are installed from that folder, and missing ones are downloaded into it.
+    With `shared`, wheels are installed from that folder, and missing wheels are downloaded into it.
     """
 
     def __init__(self, cache: Path, *, offline: bool, shared: Path | None = None) -> None:
@@ -78,7 +78,8 @@ class Environments:
         """Return the program of the runtime's environment; build the environment if it is not ready.
 
         The program is a Python interpreter, or the folder of a package that Node runs. `packages` contains at least
-        the packages that the runtime pins. `busy` is entered for the health check, to limit concurrent work.
+        the packages that the runtime pins. The context manager `busy` is entered for the health check, to
+        limit concurrent work.
 
         Raises:
             UnavailableError: the environment cannot be created on this machine; the message is the reason.
@@ -202,7 +203,7 @@ class Environments:
             raise self._not_installed(ended, runtime, unreachable)
 
     def _find_downloads(self, packages: Sequence[LockedPackage]) -> wheels.Downloads:
-        """Return the downloads of missing wheels; empty if offline or if the index is unreachable."""
+        """Return functions that download missing wheels; empty if offline or if the index is unreachable."""
         return {} if self._offline or self._unreachable else wheels.find_downloads(self.commands, packages)
 
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
@@ -246,7 +247,10 @@ class Environments:
 
 
 _NOT_CREATED = "the environment cannot be created"
-"""Message for machine faults. It does not contain the runtime's name, so that reports can merge equal faults."""
+"""First part of messages about machine faults, such as a full disk.
+
+It does not contain the runtime's name, so that reports can merge equal faults.
+"""
 _OFFLINE_HINT = "run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
 _INSTALL_HINT = "check that the package index still has the locked releases"

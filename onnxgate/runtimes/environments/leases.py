@@ -55,7 +55,7 @@ def _release_lease(lease: BaseFileLock) -> None:
 
 
 def lease_folder(environment: Path) -> Path:
-    """Return the folder for leases on an environment. Its modification time is the time of last use."""
+    """Return the folder for leases on an environment. The environment was last used when the folder was modified."""
     return environment.with_name(f"{environment.name}.uses")
 
 

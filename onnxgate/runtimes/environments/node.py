@@ -43,7 +43,7 @@ _FAILED_REQUEST = re.compile(r"^(?:\w+: |network )?request to \S+ failed, reason
 _NPM_NOISE = ("code ", "A complete log", "Log files", "errno ", "syscall ", "path ", "dest ")
 _INTEGRITY_ERROR = re.compile(r"EINTEGRITY|integrity checksum failed", re.IGNORECASE)
 _NO_REGISTRY_CODES = ("ENOTFOUND", "EAI_AGAIN", "ECONNREFUSED", "ENETUNREACH", "EHOSTUNREACH")
-"""Errors that would also occur on the next request."""
+"""Error codes of npm for an unreachable registry. The next request would fail as well."""
 _INTERRUPTED_CODES = ("ECONNRESET", "ECONNABORTED", "EPIPE", "ETIMEDOUT", "EIDLETIMEOUT", "ERR_SOCKET_TIMEOUT")
 
 
@@ -208,7 +208,7 @@ def _find_node(commands: CommandRunner) -> Node | UnavailableError:
 
 
 def _npm_manifests(packages: Sequence[NpmPackage]) -> dict[str, object]:
-    """Return the files that `npm ci` reads, with the exact pins and their integrity hashes."""
+    """Return the content of each file that `npm ci` reads, with exact pins and their integrity hashes."""
     root = {"name": "onnxgate", "version": "1.0.0", "private": True}
     root |= {"dependencies": {package.name: package.version for package in packages}}
     pinned = {

@@ -26,14 +26,14 @@ SHARED_CACHE_VARIABLE = "ONNXGATE_KEPT_DIR"
 
 
 def cache_dir() -> Path:
-    """Return the folder in `ONNXGATE_CACHE_DIR`; by default, the user's cache folder. It may not exist yet."""
+    """Return onnxgate's cache folder, which `ONNXGATE_CACHE_DIR` overrides. It may not exist yet."""
     if chosen := os.environ.get("ONNXGATE_CACHE_DIR"):
         return Path(chosen).absolute()
     return platformdirs.user_cache_path("onnxgate", appauthor=False)
 
 
 def support_dir() -> Path:
-    """Return the folder of cached support tables of engine builds."""
+    """Return the folder of cached support tables, one for each engine build."""
     return cache_dir() / "support"
 
 
@@ -65,7 +65,7 @@ def costs_dir() -> Path:
 
 
 def shared_cache_dir() -> Path | None:
-    """Return the folder in `ONNXGATE_KEPT_DIR`, a cache shared between machines; None if not set.
+    """Return the cache folder shared between machines, which `ONNXGATE_KEPT_DIR` sets; None if it is not set.
 
     Its content is verified by hash, except for costs, which only affect how models are assigned to shards.
     """

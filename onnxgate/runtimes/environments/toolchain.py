@@ -47,7 +47,7 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """One Python interpreter with its versions and environment markers."""
+    """A Python interpreter, its version, its installed packages and its environment markers."""
 
     path: Path
     python: str  # "3.11.7"
@@ -100,7 +100,7 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
 
 
 def probe_interpreter(python: Path, names: Iterable[str], *, folder: Path | None = None) -> Interpreter:
-    """Return the version of an interpreter and of these packages, as the worker will import them.
+    """Return the versions of an interpreter and of these packages, as the worker will import them.
 
     Raises:
         ProbeError: the interpreter does not work.
@@ -142,7 +142,7 @@ def public_versions(packages: dict[str, str]) -> dict[str, str]:
 
 
 def find_drift(locked: LockedToolchain, interpreter: Interpreter) -> dict[str, tuple[str, str]]:
-    """Return the locked and the installed version of each package that differs; "" if it is not installed."""
+    """Return, by package, the locked and the installed version if they differ; "" if it is not installed."""
     installed = public_versions(interpreter.packages)
     return {
         name: (version, installed.get(name, ""))
@@ -202,7 +202,10 @@ PackageChoice = tuple[str, ...]
 
 
 def required_frameworks(config: Config, folder: Path) -> tuple[PackageChoice, ...]:
-    """Return the frameworks that the sources import; all frameworks if none is found, since imports may be indirect."""
+    """Return a choice of packages for each framework that the sources import.
+
+    If none is found, return one choice of all frameworks, since imports may be indirect.
+    """
     used = _used_frameworks(config, folder)
     if not used and any(model.source for model in config.model):
         return (tuple(framework.packages[0] for framework in FRAMEWORKS),)
@@ -216,7 +219,7 @@ def imported_frameworks(config: Config, folder: Path) -> tuple[str, ...]:
 
 
 def packages_to_record(config: Config, folder: Path) -> tuple[str, ...]:
-    """Return the packages that affect an export; the lock records those that are installed.
+    """Return the packages that affect exports. The lock records the versions of those that are installed.
 
     For a `command`, whose dependencies are unknown, PyTorch's packages are recorded.
     """
@@ -249,7 +252,7 @@ def _imported_packages(config: Config, folder: Path) -> set[str]:
 
 
 def _read_imports(file: Path, *, deep: bool) -> Iterator[str]:
-    """Yield the dotted names of imports outside of `try`; with `deep`, also of imports inside functions."""
+    """Yield the dotted names of imports outside `try`; with `deep`, also of imports inside functions."""
     try:
         tree = ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -104,7 +104,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 Downloads = Mapping[str, Callable[[], Iterator[bytes]]]
-"""Functions by wheel file name. Each yields the bytes of the wheel, or raises `OSError`."""
+"""Download functions by wheel file name. Each yields the bytes of its wheel, or raises `OSError`."""
 
 
 class WheelCache:
@@ -142,7 +142,10 @@ class WheelCache:
 
 
 def _cached_path(folder: Path, wheel: Wheel) -> Path | None:
-    """Return the path of a cached wheel; None for a file name that contains a path, which packaging 24 accepts."""
+    """Return the path of a cached wheel; None if its file name or hash is invalid.
+
+    packaging 24 accepts file names that contain a path.
+    """
     plain = Path(wheel.file).name == wheel.file and wheel.file.endswith(".whl") and "\\" not in wheel.file
     return folder / wheel.sha256 / wheel.file if plain and _SHA256.fullmatch(wheel.sha256) else None
 
@@ -172,7 +175,7 @@ def _read_chunks(path: Path) -> Iterator[bytes]:
 
 
 def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str]:
-    """Remove entries that are not covered by the lock. Return the names of wheels that do not match their locked hash.
+    """Remove cache entries that are not in the lock. Return the names of wheels that do not match their locked hash.
 
     Wheels of other locks are removed, but not returned. npm's cache is kept, since npm verifies each package. The
     folders of results and costs are also kept.
@@ -189,7 +192,7 @@ def remove_unlocked(folder: Path, packages: Iterable[PinnedPackage]) -> list[str
             remove_path(entry)
     for parent, folders, files in os.walk(folder / NPM_FOLDER):
         for path in (Path(parent, name) for name in (*folders, *files)):
-            if path.is_symlink():  # npm would write through it to files outside of the folder
+            if path.is_symlink():  # npm would write through it to files outside the folder
                 path.unlink()
     cached = _cached_wheels(folder / WHEELS_FOLDER)
     return [entry.name for entry in cached if _is_invalid(entry, locked.get(entry.parent.name))]
@@ -206,7 +209,7 @@ def _cached_wheels(folder: Path) -> Iterator[Path]:
 
 
 def _is_invalid(entry: Path, wheel: Wheel | None) -> bool:
-    """Remove a wheel that is not locked or does not match its hash. Return whether a locked hash did not match."""
+    """Remove a cached wheel unless it matches the locked wheel. Return whether it is locked but does not match."""
     if wheel is not None and entry.name == wheel.file:
         digest = hashlib.sha256()
         with contextlib.suppress(OSError):
@@ -249,7 +252,10 @@ def download(url: str, commands: CommandRunner) -> Iterator[bytes]:
 
 
 def find_downloads(commands: CommandRunner, packages: Sequence[LockedPackage]) -> Downloads:
-    """Return the downloads of these packages, all for one Python version. Wheels without an HTTP URL are omitted."""
+    """Return functions that download the wheels of packages for one Python version.
+
+    Wheels without an HTTP URL are omitted.
+    """
     with temporary_folder() as scratch:
         output = Path(scratch) / "pylock.onnxgate.toml"
         requirements = "".join(f"{package.name}=={package.version}\n" for package in packages)

@@ -65,14 +65,14 @@ def name_arrays(outputs: Iterable[Tuple[str, bool]]) -> List[str]:
 
 
 def flatten(value: Any) -> List[Any]:
-    """Return all values as one array, which is flat if their shapes differ, with a description of the layout."""
+    """Return two arrays for a container: its values (flattened if their shapes differ) and its layout."""
     layout = np.array(list(_describe_layout(value)), dtype=np.str_)
     leaves = [np.asarray(leaf) for leaf in _leaves(value)]
     return [_join_leaves(leaves, value), layout]
 
 
 def _describe_layout(value: Any) -> Iterator[str]:
-    """Yield descriptions of lengths, keys and shapes, depth first."""
+    """Yield the parts of a layout, depth first: lengths, keys and shapes."""
     if value is None:
         yield "nothing"
     elif isinstance(value, dict):

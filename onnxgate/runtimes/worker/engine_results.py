@@ -16,13 +16,13 @@ from . import arrays, failures
 Phase = Callable[[str], None]
 Job = Dict[str, Any]
 Compute = Callable[[Dict[str, Any]], List[Any]]
-"""Takes the inputs by name and returns one value per output; None if numpy cannot represent the value."""
+"""Function that takes the inputs by name and returns one value per output; None if numpy cannot represent the value."""
 Repeat = Callable[[Dict[str, Any], List[Any]], Dict[str, Any]]
-"""Takes the inputs of a case and the paths of its outputs, and returns additional fields of its result."""
+"""Function that takes the inputs of a case and the paths of its outputs, and returns more fields for its result."""
 
 
 def probe_result(job: Job) -> Dict[str, Any]:
-    """Return the versions of the interpreter and of the job's installed packages."""
+    """Return the versions of the interpreter and of the installed packages that the job names."""
     packages = {}
     for name in job["packages"]:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -65,13 +65,13 @@ def _run_case(job: Job, index: int, phase: Phase, compute: Compute, repeat: Opti
 
 
 def widen_bfloat16(bits: Any) -> Any:
-    """Convert bfloat16 bits in uint16 to float32, of which they are the upper half."""
+    """Convert bfloat16 values, stored as uint16, to float32. They are the upper halves of the float32 values."""
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
 @contextlib.contextmanager
 def strip_from_errors(noise: Pattern[str]) -> Iterator[None]:
-    """Remove a pattern, such as locations in the engine's source code, from errors that the block raises."""
+    """Remove text, such as locations in the engine's source code, from errors that the block raises."""
     try:
         yield
     except Exception as error:

@@ -152,7 +152,7 @@ def test_pyproject_without_a_table(folder: Path) -> None:
     """An explicitly selected `pyproject.toml` without a `[tool.onnxgate]` table is an error."""
     (folder / "pyproject.toml").write_text("[tool]\n")
 
-    with pytest.raises(ConfigError, match=r"`pyproject.toml` has no table `\[tool.onnxgate\]`"):
+    with pytest.raises(ConfigError, match=r"`pyproject.toml` has no `\[tool.onnxgate\]` table"):
         load_config(folder / "pyproject.toml")
 
 
@@ -250,7 +250,7 @@ rule = "opset-to-new"
         ),
         (
             "[[model]]\npath = 'a.onnx'\nsource = '../export.py:build'",
-            "line 3: `model[0].source`: `../export.py` is outside of the project",
+            "line 3: `model[0].source`: `../export.py` is outside the project",
         ),
         *(
             (

@@ -23,7 +23,7 @@ CONFIG = '[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "{}"\nquantize
     ],
 )
 def test_quantized_from(tmp_path: Path, path: str, name: str, message: str) -> None:
-    """A glob of models may share one original; a path outside of the project or to a missing file is an error."""
+    """A glob of models may share one original; a path outside the project or to a missing file is an error."""
     (tmp_path / ".git").mkdir()
     for each in ("a.onnx", "b.onnx"):
         (tmp_path / each).touch()

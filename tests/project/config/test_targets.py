@@ -68,7 +68,7 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
             "extensions = ['C:/foo.dll']",
             "extensions[0]`: expected a path relative to the config's folder, got `C:/foo.dll`",
         ),
-        ("extensions = ['../foo.so']", "extensions[0]`: `../foo.so` is outside of the project"),
+        ("extensions = ['../foo.so']", "extensions[0]`: `../foo.so` is outside the project"),
         ("extensions = ['foo', 'Foo>1']", "extensions[1]`: `Foo>1` repeats `foo`, which is already listed as `foo`"),
         ("python = ''", "python`: expected an interpreter or the folder of an environment"),
         (

@@ -299,7 +299,8 @@ def test_no_repository(tmp_path: Path) -> None:
     git(tmp_path / "empty", "init", "--quiet")
     actual = (
         "",
-        "no baseline: this is not a git repository with a commit, or git is not installed; set `--against REF`",
+        "no baseline: the project is not in a git repository with a commit, or git is not installed; "
+        "set `--against REF`",
     )
 
     assert chosen(tmp_path / "empty", GITHUB) == actual

@@ -74,7 +74,7 @@ def test_no_revision(root: Path, name: str) -> None:
 
 def test_no_repository() -> None:
     """Outside of a git repository every revision is an error."""
-    with pytest.raises(UsageError, match="this is not a git repository"):
+    with pytest.raises(UsageError, match="the project is not in a git repository"):
         resolve_revision(None, "main")
 
 
@@ -118,7 +118,7 @@ def test_data_outside_of_the_folder(root: Path, tmp_path: Path, location: str) -
     commit(root)
     outside = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
-    assert outside.reason == f"`ml/m.onnx` at `HEAD` has data outside of its folder: `{location}`"
+    assert outside.reason == f"`ml/m.onnx` at `HEAD` has data outside its folder: `{location}`"
     assert resolve_data_path("ml/m.onnx", location) is None
 
 

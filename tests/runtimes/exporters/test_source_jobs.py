@@ -20,7 +20,7 @@ from onnxgate.runtimes.worker import exporters
 from onnxgate.runtimes.worker.exporters import eager, estimators, model_file, source, source_jobs
 from tests.harness.models import parse
 
-FRAMEWORKS = "PyTorch, scikit-learn, XGBoost, LightGBM, Keras, TensorFlow, JAX"
+FRAMEWORKS = "PyTorch, scikit-learn, XGBoost, LightGBM, Keras, TensorFlow or JAX"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_source_without_a_framework(project: Path, returned: str, what: str) -> 
     """The message names all supported frameworks."""
     assert failure(export(project, f"def build():\n    return {returned}\n")) == (
         "SourceError",
-        f"`build` returned {what}, which is not a model of {FRAMEWORKS}; "
+        f"`build` returned {what}, which is not a {FRAMEWORKS} model; "
         "expected `(model, inputs)` or a mapping with `model` and `args`",
     )
 

@@ -24,7 +24,7 @@ def load(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def run(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Create an evaluator and run every case; each container output is followed by its layout."""
+    """Create an evaluator and run every case. Each sequence, map or optional becomes two arrays: values and layout."""
     evaluator, outputs = _create_evaluator(job, phase)
 
     def compute(feeds: Dict[str, Any]) -> List[Any]:

@@ -109,7 +109,7 @@ def _require_providers(subject: str, job: Dict[str, Any], present: List[str], er
 
 
 def _prepare_run(session: Any, feeds: Dict[str, Any]) -> Callable[[], Any]:
-    """Return a function that runs the session once. It raises KeyError if an input is missing from the feeds."""
+    """Return a function that runs the session once. It raises KeyError if an input is missing from `feeds`."""
     inputs = {value.name: feeds[value.name] for value in session.get_inputs()}
     return lambda: _compute_outputs(session, inputs)
 
@@ -121,7 +121,7 @@ def _is_container(type_name: str) -> bool:
 
 
 def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
-    """Return one value per name in `name_arrays`, or None if numpy cannot represent it. All nodes always run."""
+    """Return one value per name that `name_arrays` returns; None if numpy cannot represent it. All nodes always run."""
     outputs = session.get_outputs()
     names = [output.name for output in outputs if output.type in NUMPY_TENSOR_TYPES or _is_container(output.type)]
     values = {}
@@ -142,7 +142,7 @@ def _compute_outputs(session: Any, feeds: Dict[str, Any]) -> List[Any]:
 
 
 def _bfloat16_outputs(session: Any, feeds: Dict[str, Any]) -> Dict[str, Any]:
-    """Run again to return the bfloat16 outputs, widened to float32; empty if the release does not support this."""
+    """Run the session again and return its bfloat16 outputs as float32; empty if the release does not support this."""
     names = [output.name for output in session.get_outputs() if output.type == BFLOAT16]
     if not names or not hasattr(session, "run_with_ort_values"):
         return {}
@@ -174,7 +174,7 @@ def register_extensions(options: Any, extensions: List[str]) -> None:
 
 
 def _find_library(extension: str) -> str:
-    """Return the path of an extension's library. For a package, its module's `get_library_path` returns the path.
+    """Return the path of an extension's library. For a package, call `get_library_path` of its module.
 
     The name of the module is in `top_level.txt`; by default, it is the name of the package.
     """

@@ -32,7 +32,7 @@ def load(job: Job, phase: Phase) -> Dict[str, Any]:
 
 
 def run(job: Job, phase: Phase) -> Dict[str, Any]:
-    """Read the model for each case, since a net caches values that depend on the sizes of the first case."""
+    """Run every case on a newly read model, since a net caches values that depend on the sizes of its first case."""
     _read_net(job, phase)
     names = engine_results.read_output_names(job["model"])
 

@@ -64,7 +64,7 @@ def _compile_model(job: Job, phase: Phase) -> Any:
 
 
 def _to_array(tensor: Any) -> Any:
-    """Return a copy, since the next case may overwrite the memory."""
+    """Return a copy of the tensor as an array, since the next case may overwrite the memory."""
     name = tensor.element_type.get_type_name()
     if name in UNSUPPORTED_ELEMENTS:
         return None

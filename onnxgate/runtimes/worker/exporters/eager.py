@@ -29,7 +29,10 @@ class ArrayCall(NamedTuple):
 
 
 def run_cases(job: Wire, call: ArrayCall, result: Wire, phase: Phase, wide: Optional[Function] = None) -> None:
-    """Store the sample and the outputs in `result`. `wide` is the function in float64, if available."""
+    """Run `call` on the cases and the sample, and store the sample and the outputs in `result`.
+
+    `wide` is the function in float64, if available.
+    """
     result["input_names"] = list(call.names)
     if call.sample is not None:
         result["sample"] = save_arrays(call.sample, os.path.join(job["output"], "sample"))
@@ -93,7 +96,7 @@ def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
 
 
 def _has_float32(narrow: Sequence[Wire], wide: Sequence[Wire]) -> bool:
-    """Return whether a float output does not have type float64 and therefore cannot serve as an exact reference."""
+    """Return whether the float64 run has a float output of another type, which is no exact reference."""
     for few, many in zip(narrow, wide):  # noqa: B905 - new in Python 3.10
         for paths in zip(few["outputs"], many["outputs"]):  # noqa: B905
             types = [np.load(path, mmap_mode="r").dtype for path in paths if path is not None]

@@ -28,7 +28,8 @@ SCORE_COLUMNS = {
     **dict.fromkeys(("SVC", "NuSVC"), "+-"),
     "RidgeClassifier": "+",
 }
-"""Score columns for two classes, each as a sign of the decision function. The declared shape is ambiguous.
+"""Columns of the score output for two classes, by estimator: `+` is the decision function, `-` its negative. The
+shape that the model declares is ambiguous.
 
 Source: measured with skl2onnx 1.20.
 """

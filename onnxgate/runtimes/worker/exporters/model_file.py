@@ -13,7 +13,7 @@ from onnx.helper import OP_SET_ID_VERSION_MAP
 from .source import Phase, SourceError, Wire, check_name_count, describe_error, folders_of, project_path
 
 Convert = Callable[[Wire], Any]
-"""Converts the model to the opsets of a job, and returns the model or writes it to `export_path`."""
+"""Function that converts the model to the opsets of a job, and returns the model or writes it to `export_path`."""
 
 
 def export_path(job: Wire) -> str:
@@ -117,9 +117,9 @@ _OPSET_FIELDS = {"ai.onnx": ("opset", "opset_max"), "ai.onnx.ml": ("opset_ml", "
 
 
 def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
-    """Return `convert(job)`. If the targets do not support its opsets, convert again with the newest supported opsets.
+    """Return `convert(job)`. If the targets do not support the resulting opsets, convert again with supported opsets.
 
-    A pinned opset is not replaced.
+    These are the newest opsets that all targets support. A pinned opset is not replaced.
     """
     converted = convert(job)
     versions = _model_opsets(_written_model(converted, path))
@@ -132,7 +132,7 @@ def convert_within_limits(job: Wire, convert: Convert, path: str) -> Any:
 
 
 def raise_ml_opset(model: Any, pinned: Optional[int]) -> bool:
-    """Raise `ai.onnx.ml` to the pinned version if that does not affect any used operator. Return whether it was raised.
+    """Raise the opset of `ai.onnx.ml` to the pinned one if that affects no used operator. Return whether it changed.
 
     skl2onnx ignores the requested version and imports the oldest version that contains all used operators.
     Source: skl2onnx 1.20, `convert_topology`.

@@ -35,7 +35,7 @@ EXPECTED_RETURN = "`(module, args)` or a mapping with `model` and `args`"
 EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
 """Lowest and highest opset that each exporter writes.
 
-Source: measured with torch 2.13. Outside of this range, TorchScript fails, and dynamo writes opset 18 unless it can
+Source: measured with torch 2.13. Outside this range, TorchScript fails, and dynamo writes opset 18 unless it can
 convert the graph.
 """
 _TRACER_WARNING = "Converting a tensor to a Python "
@@ -184,7 +184,7 @@ def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **optio
 
 
 def _baked_constants(caught: Sequence[Any], folders: Sequence[str]) -> List[Wire]:
-    """Return values that tracing turned into constants, with their project lines. Log all other warnings."""
+    """Return the values that tracing turned into constants, with their lines in the project. Log all other warnings."""
     constants: List[Wire] = []
     for warning in caught:
         text, name, number = str(warning.message), warning.filename, warning.lineno
@@ -253,7 +253,7 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 
 
 class _Tracer(torch.fx.Interpreter):  # type: ignore[misc]
-    """Runs a program and writes the values of the job's nodes, up to its size limit."""
+    """Runs a program and writes the values of the nodes that the job names, up to the job's size limit."""
 
     def __init__(self, module: Any, job: Wire, result: Wire, renamed: Dict[str, str]) -> None:
         super().__init__(module)

@@ -87,10 +87,11 @@ def find_framework(returned: Any, source: str) -> Framework:
     imported = {framework for module, framework in by_module.items() if module in sys.modules}
     if len(imported) == 1:  # its exporter reports a better error
         return imported.pop()
-    titles = ", ".join(framework.title for framework in FRAMEWORKS)
+    *titles, last_title = (framework.title for framework in FRAMEWORKS)
     expected = "`(model, inputs)` or a mapping with `model` and `args`"
+    supported = f"{', '.join(titles)} or {last_title}"
     raise unexpected_return(
-        source, f"{describe_value(returned)}, which is not a model of {titles}; expected {expected}"
+        source, f"{describe_value(returned)}, which is not a {supported} model; expected {expected}"
     )
 
 

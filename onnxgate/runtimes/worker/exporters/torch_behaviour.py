@@ -72,7 +72,7 @@ def _are_equal(a: Any, b: Any) -> bool:
 
 
 def _describe_leaves(returned: Any) -> List[Wire]:
-    """Return the kind and name of each output leaf, such as `plus`, or `states_0` for an element; "" if unnamed."""
+    """Return the kind and the name of each output leaf. Examples of names: `plus`, `states_0`; "" if unnamed."""
     leaves = []
     with_path = getattr(_pytree, "tree_flatten_with_path", None)
     pairs = with_path(returned[0])[0] if with_path else [((), leaf) for leaf in _pytree.tree_leaves(returned[0])]
@@ -115,7 +115,7 @@ def _resize_axes(call: ModuleCall, sizes: Dict[Tuple[int, int], int]) -> ModuleC
 
 
 def find_size_beyond(call: ModuleCall, narrow: NarrowedAxes) -> Optional[int]:
-    """Return a size just outside of the exported program's range that the source accepts; None if there is none."""
+    """Return a size just outside the exported program's range that the source accepts; None if there is none."""
     beyond = [narrow.lowest - 1] if narrow.lowest > MIN_DYNAMIC_SIZE else []
     if narrow.highest is not None and narrow.highest < MAX_AXIS_SIZE:
         beyond.append(narrow.highest + 1)
@@ -180,7 +180,7 @@ def _restore_module(module: Any) -> Iterator[None]:
 
 
 MIN_DYNAMIC_SIZE = 2
-"""torch.export may exclude the sizes 0 and 1 even if the source supports them. Source: torch 2.13."""
+"""Smallest size to compare: torch.export may exclude 0 and 1 even if the source supports them. Source: torch 2.13."""
 
 
 class RequestedAxis(NamedTuple):
@@ -288,7 +288,7 @@ def _finite_bound(bound: Any) -> Optional[int]:
 
 
 def find_narrowed_axes(program: Any, requested: Sequence[RequestedAxis]) -> List[NarrowedAxes]:
-    """Return the symbols for which the program supports fewer sizes than requested."""
+    """Return the axes for which the program supports fewer sizes than requested, grouped by size symbol."""
     symbols: Dict[Any, List[Tuple[int, int]]] = {}
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
     inputs = (values.get(name) for name in program.graph_signature.user_inputs if isinstance(name, str))
