@@ -22,7 +22,7 @@ from onnxgate.project.config.project import Project
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_option(name_formats(RENDERERS))
 @click.option(
-    "--key", metavar="KEY", default="", help="Reject reports with a different key; `onnxgate plan` prints it."
+    "--key", metavar="KEY", default="", help="Reject reports whose key is not KEY, which `onnxgate plan` prints."
 )
 @common_options_without("offline", "jobs", "no_ignores")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:

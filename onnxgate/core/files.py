@@ -82,7 +82,7 @@ def create_process_folder() -> Path:
 STALE_AFTER_S = 24 * 60 * 60
 """Age in seconds after which a temporary file of another machine or container is assumed to be abandoned."""
 _STEM_LIMIT = 40
-"""Maximum length of the target's name in the name of its temporary file, since file names are limited to 255 bytes."""
+"""Maximum number of characters of a file's name in the name of its temporary file; names are limited to 255 bytes."""
 
 
 @contextlib.contextmanager

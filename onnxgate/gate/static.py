@@ -54,7 +54,7 @@ MODELS_PER_CHILD = 8
 """Number of small models that can be read in the time that starting a child process takes."""
 BYTES_PER_CHILD = 32 * 2**20
 HASHED_BYTES = 64 * 2**20
-"""Size in bytes from which files are not hashed to detect changes; only known digests of such files are used."""
+"""Files of at least this size in bytes are not hashed to detect changes; only known digests are used."""
 NO_REQUESTS: Mapping[str, SupportRequest] = {}
 
 

@@ -72,7 +72,7 @@ def detect_numeric_traits(facts: ModelFacts, model: ModelView) -> NumericTraits:
 RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
-"""Operators whose results differ between runs, or between runtimes with equal seeds."""
+"""Operators whose results differ between runs or, even with the same seed, between runtimes."""
 
 SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 """Operators whose results depend only on the shape of their inputs, not on the values of the elements."""

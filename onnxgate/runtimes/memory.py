@@ -30,7 +30,7 @@ Source: 512 MiB of `MatMul` weights took 2.1 times their size in onnxruntime 1.1
 1.1 times if stored as external data. Peak resident memory, measured 2026-11-23.
 """
 LIST_FACTOR = 13
-"""Bytes of memory that a runtime needs per byte of attribute lists, which it converts to objects first.
+"""Bytes of memory that a runtime needs per byte of attribute lists, whose elements it converts to objects.
 
 Source: a `TreeEnsembleClassifier` of 197 MB took 12.8 times its size in onnxruntime 1.18.1 and 12.0 times in 1.31.1.
 Peak resident memory, measured 2026-11-23.

@@ -104,7 +104,11 @@ def in_sarif(judged: Report) -> Tally:
     tally: Tally = Counter()
     for result in standard_json.loads(sarif.format(judged))["runs"][0]["results"]:
         lines = result["message"]["text"].split("\n")
-        more = sum(int(found[1]) for found in (re.match(r"… and (\d+) more of ", line) for line in lines) if found)
+        more = sum(
+            int(found[1])
+            for found in (re.match(r"… and (\d+) more `[^`]+` findings?; ", line) for line in lines)
+            if found
+        )
         tally[result["level"]] += sum(BODY in line for line in lines) + more
     return tally
 

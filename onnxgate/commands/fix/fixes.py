@@ -321,7 +321,7 @@ def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) 
     return Change(
         rewrite_fields(request.path, {("ModelProto", "graph"): graph}),
         tuple(
-            f"inserts `Identity` after input `{name}`; the output is renamed to `{output}`"
+            f"inserts `Identity` after input `{name}`; the model output is renamed to `{output}`"
             for name, output, _ in identities
         ),
         unsafe=f"an output is renamed ({listed}), which breaks callers that use its name",

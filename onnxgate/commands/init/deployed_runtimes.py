@@ -178,7 +178,7 @@ def _drop_satisfied_ranges(runtimes: Sequence[DeployedRuntime]) -> Iterator[Depl
 
 
 _OPERATORS = ("===", "==", "~=", ">=", ">", "!=", "<=", "<")
-"""Comparison operators in the usual order of a version specifier."""
+"""Comparison operators, in the usual order of clauses in a version specifier."""
 
 
 def _normalize_specifier(text: str) -> str:

@@ -238,7 +238,7 @@ NUMPY = (
     Entry(
         name="numpy-pickle-newer",
         patterns=r"No module named 'numpy\._core(?:\.\w{1,40})?'",
-        means="a pickle file written with NumPy 2 is read with NumPy 1",
+        means="a pickle file written with NumPy 2 was read with NumPy 1.25 or older",
         fix="read the file with NumPy 2 or 1.26, or save the data as `.npy`",
     ),
 )

@@ -78,7 +78,7 @@ def require_shard(report: Report) -> Shard:
 
 
 def _project_hits(request: GateRequest, outcome: GateOutcome, share: Share) -> Iterator[SharedHit]:
-    """Yield the hits that are not about a model of the check."""
+    """Yield the hits that are not about any of the checked models."""
     ignores = resolution.select_ignores(request, outcome.gathered)
     for resolved_hit in resolution.resolve_hits(outcome.gathered.judged, ignores.accepts):
         hit, judged = resolved_hit.judged.hit, resolved_hit.judged

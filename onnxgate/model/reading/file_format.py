@@ -273,7 +273,7 @@ def _detect_from_head(head: bytes, size_bytes: int) -> str:
     if size_bytes < MAX_POINTER_BYTES and parse_pointer(head):
         return "a Git LFS pointer"
     if not head.strip(b"\0"):
-        return "a file of zero bytes"
+        return "a file that contains only null bytes"
     if head[8:10] == b'{"' and 0 < int.from_bytes(head[:8], "little") < size_bytes:
         return "a safetensors file"
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):

@@ -1,1 +1,1 @@
-"""Parts of models: models reduced to the needed nodes, models of isolated nodes, and neighborhoods of nodes."""
+"""Models derived from a model: only the nodes that an output needs, or a single node; also the neighbors of a node."""

@@ -90,7 +90,7 @@ AS_MODELS = {
     pipe: "is not a regular file, not an ONNX model",
     device: "is not a regular file, not an ONNX model",
     listening: "is not a regular file, not an ONNX model",
-    sparse: "is a file of zero bytes, not an ONNX model",
+    sparse: "is a file that contains only null bytes, not an ONNX model",
     dangling: "does not exist",
     folder: "is a folder, not an ONNX model",
     ring: "the file cannot be opened: too many levels of symbolic links",
@@ -146,7 +146,7 @@ def test_named_and_not_there(make: Callable[[Path], None], place: Path) -> None:
     [
         (pipe, "`m.onnx` cannot be read as a model: it is not a regular file"),
         (ring, "`m.onnx` cannot be read: too many levels of symbolic links"),
-        (sparse, "`m.onnx` cannot be read as a model: it is a file of zero bytes"),
+        (sparse, "`m.onnx` cannot be read as a model: it is a file that contains only null bytes"),
     ],
 )
 def test_in_a_difference(make: Callable[[Path], None], words: str, place: Path) -> None:

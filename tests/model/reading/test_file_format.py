@@ -46,7 +46,7 @@ def safetensors() -> bytes:
 
 KINDS = {
     b"": "an empty file",
-    bytes(5000): "a file of zero bytes",
+    bytes(5000): "a file that contains only null bytes",
     POINTER.encode(): "a Git LFS pointer",
     POINTER.replace("oid sha256:", "oid ").encode(): "a damaged Git LFS pointer",
     b"<!DOCTYPE html><html></html>": "an HTML page",

@@ -21,7 +21,7 @@ PYTORCH = Framework("PyTorch", "pytorch:export", ("torch",), ("torch",), ("onnx"
 """`converters` is empty, since the exporter itself reports missing packages."""
 
 _TREE_PACKAGES = (("onnx", "onnxmltools", "skl2onnx"), ("skl2onnx", "onnxmltools", "packaging"))
-"""Recorded packages and converters for boosted trees. onnxmltools imports packaging without declaring it.
+"""Recorded packages and converters for boosted trees. onnxmltools imports `packaging` but does not declare it.
 
 Source: onnxmltools 1.16.
 """
