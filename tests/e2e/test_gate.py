@@ -37,7 +37,7 @@ DETERMINANT = "g (double[2, 2] x) => (double y) { [det] y = Det (x) }"
 def test_gate(small: Repository) -> None:
     """A model that works passes; a model that is refused and one with different outputs fail the check."""
     small.write("onnxgate.toml", CONFIG)
-    small.run("lock", "--offline")
+    small.run("lock")
     passed = small.report()
     write(small.folder / "models" / "determinant.onnx", DETERMINANT)
     write(small.folder / "models" / "pool.onnx", parse(POOL, head=""))
