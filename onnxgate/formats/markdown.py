@@ -156,9 +156,11 @@ def render_row(first: str, cells: Iterable[str]) -> str:
 def render_comparisons(report: Report, page: Page) -> Iterator[str]:
     """Yield sentences about the comparisons with the source, and the measured values nearest to their limits."""
     yield from (f"{capitalize_first(sentence)}.\n" for sentence in wording.describe_comparisons(report))
-    tightest = wording.select_tightest(report.measured)
-    figures = [f"- {escape_markdown(wording.describe_measurement(figure))}" for figure in tightest]
-    yield from render_folded("Largest differences", figures, page)
+    yield from render_folded("Largest differences", _list_measurements(report), page)
+
+
+def _list_measurements(report: Report) -> list[str]:
+    return [f"- {escape_markdown(measurement)}" for measurement in wording.describe_measurements(report.measured)]
 
 
 def render_findings(report: Report, page: Page) -> Iterator[str]:
@@ -296,20 +298,17 @@ def format(report: Report) -> str:
             render_findings(report, DOCUMENT_PAGE),
             render_drawings(report, DOCUMENT_PAGE),
             render_not_done(report, DOCUMENT_PAGE),
-            _render_measurements(report),
+            _render_runs(report),
             render_replays(report, DOCUMENT_PAGE),
         ]
     )
 
 
-def _render_measurements(report: Report) -> Iterator[str]:
-    sentences = [capitalize_first(sentence) for sentence in wording.describe_comparisons(report)]
-    if sentences or report.measured:
-        yield "\n### Comparisons\n"
-    yield from (f"{sentence}.\n" for sentence in sentences)
-    for figure in report.measured:
-        case = f", case {markdown_code(truncate(figure.case))}" if figure.case else ""
-        yield f"- {escape_markdown(wording.describe_measurement(figure))}{case}"
+def _render_runs(report: Report) -> Iterator[str]:
+    sentences = [f"{capitalize_first(sentence)}.\n" for sentence in wording.describe_comparisons(report)]
+    measurements = _list_measurements(report)
+    if sentences or measurements:
+        yield from ("\n### Runs\n", *sentences, *measurements)
 
 
 SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)

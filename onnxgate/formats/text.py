@@ -43,7 +43,7 @@ LABELS = (
 )
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
-SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "comparisons")
+SECTION_TITLES = ("undecided", "skipped", "ignored", "to reproduce", "notes", "runtimes", "runs")
 """Texts that only lines written by onnxgate may contain; similar text from models is escaped.
 
 `LABELS` are beginnings of any line, `CHANGE_TITLES` of lines without indent, and `LEVEL_PREFIXES` of lines that are
@@ -212,7 +212,7 @@ def format(
             _render_replays(report, inputs, paper),
             _render_matrix(report, paper),
             _render_runtimes(report, paper) if verbosity else (),
-            _render_comparisons(report, paper, verbosity) if verbosity else (),
+            _render_runs(report, paper, verbosity) if verbosity else (),
             _render_notes(report, paper),
         ):
             lines += section
@@ -345,17 +345,16 @@ def _render_runtimes(report: Report, paper: Terminal) -> Iterator[str]:
     yield ""
 
 
-def _render_comparisons(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
+def _render_runs(report: Report, paper: Terminal, verbosity: int) -> Iterator[str]:
     sentences = wording.describe_runs(report)
-    figures = sorted(report.measured, key=wording.bound_usage, reverse=True) if verbosity > 1 else ()
-    if not sentences and not figures:
+    measurements = wording.describe_measurements(report.measured) if verbosity > 1 else []
+    if not sentences and not measurements:
         return
-    yield paper.ink("comparisons", "heading")
+    yield paper.ink("runs", "heading")
     for sentence in sentences:
         yield from paper.wrapped(sentence, 2)
-    for figure in figures:
-        case = f", {figure.case}" if figure.case else ""
-        yield from paper.wrapped(f"{wording.describe_measurement(figure)}{case}", 2, style="quiet")
+    for measurement in measurements:
+        yield from paper.wrapped(measurement, 2, style="quiet")
     yield ""
 
 

@@ -205,29 +205,30 @@ def describe_missing_sources(report: Report) -> list[str]:
     return [f"{subject}; {' and '.join(checks[name] for name in skipped)} {verb} skipped"]
 
 
-RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.4g}", "top1": "top-1 agreement {:.4g}"}
+RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.6g}", "top1": "top-1 agreement {:.4g}"}
 """Metric for which larger values mean better agreement -> template that formats a value."""
 
 BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
 """Metric of a budget -> its name in messages. The values are ratios to the baseline."""
 
-BUDGET_INTERVAL_METRICS = tuple(f"{cost}, {end}" for cost in BUDGET_METRICS for end in ("low", "high"))
-"""Metrics for the lower and upper ends of the confidence intervals of measured time and memory ratios."""
-
 BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}
 """Origin of a limit -> phrase that states this origin; "" for default limits."""
 
 
-def select_tightest(measured: Sequence[Measured]) -> list[Measured]:
-    """Return, for each model and each of its budgets, the measured value that is nearest to its limit."""
-    nearest: dict[tuple[str, str], Measured] = {}
+def describe_measurements(measured: Sequence[Measured]) -> list[str]:
+    """Return a line for each output and reference, and for each budget. Lines near or beyond their limits come first.
+
+    Of all runs, the one that is nearest to its limit is described, with its signal-to-noise ratio and similar metrics.
+    """
+    runs: dict[tuple[str, ...], dict[tuple[str, str], list[Measured]]] = {}
     for figure in measured:
-        if figure.bound is None or figure.metric in BUDGET_INTERVAL_METRICS:
-            continue
-        key = (figure.model, figure.metric if figure.metric in BUDGET_METRICS else "")
-        if key not in nearest or bound_usage(figure) > bound_usage(nearest[key]):
-            nearest[key] = figure
-    return list(nearest.values())
+        budget = figure.metric.partition(", ")[0]
+        compared = (budget, "") if budget in BUDGET_METRICS else (figure.output, figure.pair.partition(" against ")[2])
+        run = runs.setdefault((figure.model, *compared), {}).setdefault((figure.pair, figure.case), [])
+        run.append(figure)
+    worst = [max(by_run.values(), key=lambda run: bound_usage(run[0])) for by_run in runs.values()]
+    worst.sort(key=lambda run: bound_usage(run[0]), reverse=True)
+    return [_describe_run(run) for run in worst if run[0].bound is not None]
 
 
 def bound_usage(figure: Measured) -> float:
@@ -242,24 +243,25 @@ def bound_usage(figure: Measured) -> float:
     return figure.value / figure.bound if figure.bound else figure.value * math.inf if figure.value else 0.0
 
 
-def describe_measurement(measured: Measured) -> str:
-    """Return a sentence that states a measured value and its limit."""
-    model, origin = truncate(measured.model), BOUND_ORIGINS.get(measured.bound_from, "")
-    if measured.metric in (*BUDGET_METRICS, *BUDGET_INTERVAL_METRICS):
-        metric, _, end = measured.metric.partition(", ")
-        spread = {"low": "at least ", "high": "at most "}.get(end, "")
-        ratio = f"{spread}{measured.value:.2f} times the {BUDGET_METRICS[metric]}"
-        return f"{model}: {ratio} of the baseline (limit {measured.bound:g}{origin}, {measured.pair})"
-    output = f"{model}: `{truncate(measured.output)}`"
-    if measured.value is None:
-        return f"{output}: the difference is not finite ({measured.pair})"
-    if measured.bound is None:
-        return f"{output}: {measured.metric} {measured.value:.4g} ({measured.pair})"
-    if measured.metric in RATIO_METRICS:
-        actual, needed = (RATIO_METRICS[measured.metric].format(value) for value in (measured.value, measured.bound))
-        return f"{output}: {actual} (minimum {needed}{origin}, {measured.pair})"
-    difference = "no difference" if measured.value == 0 else f"max difference {measured.value:.2g}"
-    return f"{output}: {difference} (tolerance {measured.bound:.2g}{origin}, {measured.pair})"
+def _describe_run(run: Sequence[Measured]) -> str:
+    """Describe the values measured in one run, of which the first is compared with a limit."""
+    first, others = run[0], {figure.metric: figure.value for figure in run[1:]}
+    model, bound, origin = truncate(first.model), first.bound, BOUND_ORIGINS.get(first.bound_from, "")
+    if first.metric in BUDGET_METRICS:
+        ends = [f"{value:.2f}" for value in others.values() if value is not None]
+        spread = f", measured between {' and '.join(ends)}" if ends else ""
+        ratio = f"{first.value:.2f} times the {BUDGET_METRICS[first.metric]} of the baseline"
+        return f"{model}: {ratio} (limit {bound:g}{origin}{spread}; {first.pair})"
+    if first.value is None:
+        value = "the difference is not finite"
+    elif template := RATIO_METRICS.get(first.metric):
+        value = f"{template.format(first.value)} (minimum {template.format(bound)}{origin})"
+    else:
+        difference = f"max difference {first.value:.2g}" if first.value else "no difference"
+        value = f"{difference} (tolerance {bound:.2g}{origin})"
+    ratios = [RATIO_METRICS[metric].format(ratio) for metric, ratio in others.items() if metric in RATIO_METRICS]
+    details = "; ".join(filter(None, [", ".join(ratios), first.pair, truncate(first.case)]))
+    return f"{model}: `{truncate(first.output)}`: {value}; {details}"
 
 
 def render_verdict(report: Report) -> str:

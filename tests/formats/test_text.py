@@ -213,15 +213,15 @@ def test_figures_need_more_verbosity() -> None:
             bound=1e-5,
             bound_from="lock",
         )
-        for pair, value in (("far", 1e-9), ("near", 1e-6))
+        for pair, value in (("a against far", 1e-9), ("a against near", 1e-6))
     )
     measured = report(measured=figures)
 
     assert "max difference" not in text.format(measured, verbosity=1)
     assert (
-        "comparisons\n"
-        "  m.onnx: `y`: max difference 1e-06 (tolerance 1e-05 from the lock, near)\n"
-        "  m.onnx: `y`: max difference 1e-09 (tolerance 1e-05 from the lock, far)\n"
+        "runs\n"
+        "  m.onnx: `y`: max difference 1e-06 (tolerance 1e-05 from the lock); a against near\n"
+        "  m.onnx: `y`: max difference 1e-09 (tolerance 1e-05 from the lock); a against far\n"
     ) in text.format(measured, verbosity=2)
 
 

@@ -78,45 +78,61 @@ def test_a_reason_is_shown_once(changed: dict[str, str], explained: tuple[str, s
     assert gap.explain(report(findings=(shown,))) == explained
 
 
+def measure(**fields: object) -> Measured:
+    """Return a measured difference with these fields."""
+    usual = Measured(
+        model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"
+    )
+    return msgspec.structs.replace(usual, **fields)
+
+
 @pytest.mark.parametrize(
-    ("values", "nearest"),
+    ("values", "described"),
     [
-        ([(1e-7, 1e-5), (1e-6, 1e-5)], 1),
-        ([(None, 1.0), (5.0, 1.0)], 0),
-        ([(0.0, 0.0), (1e-9, 1e-5)], 1),
-        ([(1.0, 0.0), (1.0, 2.0)], 0),
+        ([(1e-7, 1e-5), (1e-6, 1e-5)], "max difference 1e-06 (tolerance 1e-05)"),
+        ([(None, 1.0), (5.0, 1.0)], "the difference is not finite"),
+        ([(0.0, 0.0), (1e-9, 1e-5)], "max difference 1e-09 (tolerance 1e-05)"),
+        ([(1.0, 0.0), (1.0, 2.0)], "max difference 1 (tolerance 0)"),
     ],
 )
-def test_the_tightest_figure(values: list[tuple[float | None, float]], nearest: int) -> None:
-    """The measurement nearest to its bound is selected; non-finite values are worst, and a bound of 0 causes no
-    division error.
-    """
+def test_the_run_nearest_to_its_limit_is_described(values: list[tuple[float | None, float]], described: str) -> None:
+    """Non-finite differences are worst, and a limit of 0 causes no division error."""
     figures = [
-        Measured(model="m", output=str(index), pair="", case="", metric="", value=value, bound=bound, bound_from="type")
-        for index, (value, bound) in enumerate(values)
+        measure(pair=f"{index} against p", value=value, bound=bound) for index, (value, bound) in enumerate(values)
+    ]
+    (line,) = wording.describe_measurements(figures)
+
+    assert line.startswith(f"m: `y`: {described}; ")
+
+
+def test_each_output_and_reference_has_one_line() -> None:
+    """The line has the metrics of the run that it describes, and the line nearest to its limit is the first."""
+    figures = [
+        measure(pair="a 1 against the source", case="c", value=1.0),
+        measure(pair="a 1 against the source", case="c", metric="cosine", value=0.5, bound=None),
+        measure(pair="a 1 against the source", case="c", metric="max_ulp", value=7.0, bound=None),
+        measure(pair="a 2 against the source", case="d", value=2.0),
+        measure(pair="a 2 against the source", case="d", metric="cosine", value=0.25, bound=None),
+        measure(pair="a 1 against a 2", case="c", value=8.0, bound_from="config"),
     ]
 
-    assert [figures[nearest]] == wording.select_tightest(figures)
+    assert [
+        "m: `y`: max difference 8 (tolerance 9 from the config); a 1 against a 2; c",
+        "m: `y`: max difference 2 (tolerance 9); cosine 0.25; a 2 against the source; d",
+    ] == wording.describe_measurements(figures)
 
 
 def test_budget_is_not_an_output_difference() -> None:
-    """A budget's ratio is shown next to the tightest output, without its spread."""
-    plain = Measured(
-        model="m", output="y", pair="p", case="", metric="max_abs", value=1.0, bound=9.0, bound_from="type"
-    )
+    """A budget's ratio is described with its confidence interval, apart from the outputs."""
     ratios = [
-        msgspec.structs.replace(
-            plain, output="", metric=f"time ratio{end}", value=value, bound=1.2, bound_from="config"
-        )
+        measure(output="", metric=f"time ratio{end}", value=value, bound=1.2, bound_from="config")
         for end, value in (("", 2.87), (", low", 2.83), (", high", 2.91))
     ]
-    actual = [wording.describe_measurement(each) for each in wording.select_tightest([*ratios, plain])]
 
-    assert actual == [
-        "m: 2.87 times the time of the baseline (limit 1.2 from the config, p)",
-        "m: `y`: max difference 1 (tolerance 9, p)",
-    ]
-    assert "m: at most 2.91 times the time" in wording.describe_measurement(ratios[2])
+    assert [
+        "m: 2.87 times the time of the baseline (limit 1.2 from the config, measured between 2.83 and 2.91; p)",
+        "m: `y`: max difference 1 (tolerance 9); p",
+    ] == wording.describe_measurements([*ratios, measure()])
 
 
 def test_an_ignored_refusal_is_a_warning_in_tables() -> None:

@@ -124,7 +124,7 @@ def render_plots(measured: Sequence[Measured]) -> Iterator[Markup]:
     groups: dict[tuple[str, str], list[Measured]] = {}
     spread: Spread = {}
     for figure in measured:
-        if figure.metric in wording.BUDGET_INTERVAL_METRICS:
+        if figure.metric.endswith((", low", ", high")):  # ends of the confidence interval of a ratio
             spread[figure.pair, figure.case, figure.metric] = figure.value
         elif figure.bound is not None:
             groups.setdefault((figure.output, figure.metric), []).append(figure)

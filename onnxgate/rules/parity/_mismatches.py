@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, OnRuntime, Relation
-from onnxgate.core.text import join_quoted, pluralize
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.parity import Comparison, Difference, find_mismatches, find_worst
 
 BOUND_SOURCES = {
@@ -90,22 +90,6 @@ def describe_worst(comparison: Comparison) -> str:
     return f"{_describe_difference(mismatch)} in `{mismatch.case}`{at_level}"
 
 
-def _describe_figures(difference: Difference) -> str:
-    """Describe further metrics of an output, such as "; cosine 0.999, SNR 12 dB, top-1 agreement in 3 of 8 rows"."""
-    figures = {figure.metric: figure.value for figure in difference.figures}
-    words = []
-    if "cosine" in figures and difference.metric != "cosine":
-        words.append(f"cosine {_format_ratio(figures['cosine'])}")
-    if "sqnr_db" in figures and difference.metric != "sqnr_db":
-        words.append(f"SNR {figures['sqnr_db']:.3g} dB")
-    rows = int(figures.get("rows", 0))
-    if rows and "top1" in figures:
-        words.append(f"top-1 agreement in {round(figures['top1'] * rows)} of {pluralize(rows, 'row')}")
-    if masked := int(figures.get("masked elements", 0)):
-        words.append(f"{masked} masked elements ignored")
-    return f"; {', '.join(words)}" if words else ""
-
-
 def _format_ratio(value: float) -> str:
     """Format a ratio near 1 with 4 digits, or with more digits if it would otherwise be rounded to 1."""
     return next(text for digits in (4, 6, 9, 17) if (text := f"{value:.{digits}g}") != "1" or value == 1)
@@ -113,12 +97,11 @@ def _format_ratio(value: float) -> str:
 
 def _describe_difference(difference: Difference) -> str:
     position, _, counted = difference.detail.partition("; ")
-    figures = _describe_figures(difference)
-    required = f"{REQUIREMENT_SOURCES[difference.bound_from]}{figures}"
+    required = REQUIREMENT_SOURCES.get(difference.bound_from, "")
     match difference.metric:
         case "worst_abs":
             tolerance = f"tolerance {difference.bound:.2g}, {BOUND_SOURCES[difference.bound_from]}"
-            return f"differs by {difference.value:.2g} ({tolerance}{figures})"
+            return f"differs by {difference.value:.2g} ({tolerance})"
         case "mismatched elements":
             elements = f"in {counted.removesuffix(' differ')}" if counted else position
             allowed = f" (allowed: {difference.bound:g}, {BOUND_SOURCES[difference.bound_from]})"
