@@ -293,6 +293,7 @@ class WorkerThread(threading.Thread):
         activity = queued.job.tag
         if isinstance(queued.job, Load | Run):
             activity += f" {Path(queued.job.model).name}"
+            activity += "" if queued.job.optimization == "all" else f", optimization {queued.job.optimization}"
         if isinstance(queued.job, Command):
             self._pool.environments.commands.executed.append(shlex.join(queued.job.argv))
         self._pool.progress.started(self._spec.name, activity)
