@@ -23,5 +23,7 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     runtime.
     """
     yield from create_refusal_hits(
-        subject, "missing-kernel", "export it with types that all required runtimes support, or with other operators"
+        subject,
+        "missing-kernel",
+        "export the model with types that all required runtimes support, or with other operators",
     )

@@ -24,5 +24,8 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     - raise the target's `runtime`, and run `onnxgate lock`.
     """
     yield from create_refusal_hits(
-        subject, "unknown-operator", "export it with operators that all required runtimes support", causes=OPSET_RULES
+        subject,
+        "unknown-operator",
+        "export the model with operators that all required runtimes support",
+        causes=OPSET_RULES,
     )
