@@ -65,7 +65,7 @@ NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
 RUN_HINT = "rely on the runtime stage, which loads the model on this runtime"
 HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
-EXTENSION_DOUBT = "an extension may register it; the runtime stage checks this"
+EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
 """Kind of available support data -> message that names the missing predictions."""
@@ -348,7 +348,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         first, nodes = problems[0], self._describe_nodes(problem.node for problem in problems)
         yield PredictionGap(
             place=self._place(first.node),
-            what=f"has no complete prediction: {first.unknown}: {nodes.words}",
+            what=f"has no prediction for {nodes.words}: {first.unknown}",
             runtime=runtime,
             model=self.model.path,
             node=first.node.name,

@@ -118,7 +118,8 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     assert select_subjects(extended, RefusedOperation) == []
     assert [prediction.verdict for prediction in extended.predictions.values()] == ["unknown"]
     assert isinstance(open_one, PredictionGap)
-    assert open_one.what.endswith("but an extension may register it; the runtime stage checks this: node `n`")
+    assert open_one.what.startswith("has no prediction for node `n`: ")
+    assert open_one.what.endswith("but an extension may register this operator; the runtime stage checks this")
 
 
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
