@@ -40,7 +40,7 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
     engine: str  # such as "onnxruntime" or "onnxruntime+onnxruntime-extensions"
     version: str  # exact release
     python: str  # Python version, such as "3.11"; "" in your own environment
-    providers: tuple[str, ...]  # execution providers that the target requires
+    providers: tuple[str, ...]  # execution providers that the target requests
 
 
 class Finding(Part, frozen=True, kw_only=True):
@@ -240,7 +240,7 @@ class Report(Part, frozen=True, kw_only=True):
     findings: tuple[Finding, ...]  # problems, most severe first; includes ignored findings
     undecided: tuple[NotDone, ...]  # selected checks that could not be completed
     skipped: tuple[NotDone, ...]  # checks that do not apply
-    measured: tuple[Measured, ...]  # measured differences, times and memory use; sorted by model
+    measured: tuple[Measured, ...]  # measured differences of outputs, and ratios of time and memory; sorted by model
     counts: dict[str, int]  # totals, such as the numbers of "errors", "warnings" and "models"
     replays: tuple[Replay, ...] = ()  # how to reproduce findings; sorted by model
     against: Against | None = None  # revision with which the models were compared; null without a comparison
