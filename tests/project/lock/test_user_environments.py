@@ -95,7 +95,7 @@ def test_other_installed_release_keeps_pins(tmp_path: Path) -> None:
     assert first.lock == again.lock
     assert again.notes == (
         "target `own`: `.venv` has onnxruntime==1.25.0 (locked: onnxruntime==1.24.0); "
-        "run `onnxgate lock --upgrade` to lock it",
+        "run `onnxgate lock --upgrade` to lock the installed versions",
     )
 
 
