@@ -14,7 +14,7 @@ import pytest
 
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import replace_atomically
-from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
+from onnxgate.core.machine_faults import _is_full, find_fault_in_failure, find_fault_in_text, find_machine_fault
 from onnxgate.core.subprocesses import find_uv
 
 UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -78,7 +78,11 @@ def test_a_file_in_the_temporary_folder() -> None:
         ("failed to create directory `/c/uv`: Read-only file system (os error 30)", "cannot write to `/c/uv`: read-"),
         (
             "failed to copy file from /a to /b/.tmp1: No space left on device (os error 28)",
-            "cannot write to `/b/.tmp1`",
+            "cannot write to `/b`: no space left on device",
+        ),
+        (
+            'Read-only file system (os error 30) at path "/c/uv/.tmp4B1RO6"',
+            "cannot write to `/c/uv`: read-only file system",
         ),
         ("[Errno 28] No space left on device: 'model.onnx' -> '/scratch/0/model.onnx'", "cannot write to `/scratch`: "),
         ("cp: error writing 'x': No space left on device", "cannot write to `/scratch`: no space left on device"),
@@ -102,11 +106,55 @@ def test_a_text_of_another_process(text: str, message: str) -> None:
         "PermissionError: [Errno 13] Permission denied: '/root/weights.pt'",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x3 and 4x5)",
         "SIGSEGV during export",
+        "memory allocation of 15 bytes failed",
     ],
 )
 def test_errors_of_the_users_code(text: str) -> None:
     """An incorrect path or shape in a source remains an error of that source."""
     assert find_fault_in_text(text, "/scratch") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("failed to create directory `/c/uv`: Permission denied (os error 13)", "`/c/uv`: permission denied"),
+        ("memory allocation of 15 bytes failed", "there is not enough memory"),
+        ("ImportError: libz.so.1: failed to map segment from shared object", "there is not enough memory"),
+    ],
+)
+def test_a_text_of_a_trusted_process(text: str, message: str) -> None:
+    """Processes without user code report faults that would be errors in user code."""
+    fault = find_fault_in_text(text, is_trusted=True)
+
+    assert fault is not None
+    assert fault.message == message
+
+
+@pytest.mark.parametrize(
+    ("is_full", "text", "message"),
+    [
+        (False, "OSError: [Errno 28] No space left on device", "a disk is full"),
+        (False, "exit status 1: cp: error writing 'x': No space left on device", "a disk is full"),
+        (True, "OSError: [Errno 28] No space left on device", "cannot write to `/scratch`: no space left on device"),
+        (True, "OSError: [Errno 28] No space left on device: '/x'", "cannot write to `/x`: no space left on device"),
+        (True, "RuntimeError: write: No space left on device", "cannot write to `/scratch`: no space left on device"),
+        (False, "OSError: [Errno 24] Too many open files", "too many open files"),
+        (False, "RuntimeError: No space left on device in token vocabulary", None),
+        (False, "RuntimeError: No space left on device", None),
+    ],
+)
+def test_a_fault_in_user_code(monkeypatch: pytest.MonkeyPatch, is_full: bool, text: str, message: str | None) -> None:
+    """A folder is named only if it is full, and the words of an exception are not a fault by themselves."""
+    monkeypatch.setattr("onnxgate.core.machine_faults._is_full", lambda _: is_full)
+    fault = find_fault_in_failure(text, ["/scratch"])
+
+    assert message == (fault and fault.message)
+
+
+def test_a_disk_with_space() -> None:
+    """A disk with free space is not reported as full; a folder that does not exist is not either."""
+    assert not _is_full(tempfile.gettempdir())
+    assert not _is_full("/does/not/exist")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no file-size limit")
