@@ -41,6 +41,14 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             ("`/a/b`: permission denied", "give the user who runs onnxgate read and write access to it"),
         ),
         (
+            OSError(errno.EMFILE, ""),
+            ("too many open files", "raise the open-file limit: `ulimit -n 1024`"),
+        ),
+        (
+            ImportError("libopenblas.so: failed to map segment from shared object"),
+            ("there is not enough memory", "free memory, or run fewer processes in parallel with `--jobs 1`"),
+        ),
+        (
             MemoryError(),
             ("there is not enough memory", "free memory, or run fewer processes in parallel with `--jobs 1`"),
         ),
@@ -52,7 +60,13 @@ def test_an_error_with_a_number(error: BaseException, expected: tuple[str, str])
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("No space left on device"), FileNotFoundError(errno.ENOENT, "", "/a"), ZeroDivisionError()]
+    "error",
+    [
+        ValueError("No space left on device"),
+        FileNotFoundError(errno.ENOENT, "", "/a"),
+        ImportError("no module"),
+        ZeroDivisionError(),
+    ],
 )
 def test_other_errors(error: Exception) -> None:
     """A missing file or a bug is not a fault of the machine."""
@@ -172,6 +186,24 @@ def test_a_file_size_limit() -> None:
     assert result.stdout.splitlines()[0].endswith("the file-size limit is exceeded")
     assert "temporary folder" in result.stdout
     assert result.stdout.splitlines()[1] == "raise the file-size limit: `ulimit -f unlimited`"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no memory limit")
+def test_a_memory_limit() -> None:
+    """With `ulimit -v`, freeing memory does not help; the system reports the same error for threads and memory."""
+    script = (
+        "import resource\n"
+        "from onnxgate.core.machine_faults import find_machine_fault\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2**33, 2**33))\n"
+        "print(find_machine_fault(MemoryError()).hint)\n"
+        'print(find_machine_fault(RuntimeError("can\'t start new thread")).hint)\n'
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert result.stdout.splitlines() == [
+        "raise the memory limit: `ulimit -v unlimited`",
+        "raise the memory limit (`ulimit -v unlimited`) or the process limit (`ulimit -u`)",
+    ]
 
 
 @pytest.mark.parametrize("name", [None, "its own"])
