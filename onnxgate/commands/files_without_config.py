@@ -47,7 +47,6 @@ from onnxgate.runtimes.environments.storage import static_dir
 from onnxgate.support import limits
 
 ALL_RELEASES = "every release"
-PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
 
 
 class FileCheck(msgspec.Struct, frozen=True):
@@ -114,11 +113,20 @@ def check_files(
 
 
 def make_request(
-    paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
+    paths: Sequence[Path],
+    requirement: str | None,
+    start: Path,
+    jobs: int,
+    select: ReleaseSelection = "all",
+    *,
+    command: str = "check",
 ) -> GateRequest:
-    """Return the request to check files on all releases that have support data and match the requirement."""
+    """Return the request to check files on all releases that have support data and match the requirement.
+
+    `command` is the name of the command, for a hint.
+    """
     start = start.resolve()
-    models = tuple(_select_models(paths, start))
+    models = tuple(_select_models(paths, start, command))
     runtimes = tuple(_find_releases(requirement))
     if select != "all":
         runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
@@ -133,7 +141,7 @@ def make_request(
             lock_name="",
             models=models,
         ),
-        selection=Selection(PREDICTED_STAGES),
+        selection=Selection(frozenset({Stage.FILE, Stage.SUPPORT})),
         ignores=IgnorePolicy(datetime.date.min),
         open_host=open_no_pool,
         static=StaticSettings(jobs, static_dir),
@@ -145,12 +153,12 @@ def open_no_pool() -> NoReturn:
     raise AssertionError("the static stages start no process")
 
 
-def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
+def _select_models(paths: Sequence[Path], start: Path, command: str) -> Iterator[SelectedModel]:
     if not paths and find_config(start) is not None:
         hint = "specify the models, or omit `--target` to check the models in the config"
         raise UsageError("`--target` requires paths to models", hint=hint)
     if not paths:
-        hint = "specify the models to check, or run `onnxgate init`"
+        hint = f"specify models or folders, such as `onnxgate {command} .`, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` in this folder or its parents", hint=hint)
     named: set[str] = set()
     for path in paths:

@@ -316,7 +316,8 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "hint: specify the models to check, or run `onnxgate init`"),
+        ((), "hint: specify models or folders, such as `onnxgate check .`, or run `onnxgate init`"),
+        (("--target", "", "model.onnx"), "error: `--target` is empty"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
         (("model.onx",), "hint: did you mean `model.onnx`?"),
         (("--target", "onnxruntme>=1.18", "model.onnx"), "hint: did you mean `--target 'onnxruntime>=1.18'`?"),
@@ -324,6 +325,8 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
         (("--stage", "runtime", "model.onnx"), "error: `--stage` requires a config"),
         (("--stage", "file,runtime", "model.onnx"), "error: `--stage` requires a config"),
         (("--stage", "lock", "model.onnx"), "error: `--stage` requires a config"),
+        (("--stage", "file", "model.onnx"), "error: `--stage` requires a config"),
+        (("--no-ignores", "model.onnx"), "error: `--no-ignores` requires a config"),
         (("--case", "sample", "model.onnx"), "error: `--case` requires a config"),
         (("--seed", "4", "model.onnx"), "error: `--seed` requires a config"),
         (("--target", "tensorflow", "model.onnx"), "error: there is no support data for `tensorflow`"),

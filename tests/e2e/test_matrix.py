@@ -291,7 +291,8 @@ def test_outputs(files: Repository) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "Missing argument 'MODELS...'"),
+        ((), "hint: specify models or folders, such as `onnxgate matrix .`"),
+        (("model.onnx", "--target", ""), "error: `--target` is empty"),
         (("nowhere.onnx",), "error: `nowhere.onnx` does not exist"),
         (("model.onnx", "--target", "onnxruntime>=99"), "error: no known release matches `onnxruntime>=99`"),
         (("model.onnx", "--output", "jsn"), "error: unknown format `jsn`; did you mean `json`"),

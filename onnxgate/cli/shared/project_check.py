@@ -173,16 +173,15 @@ def _relative_name(path: Path, start: Path) -> str:
 
 def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Callable[..., str]]:
     """Check models without a config. Return the report, and the function that renders it as text."""
-    from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
-    from onnxgate.core.findings import STATIC_STAGES
+    from onnxgate.commands.files_without_config import check_files, make_request
     from onnxgate.core.matrix import build_matrix
     from onnxgate.formats.support_matrix import format_text
 
-    is_static = request.stages == frozenset(STATIC_STAGES)  # the same as `--static`, which needs no config
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
         ("--shard", request.shard is not None),
-        ("--stage", request.has_stages and not (request.stages <= PREDICTED_STAGES or is_static)),
+        ("--stage", request.has_stages),
+        ("--no-ignores", options.no_ignores),
         ("--case", bool(request.inputs.cases)),
         ("--seed", request.inputs.seed != 0),
     ):
