@@ -15,9 +15,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.matrix import (
     NO_KERNELS,
+    UNCERTAIN_RULES,
     Entry,
     Matrix,
     MatrixModel,
@@ -242,9 +243,10 @@ def _find_undecided_models(
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
         hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
-        yield IncompleteCheck(
-            Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", "" if is_verified else hint
-        )
+        if is_verified:
+            yield IncompleteCheck(Stage.RUNTIME, model.path, "", f"could not be run on {runtimes}")
+        else:
+            yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
 
 
 def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]:
@@ -358,15 +360,13 @@ def _complete_fix_command(options: str, model: str, target: str | None) -> str:
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
 """Rules whose findings mean that no release loads the model. Findings about Git LFS pointers are an exception."""
-UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules of the file stage for which it is not predicted whether the model loads, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
 """Rules about version fields of a model. Their findings come first in the list of reasons why it does not load."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     """Return all models with the prediction for each release."""
-    hits = outcome.gathered.judged
+    hits = assign_fingerprints(outcome.gathered.judged)  # first, because `resolve_hits` would copy hits without one
     causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
     by_model: dict[str, list[RuleHit]] = {}
     for rule_hit in hits:
@@ -388,14 +388,11 @@ def _predict_entries(
         [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,
     )
-    doubtful = (
-        *_select_reasons([error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule], causes),
-        *(  # the file could not be read
-            Reason(rule="", node="", message=undone.reason)
-            for undone in outcome.gathered.undone
-            if undone.model == planned.path
-        ),
-    )
+    faults = [error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule]
+    unread = [it.reason for it in outcome.gathered.undone if it.model == planned.path]
+    doubtful = (*_select_reasons(faults, causes), *(Reason(rule="", node="", message=reason) for reason in unread))
+    # Faults that follow from findings of the support stage are not the reason on releases without kernel data.
+    is_reason = bool(unread) or any(id(fault) in causes for fault in faults)
     by_runtime: dict[str, list[RuleHit]] = {}
     for rule_hit in hits:
         if rule_hit.stage is Stage.SUPPORT:
@@ -405,12 +402,12 @@ def _predict_entries(
         reasons = refused or _select_reasons(
             [rule_hit for rule_hit in runtime_hits if rule_hit.level is Level.ERROR], causes
         )
+        verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
         if reasons:
             yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
-        elif doubtful:
+        elif doubtful and (is_reason or verdict == "loads"):
             yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
         else:
-            verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
             reasons = () if verdict == "loads" else _unique_reasons(runtime_hits) or (NO_KERNELS,)
             yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
 

@@ -94,9 +94,18 @@ def entry_word(entry: Entry) -> str:
 
 
 def matrix_columns(matrix: Matrix) -> list[RuntimeColumn]:
-    """Return the columns of the table of models by runtime."""
+    """Return the columns of the table of models by runtime.
+
+    As with a config, an error of the file stage is shown as `FAIL` for each runtime that it is about.
+    """
+    faults = [it for it in matrix.findings if it.stage == Stage.FILE.value and it.level == "error"]
+    faulty = {(it.model, runtime) for it in faults for runtime in it.runtimes or _runtime_names(matrix)}
+
+    def word(model: MatrixModel, entry: Entry) -> str:
+        return "FAIL" if (model.path, entry.runtime) in faulty else entry_word(entry)
+
     cells = {
-        name: [entry_word(model.runtimes[index]) for model in matrix.models]
+        name: [word(model, model.runtimes[index]) for model in matrix.models]
         for index, name in enumerate(_runtime_names(matrix))
     }
     return join_columns(_runtime_names(matrix), cells)

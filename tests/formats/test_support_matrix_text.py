@@ -64,6 +64,14 @@ def test_a_wide_table_has_short_labels() -> None:
     ]
 
 
+@pytest.mark.parametrize(("runtimes", "cells"), [((), ["FAIL"]), (("onnxruntime 1.17.1",), ["ok*", "FAIL", "ok*"])])
+def test_an_error_of_the_file_is_a_failure(runtimes: tuple[str, ...], cells: list[str]) -> None:
+    """A cell agrees with the word below the table, on each runtime that the error is about."""
+    error = finding("returns its input", rule="input-passthrough", stage="file", runtimes=runtimes)
+
+    assert table(matrix(model("++++++"), findings=(error,)))[-1].split() == ["m.onnx", *cells]
+
+
 def test_the_legend_explains_the_words_that_occur() -> None:
     """The legend omits `FAIL`, which is self-explanatory."""
     assert "\nok*: predicted, not run\n" in support_matrix.format_text(matrix(model("x+++++")))
@@ -202,14 +210,14 @@ def test_quiet_prints_only_the_last_line() -> None:
     ("observed", "expected"),
     [
         (("",), "1 release; predicted, not run"),
-        (("loads", "loads"), "2 releases up to 1.16.3; 2 loads verified"),
+        (("loads", "loads"), "2 releases up to 1.16.3; 2 results verified"),
         (
             ("loads", "refused"),
-            "2 releases up to 1.16.3; 2 loads verified, 1 wrong prediction",
+            "2 releases up to 1.16.3; 2 results verified, 1 wrong prediction",
         ),
         (
             ("loads", "unavailable"),
-            "2 releases up to 1.16.3; 1 load verified, 1 could not be verified",
+            "2 releases up to 1.16.3; 1 result verified, 1 could not be verified",
         ),
     ],
 )
