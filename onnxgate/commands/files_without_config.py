@@ -306,13 +306,7 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
     )
     static = msgspec.structs.replace(request.static, report_reuse=None)
     outcome = pipeline.run(msgspec.structs.replace(request, checkout=checkout, static=static))
-    fixes = {
-        it.fingerprint: it.fix.replace(
-            "which all required runtimes support", f"the newest that {newest.name} supports"
-        ).replace("all required runtimes support", f"{newest.name} supports")
-        for it in outcome.findings
-        if it.stage == Stage.SUPPORT.value
-    }
+    fixes = {it.fingerprint: it.fix for it in outcome.findings if it.stage == Stage.SUPPORT.value}
     return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import (
+    ALL_REQUIRED,
     ExperimentalOperation,
     ExternalDataOnRuntime,
     ModelOnRuntime,
@@ -184,12 +185,19 @@ def collect_model_evidence(
             {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
         )
     typed = infer_model_types(content.view, content.inferred)
-    operator_predictions = OperatorPredictions(model, typed, supports, for_all_runtimes=len(supports) == len(runtimes))
+    operator_predictions = OperatorPredictions(model, typed, supports, len(runtimes))
     subjects, predictions = operator_predictions.collect()
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
     return ModelPrediction(
         (
-            *_compare_limits(facts, model.place, supports, experimental, is_convertible=supports_opset(facts.opsets)),
+            *_compare_limits(
+                facts,
+                model.place,
+                supports,
+                experimental,
+                required=_describe_required(supports, len(runtimes)),
+                is_convertible=supports_opset(facts.opsets),
+            ),
             *subjects,
             *_find_refused_external_data(model, content.view, supports),
             *operator_predictions.find_provider_fallbacks(),
@@ -198,12 +206,20 @@ def collect_model_evidence(
     )
 
 
+def _describe_required(supports: Sequence[RuntimeSupportData], required: int) -> str:
+    """Return subject and verb of a sentence about the runtimes with support data, of which `required` are required."""
+    if len(supports) < required:
+        return "all required runtimes with support data support"
+    return f"{supports[0].name} supports" if required == 1 else ALL_REQUIRED
+
+
 def _compare_limits(
     facts: ModelFacts,
     place: Place,
     supports: Sequence[RuntimeSupportData],
     experimental: Mapping[str, tuple[ExperimentalOperation, ...]],
     *,
+    required: str = ALL_REQUIRED,
     is_convertible: bool = True,
 ) -> Iterator[ModelOnRuntime]:
     common_opsets: dict[str, int] = {}
@@ -221,6 +237,7 @@ def _compare_limits(
             common_opsets=common_opsets,
             ir_works_since=limits.find_first_release_for_ir(facts.ir_version),
             opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in imported},
+            required=required,
             is_convertible=is_convertible,
             experimental=experimental.get(data.name, ()),
             experimental_opsets={d: v for d, v in imported if newest.get(d, v) < v <= unreleased.get(d, 0)},
@@ -255,7 +272,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
     model: LocatedModel
     typed: TypedModel
     supports: Sequence[RuntimeSupportData]
-    for_all_runtimes: bool  # `supports` has every runtime that the model requires
+    required: int  # number of runtimes that the model requires, including those without support data
     _ways: dict[tuple[object, ...], WaysOut] = msgspec.field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
 
@@ -328,16 +345,15 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         if key not in self._ways:
             releases = map(operators.get_implementation, operators.list_known_releases())
             since, until = find_implemented_span(operations, [*filter(None, releases)])
+            with_kernels = [data for data in self.supports if data.full_implementation is not None]
             required = [
-                RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
-                for data in self.supports
-                if data.full_implementation is not None
+                RequiredRelease(data.full_implementation, data.limits, data.planned.providers) for data in with_kernels
             ]
             without_kernels = [data.limits for data in self.supports if data.full_implementation is None]
             suggestions = find_suggestions(
                 SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
             )
-            self._ways[key] = WaysOut(suggestions, since, until, self.for_all_runtimes and not without_kernels)
+            self._ways[key] = WaysOut(suggestions, since, until, _describe_required(with_kernels, self.required))
         return self._ways[key]
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:

@@ -150,6 +150,15 @@ def test_a_fix_without_a_target(files: Repository) -> None:
         assert f"fix: export at opset 5 of `ai.onnx.ml`, {newest}, or wait for a release that supports it" in out
 
 
+def test_an_opset_for_the_whole_model(files: Repository) -> None:
+    """The suggestion names the release that it is for, in a sentence."""
+    double = "g (double[N] x) => (double[N] y) { y = Selu(x) }"
+    write_model(files, "selu.onnx", 8, 17, double)
+
+    whole = f"fix: export at opset 18, at which onnxruntime {RELEASES[-1]} supports the whole model, or cast the input"
+    assert whole in files.run("check", "selu.onnx", status=1).out
+
+
 def test_a_release_that_fails_a_target_comes_first(files: Repository) -> None:
     """A line with `FAIL` does not begin with the releases that load the model."""
     stamped(files, "model.onnx", 10, 18)

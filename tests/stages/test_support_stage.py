@@ -258,5 +258,7 @@ def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
 
     assert isinstance(alone, RefusedOperation)
     assert isinstance(limited, RefusedOperation)
-    assert (alone.ways.suggestions, alone.ways.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
-    assert (limited.ways.suggestions, limited.ways.everywhere) == ((), False)
+    assert alone.ways.suggestions == (OpsetChange("ai.onnx", 20, whole=True),)
+    assert alone.ways.required == "onnxruntime 1.31.1 supports"
+    assert limited.ways.suggestions == ()
+    assert limited.ways.required == "all required runtimes with support data support"

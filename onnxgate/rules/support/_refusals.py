@@ -50,9 +50,8 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             scope = "the whole model" if whole else "this operator"
-            condition = "" if subject.ways.everywhere else " with support data"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}, at which all required runtimes{condition} support {scope}"
+            return f"export at opset {version}{of_domain}, at which {subject.ways.required} {scope}"
         case TypeCast(_, to, exact, back, inputs):
             remark = "" if exact else " (may lose precision)"
             if not inputs:
