@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +37,7 @@ from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.gate.results.verdict import build_report
+from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name, suggest_file
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
@@ -94,7 +96,18 @@ def check_files(
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
-    findings = [_adapt_fix(finding, target) for finding in findings]
+    selected = {model.path: model for model in request.models}
+    findings = [
+        _adapt_fix(
+            finding,
+            target,
+            is_fixable=finding.model in outcome.gathered.facts
+            and _is_fixable(
+                finding.rule, outcome.gathered.facts[finding.model], selected[finding.model], request.project
+            ),
+        )
+        for finding in findings
+    ]
     findings = list(_raise_to_working_release(findings, models))
     outcome = msgspec.structs.replace(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
@@ -314,9 +327,40 @@ CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
 """Parts of a fix that indicate that it requires a config."""
 
 
-def _adapt_fix(finding: Finding, target: str | None) -> Finding:
-    """Return the finding with a fix that works without a config. Alternatives that edit the config are removed."""
-    fix = finding.fix
+EVALUATED_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
+"""Domains whose operators the reference evaluator of onnx implements; "" for the default domain.
+
+Source: onnx 1.23, reference_evaluator.py.
+"""
+MOVABLE_DATA_RULES = frozenset({"external-data-escapes", "external-data-refused"})
+"""Rules about external data that `onnxgate fix` can move into the model, if the data is in the repository."""
+
+
+def _is_fixable(rule: str, facts: ModelFacts, model: SelectedModel, project: Project) -> bool:
+    """Return whether `onnxgate fix` may be able to repair a finding about a model without a config.
+
+    Without a config, it verifies repairs only with the reference evaluator of onnx, which does not implement operators
+    of other domains. Data outside the repository or, if there is none, the current folder is not moved into the model.
+    """
+    operators = facts.operators.keys() - set(facts.functions)
+    if any(name.rpartition(".")[0] not in EVALUATED_DOMAINS for name in operators):
+        return False
+    if rule not in MOVABLE_DATA_RULES:
+        return True
+    root = project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
+    places = (os.path.realpath(model.absolute.parent / location) for location in facts.unread)
+    return all(Path(place).is_relative_to(os.path.realpath(root)) for place in places)
+
+
+def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Finding:
+    """Return the finding with a fix that works without a config. Alternatives that edit the config are removed.
+
+    If the finding is not `is_fixable`, alternatives with `onnxgate fix` are removed as well.
+    """
+    fix = finding.fix.replace("data from the repository", "the data")  # there may be no repository
+    if not is_fixable:
+        fix = re.sub(r"run `onnxgate fix[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
+        fix = re.sub(r"run `onnxgate fix[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"
     elif any(word in fix for word in CONFIG_WORDS):

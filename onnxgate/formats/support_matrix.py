@@ -122,11 +122,11 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool, verbose: bool
             finding
         )
     fixes = [("fix: ", finding.fix) for finding in stated] + [("hint: ", gap.hint) for gap in gaps]
-    rules = ", ".join(dict.fromkeys(finding.rule for finding in stated))
+    named = ", ".join(dict.fromkeys(finding.rule for finding in stated))
     return ModelAnswer(
         (model.path,),
         "FAIL" if "error" in levels else "?" if gaps else "warn" if levels else "ok",
-        f"{truncate(sentence, LONG_LIMIT)}{f' [{rules}]' if rules else ''}",
+        f"{truncate(sentence, LONG_LIMIT)}{f' [{named}]' if named else ''}",
         tuple(dict.fromkeys((label, advice) for label, advice in fixes if advice)),
         tuple(map(_summarize_findings, groups.values())),
         tuple(_list_reason_lines(model)) if verbose else (),

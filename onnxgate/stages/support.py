@@ -345,15 +345,17 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         if key not in self._ways:
             releases = map(operators.get_implementation, operators.list_known_releases())
             since, until = find_implemented_span(operations, [*filter(None, releases)])
-            with_kernels = [data for data in self.supports if data.full_implementation is not None]
             required = [
-                RequiredRelease(data.full_implementation, data.limits, data.planned.providers) for data in with_kernels
+                RequiredRelease(data.full_implementation, data.limits, data.planned.providers)
+                for data in self.supports
+                if data.full_implementation is not None
             ]
             without_kernels = [data.limits for data in self.supports if data.full_implementation is None]
             suggestions = find_suggestions(
                 SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
             )
-            self._ways[key] = WaysOut(suggestions, since, until, _describe_required(with_kernels, self.required))
+            complete = [data for data in self.supports if data.full_implementation is not None]
+            self._ways[key] = WaysOut(suggestions, since, until, _describe_required(complete, self.required))
         return self._ways[key]
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:

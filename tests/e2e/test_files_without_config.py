@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 
 from onnxgate import __version__
-from tests.harness.models import write
+from tests.harness.models import make_external, parse, write
 from tests.harness.repositories.user_repository import Repository, brief
 from tests.harness.version_models import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model
 
@@ -242,6 +242,44 @@ def test_the_fix_command_works(files: Repository, ir_version: int, arguments: tu
 
     assert "1 model repaired" in fixed.out
     assert files.run("check", "a model.onnx", *arguments).status == 0
+
+
+def test_a_fix_that_cannot_be_verified(files: Repository) -> None:
+    """The reference evaluator of onnx has no operators of other domains: `onnxgate fix` is not suggested for them."""
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>'
+        "g (float[N] x) => (float[N] y) { y = com.microsoft.Gelu(x) }"
+    )
+    model = onnx.parser.parse_model(text)
+    write(files.folder / "opset.onnx", model)
+    model.ir_version = 99
+    write(files.folder / "ir.onnx", model)
+    target = ("--target", "onnxruntime==1.16.3")
+    out = files.run("check", "ir.onnx", status=1).out
+    out += files.run("check", "opset.onnx", "--target", "onnxruntime==1.11.1", status=1).out
+    fixed = files.run("fix", "ir.onnx", *target, status=3).out
+
+    assert "onnxgate fix" not in out
+    assert "      fix: set `ir_version` to 14, or wait for a release that supports it\n" in out
+    assert "      fix: export at opset 16, the newest that onnxruntime 1.11.1 supports, or raise the target to " in out
+    assert "  not written: the reference evaluator of onnx cannot run the original model, so its outputs " in fixed
+    assert "onnxgate check" not in fixed
+
+
+def test_data_outside_of_the_folder(files: Repository) -> None:
+    """Without a repository, `onnxgate fix` reads data only in the current folder, and is suggested only for that."""
+    model = parse("g (float[4] x) => (float[4] y) <float[4] w = {1, 2, 3, 4}> { y = Add(x, w) }")
+    data = make_external(model, "../w.bin")
+    write(files.folder / "models" / "m.onnx", model)
+    (files.folder / "w.bin").write_bytes(data)
+    inside = files.at(files.folder / "models")
+    outer, inner = files.run("check", "models/m.onnx", status=1).out, inside.run("check", "m.onnx", status=1).out
+    fixed = inside.run("fix", "m.onnx", "--target", f"onnxruntime=={RELEASES[-1]}", status=1).out
+
+    assert f"fix: run `onnxgate fix models/m.onnx --target onnxruntime=={RELEASES[-1]}` to move the data into " in outer
+    assert "      fix: save the model with its data in the same folder\n" in inner
+    assert f"`../w.bin` is outside the folder `{inside.folder}`\n" in fixed
+    assert fixed.endswith("\n1 model not repaired; 1 finding remains: `external-data-escapes` (not fixed)\n")
 
 
 def test_a_file_elsewhere(files: Repository) -> None:
