@@ -357,7 +357,7 @@ def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Fin
 
     If the finding is not `is_fixable`, alternatives with `onnxgate fix` are removed as well.
     """
-    fix = finding.fix.replace("data from the repository", "the data")  # there may be no repository
+    fix = finding.fix.replace(" (only for data in the repository)", "")  # there may be no repository
     if not is_fixable:
         fix = re.sub(r"run `onnxgate fix[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
         fix = re.sub(r"run `onnxgate fix[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)

@@ -12,13 +12,13 @@ from typing import NamedTuple
 if sys.platform != "win32":
     import resource
 
-SPACE_HINT = "free disk space"
-WRITABLE_HINT = "make it writable"
+SPACE_HINT = "free up disk space"
+WRITABLE_HINT = "make the file system writable"
 OTHER_FOLDER_HINT = ", or set {} to another folder"
 FILE_SIZE_HINT = "raise the file-size limit: `ulimit -f unlimited`"
 OPEN_FILES_HINT = "raise the open-file limit: `ulimit -n 1024`"
-PROCESSES_HINT = "raise the process limit (`ulimit -u`), or run fewer processes in parallel with `--jobs 1`"
-MEMORY_HINT = "free memory, or run fewer processes in parallel with `--jobs 1`"
+PROCESSES_HINT = "raise the process limit (`ulimit -u`), or set `--jobs 1` to run one process at a time"
+MEMORY_HINT = "free up memory, or set `--jobs 1` to run one process at a time"
 LIMIT_HINTS = (FILE_SIZE_HINT, OPEN_FILES_HINT, PROCESSES_HINT, MEMORY_HINT)
 """Hints for machine faults that do not concern a folder."""
 WRITE_HINTS = {
@@ -30,14 +30,14 @@ WRITE_HINTS = {
 """Errors that occur only when writing, each with a hint."""
 HINTS = {
     **WRITE_HINTS,
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user who runs onnxgate read and write access to it"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "give the user that runs onnxgate read and write access to this path"),
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), OPEN_FILES_HINT),
     errno.EAGAIN: PROCESSES_HINT,
     errno.ENOMEM: MEMORY_HINT,
-    errno.EIO: "check the disk: `dmesg` and the system log have details",
+    errno.EIO: "check the disk for errors; `dmesg` and the system log contain details",
     errno.ENXIO: "use another path: this one is neither a regular file nor a folder",
-    errno.ENOTDIR: "use another path: a part of this one is a file, not a folder",
-    errno.ESTALE: "run the command again: the network file system replaced the file",
+    errno.ENOTDIR: "use another path: one of its parents is a file, not a folder",
+    errno.ESTALE: "run the command again: the file was replaced on the network file system",
 }
 """Hints, keyed by error number (`errno`)."""
 
@@ -152,10 +152,10 @@ def _explain_missing_temporary() -> MachineFault:
     finally:
         with contextlib.suppress(OSError):
             os.unlink(file)  # noqa: PTH108
-    reason = os.strerror(number).lower() if number else "another folder is needed"
+    reason = os.strerror(number).lower() if number else "the cause is unknown"
     if number == errno.EFBIG and _has_file_size_limit():
         reason = "the file-size limit is exceeded"
-    hint = WRITE_HINTS.get(number or 0, WRITABLE_HINT)
+    hint = WRITE_HINTS.get(number or 0, "make the folder writable")
     if hint != FILE_SIZE_HINT:
         hint += OTHER_FOLDER_HINT.format("`TMPDIR`")
     return MachineFault(f"cannot write to the temporary folder `{folder}`: {reason}", hint)

@@ -73,7 +73,8 @@ class WaysOut(msgspec.Struct, frozen=True):
     suggestions: tuple[Suggestion, ...] = ()  # best first
     works_since: str = ""
     works_until: str = ""
-    required: str = ALL_REQUIRED  # subject and verb of a sentence about the runtimes for which they were verified
+    everywhere: bool = True  # verified for all required runtimes, not only for those with support data
+    required: str = ALL_REQUIRED  # subject and verb of a sentence about the required runtimes
 
 
 class RefusedOperation(msgspec.Struct, frozen=True):

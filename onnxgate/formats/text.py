@@ -91,8 +91,11 @@ class Terminal(msgspec.Struct, frozen=True):
         lines = [shown if label or own else _escape_reserved_prefix(shown.lstrip(), indent)]
         if self.width:
             width = max(self.width - len(hang), 20)
-            wrapped = textwrap.wrap(_join_code(lines[0], width), width, break_long_words=False, break_on_hyphens=False)
-            lines = [neutralize_commands(line.replace(CODE_SPACE, " ")) for line in wrapped] or [""]
+            wrapped = textwrap.wrap(
+                _pad_wide(_join_code(lines[0], width)), width, break_long_words=False, break_on_hyphens=False
+            )
+            restored = (line.replace(CODE_SPACE, " ").replace(WIDE_FILL, "") for line in wrapped)
+            lines = [neutralize_commands(line) for line in restored] or [""]
         yield f"{' ' * indent}{self.ink(label, label_style)}{self.ink(lines[0], style)}"
         yield from (f"{hang}{self.ink(line, style)}" for line in lines[1:])
 
@@ -126,15 +129,24 @@ class Terminal(msgspec.Struct, frozen=True):
 
 CODE_SPACE = "\0"
 """Character used in place of a space at which a line must not be wrapped. It does not occur in escaped text."""
+WIDE_FILL = "\1"
+"""Character added to characters that are two columns wide, since `textwrap` counts characters, not columns."""
 
 
 def _join_code(text: str, width: int) -> str:
-    """Replace spaces between backticks with `CODE_SPACE`, so that commands that fit on a line are not wrapped."""
+    """Replace spaces in durations and between backticks with `CODE_SPACE`, so that they are not wrapped if they fit."""
     return re.sub(
-        r"[^\s`]*`[^`]*`[^\s`]*",
+        r"[^\s`]*`[^`]*`[^\s`]*|[0-9] s\)",
         lambda code: code[0].replace(" ", CODE_SPACE) if len(code[0]) <= width else code[0],
         text,
     )
+
+
+def _pad_wide(text: str) -> str:
+    """Add `WIDE_FILL` to each wide character, so that the length of a text is its width in columns."""
+    if text.isascii():
+        return text
+    return "".join(character + WIDE_FILL * (cell_len(character) - 1) for character in text)
 
 
 def _escape_reserved_prefix(text: str, indent: int) -> str:
@@ -216,15 +228,19 @@ def format(
             _render_notes(report, paper),
         ):
             lines += section
-    lines += [render_verdict(report, color=color, elapsed_s=elapsed_s), ""]
+    lines += [*_render_verdict(report, paper, elapsed_s), ""]
     return "\n".join(neutralize_commands(line) for line in lines)
 
 
-def render_verdict(report: Report, *, color: bool = False, elapsed_s: float | None = None) -> str:
-    """Render the last line of the report, which states the verdict."""
-    word, colon, rest = wording.render_verdict(report).partition(":")
-    rest = escape_unprintable(f"{rest}{format_elapsed(elapsed_s)}")
-    return neutralize_commands(f"{Terminal(color).ink(word, report.verdict)}{colon}{rest}")
+def render_verdict(report: Report, *, color: bool = False) -> str:
+    """Render the line of the report that states the verdict."""
+    return "\n".join(_render_verdict(report, Terminal(color)))
+
+
+def _render_verdict(report: Report, paper: Terminal, elapsed_s: float | None = None) -> Iterator[str]:
+    first, *others = paper.wrapped(f"{wording.render_verdict(report)}{format_elapsed(elapsed_s)}", 0, own=True)
+    yield paper.ink(report.verdict, report.verdict) + first.removeprefix(report.verdict)
+    yield from others
 
 
 def format_elapsed(elapsed_s: float | None) -> str:
@@ -306,11 +322,24 @@ def render_table(models: Sequence[str], columns: Sequence[RuntimeColumn], paper:
     """
     if not models:
         return
-    first = Column("", "", [escape_log_line(quote_name(truncate(model))) for model in models])
+    names = [escape_log_line(quote_name(truncate(model))) for model in models]
+    first = Column("", "", _shorten_names(names, paper.width // 2) if paper.width else names)
     table = [first, *(_text_column(it.engine, it.label, it.cells) for it in columns)]
     if paper.width and sum(column.width + GUTTER for column in table) - GUTTER > paper.width:
         table = [first, *(_text_column(f"{it.engine} {it.major}".rstrip(), it.short_label, it.cells) for it in columns)]
     yield from paper.table(table, STYLES)
+
+
+def _shorten_names(names: Sequence[str], width: int) -> list[str]:
+    """Return the ends of names that are wider than `width`, or all names unchanged if the ends are not unique."""
+    shortened = [name if cell_len(name) <= width else f"…{_last_columns(name, width - 1)}" for name in names]
+    return shortened if len(set(shortened)) == len(set(names)) else list(names)
+
+
+def _last_columns(path: str, width: int) -> str:
+    """Return the end of a path that fits into this many columns, beginning with a folder if possible."""
+    end = next(path[start:] for start in range(len(path) + 1) if cell_len(path[start:]) <= width)
+    return end[max(end.find("/"), 0) :]
 
 
 def _text_column(group: str, label: str, cells: Sequence[str]) -> Column:

@@ -74,7 +74,7 @@ def finding_subject(finding: Finding) -> str:
 def render_message(finding: Finding, limit: int = LONG_LIMIT) -> str:
     """Return the message of a finding, with a note if a run confirmed the finding."""
     message = truncate(finding.message, limit)
-    return f"{message} (confirmed by a run)" if finding.confirmed else message
+    return f"{message}; confirmed by a run" if finding.confirmed else message
 
 
 def render_message_with_node(finding: Finding) -> str:

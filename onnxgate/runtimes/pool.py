@@ -293,6 +293,7 @@ class WorkerThread(threading.Thread):
         activity = queued.job.tag
         if isinstance(queued.job, Load | Run):
             activity += f" {Path(queued.job.model).name}"
+            activity += "" if queued.job.optimization == "all" else f", optimization {queued.job.optimization}"
         if isinstance(queued.job, Command):
             self._pool.environments.commands.executed.append(shlex.join(queued.job.argv))
         self._pool.progress.started(self._spec.name, activity)
@@ -424,7 +425,7 @@ class WorkerThread(threading.Thread):
         runtime = self._spec.runtime
         if runtime is not None and not runtime.environment and not self._pool.closing.is_set():
             self._pool.environments.discard(runtime, self._spec.packages)
-            hint = observation.hint or "run the command again to rebuild its environment"
+            hint = observation.hint or "run the command again to rebuild the environment of this runtime"
             observation = Unavailable(reason=observation.reason, hint=hint)
         self._unavailable = observation
         return observation

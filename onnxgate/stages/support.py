@@ -66,7 +66,7 @@ NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
 RUN_HINT = "rely on the runtime stage, which loads the model on this runtime"
 HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
-EXTENSION_DOUBT = "an extension may register it; the runtime stage checks this"
+EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
 """Kind of available support data -> message that names the missing predictions."""
@@ -185,7 +185,10 @@ def collect_model_evidence(
             {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
         )
     typed = infer_model_types(content.view, content.inferred)
-    operator_predictions = OperatorPredictions(model, typed, supports, len(runtimes))
+    required = _describe_required(runtimes)
+    operator_predictions = OperatorPredictions(
+        model, typed, supports, required, for_all_runtimes=len(supports) == len(runtimes)
+    )
     subjects, predictions = operator_predictions.collect()
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
     return ModelPrediction(
@@ -195,7 +198,7 @@ def collect_model_evidence(
                 model.place,
                 supports,
                 experimental,
-                required=_describe_required(supports, len(runtimes)),
+                required=required,
                 is_convertible=supports_opset(facts.opsets),
             ),
             *subjects,
@@ -206,11 +209,9 @@ def collect_model_evidence(
     )
 
 
-def _describe_required(supports: Sequence[RuntimeSupportData], required: int) -> str:
-    """Return subject and verb of a sentence about the runtimes with support data, of which `required` are required."""
-    if len(supports) < required:
-        return "all required runtimes with support data support"
-    return f"{supports[0].name} supports" if required == 1 else ALL_REQUIRED
+def _describe_required(runtimes: Sequence[PlannedRuntime]) -> str:
+    """Return subject and verb of a sentence about the required runtimes."""
+    return f"{runtimes[0].name} supports" if len(runtimes) == 1 else ALL_REQUIRED
 
 
 def _compare_limits(
@@ -272,7 +273,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
     model: LocatedModel
     typed: TypedModel
     supports: Sequence[RuntimeSupportData]
-    required: int  # number of runtimes that the model requires, including those without support data
+    required: str  # subject and verb of a sentence about the required runtimes
+    for_all_runtimes: bool  # `supports` has every runtime that the model requires
     _ways: dict[tuple[object, ...], WaysOut] = msgspec.field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
 
@@ -354,8 +356,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             suggestions = find_suggestions(
                 SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
             )
-            complete = [data for data in self.supports if data.full_implementation is not None]
-            self._ways[key] = WaysOut(suggestions, since, until, _describe_required(complete, self.required))
+            everywhere = self.for_all_runtimes and not without_kernels
+            self._ways[key] = WaysOut(suggestions, since, until, everywhere, self.required)
         return self._ways[key]
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
@@ -366,7 +368,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         first, nodes = problems[0], self._describe_nodes(problem.node for problem in problems)
         yield PredictionGap(
             place=self._place(first.node),
-            what=f"has no complete prediction: {first.unknown}: {nodes.words}",
+            what=f"has no prediction for {nodes.words}: {first.unknown}",
             runtime=runtime,
             model=self.model.path,
             node=first.node.name,

@@ -23,26 +23,29 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (OSError(errno.ENOSPC, "", "/a/b"), ("cannot write to `/a/b`: no space left on device", "free disk space")),
-        (OSError(errno.EROFS, "", "/a/b"), ("cannot write to `/a/b`: read-only file system", "make it writable")),
+        (OSError(errno.ENOSPC, "", "/a/b"), ("cannot write to `/a/b`: no space left on device", "free up disk space")),
+        (
+            OSError(errno.EROFS, "", "/a/b"),
+            ("cannot write to `/a/b`: read-only file system", "make the file system writable"),
+        ),
         (
             OSError(errno.ENOSPC, "", "/source", None, "/destination"),
-            ("cannot write to `/destination`: no space left on device", "free disk space"),
+            ("cannot write to `/destination`: no space left on device", "free up disk space"),
         ),
         (
             UNWRITTEN,
             (
                 "cannot write to a file: no space left on device",
-                "free disk space, or set `TMPDIR` or `ONNXGATE_CACHE_DIR` to another folder",
+                "free up disk space, or set `TMPDIR` or `ONNXGATE_CACHE_DIR` to another folder",
             ),
         ),
         (
             PermissionError(errno.EACCES, "", "/a/b"),
-            ("`/a/b`: permission denied", "give the user who runs onnxgate read and write access to it"),
+            ("`/a/b`: permission denied", "give the user that runs onnxgate read and write access to this path"),
         ),
         (
             MemoryError(),
-            ("there is not enough memory", "free memory, or run fewer processes in parallel with `--jobs 1`"),
+            ("there is not enough memory", "free up memory, or set `--jobs 1` to run one process at a time"),
         ),
     ],
 )
@@ -66,7 +69,7 @@ def test_a_file_in_the_temporary_folder() -> None:
 
     assert fault == (
         f"cannot write to the temporary folder `{folder}`: no space left on device",
-        "free disk space, or set `TMPDIR` to another folder",
+        "free up disk space, or set `TMPDIR` to another folder",
     )
 
 
@@ -168,6 +171,6 @@ def test_uv_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str)
     program = tmp_path / ("uv.exe" if os.name == "nt" else "uv")
     shutil.copy(sys.executable, program)
 
-    assert caught.value.hint == "install it: `pip install uv`"
+    assert caught.value.hint == "install uv: `pip install uv`"
     assert "\n" not in caught.value.message
     assert find_uv() == str(program)

@@ -99,7 +99,7 @@ def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -
     script = f'"$@"; status=$?; cmp models/small.onnx "{exporting.folder}/models/small.onnx" || exit 99; exit $status'
     result = run(exporting, "export", before=[*before, "sh", "-c", script, "sh"])
 
-    assert_named(result, f"cannot write to `{folder}/models/small.onnx`: no space left on device", "free disk space")
+    assert_named(result, f"cannot write to `{folder}/models/small.onnx`: no space left on device", "free up disk space")
 
 
 @pytest.mark.parametrize("arguments", [("export",), ("check",), ("lock", "--upgrade", "--offline")])
@@ -176,7 +176,7 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     )
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
-        assert_named(run(without, *arguments), "uv is neither installed", "install it: `pip install uv`")
+        assert_named(run(without, *arguments), "uv is neither installed", "install uv: `pip install uv`")
     assert run(without, "check", "--static").status == 0
     assert run(without, "lock").status == 0
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rich.cells import cell_len
 
 from onnxgate.core.report import Cell, CellState, Measured, ReportedModel
 from onnxgate.formats import text
@@ -189,6 +190,38 @@ def test_verbose_prints_comparisons_and_cache_use() -> None:
 
     assert lines in text.format(it, verbosity=1)
     assert "reused" not in text.format(it)
+
+
+def test_long_names_do_not_split_the_table() -> None:
+    """A table of models with long paths stays one table, because paths are shortened at their beginning."""
+    paths = [f"{'folder/' * 20}{name}.onnx" for name in ("first", "second")]
+    cells = tuple(Cell(model=path, runtime="onnxruntime 1.18.1", state="pass") for path in paths)
+    models = tuple(ReportedModel(path=path, sha256="") for path in paths)
+    lines = text.format(report(models=models, cells=cells), width=60).splitlines()
+
+    assert max(map(len, lines)) <= 60
+    assert "…/folder/folder/first.onnx   ok      –" in lines
+
+
+def test_shortened_names_stay_different() -> None:
+    """Models whose paths differ only at the beginning are not confused."""
+    paths = [f"{first}{'/folder' * 20}/model.onnx" for first in "ab"]
+    cells = tuple(Cell(model=path, runtime="onnxruntime 1.18.1", state="pass") for path in paths)
+    models = tuple(ReportedModel(path=path, sha256="") for path in paths)
+    output = text.format(report(models=models, cells=cells), width=60)
+
+    assert all(path in output for path in paths)
+
+
+def test_wide_characters_and_the_verdict_are_wrapped() -> None:
+    """Lines fit into the terminal also if their characters are two columns wide, and so does the last line."""
+    wide = "模型 " * 40
+    output = text.format(
+        report(findings=(finding(message=wide),), scope="skipped stages: " + "runtime, " * 12), width=60
+    )
+
+    assert max(map(cell_len, output.splitlines())) <= 60
+    assert output.count("模型") == 40
 
 
 def test_a_command_is_not_broken() -> None:

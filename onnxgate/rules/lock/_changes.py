@@ -14,7 +14,7 @@ from onnxgate.model.interface_matching import InterfaceMatch, ValuePair, match_v
 
 REVISION = "revision"
 """Value of `Hit.topic` for breaking changes that were found by comparing with a git revision, not with the lock."""
-ACCEPT_HINT = "or accept it with the entry that `onnxgate check --show-ignores` prints"
+ACCEPT_HINT = "or accept the change with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
 """Rules that report any change to the content of a model if it is compared with the lock."""

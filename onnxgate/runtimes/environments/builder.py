@@ -166,7 +166,8 @@ class Environments:
             finally:
                 lock.release()
         raise UnavailableError(
-            f"another onnxgate process has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
+            f"another onnxgate process has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s",
+            hint="run the command again when that process has finished",
         )
 
     def _build(
@@ -300,7 +301,7 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
             return candidate
     raise UnavailableError(
         f"Python {minor} was not found",
-        hint=f"run `uv python install {minor}`, or add its folder to `{PATH_VARIABLE}`",
+        hint=f"run `uv python install {minor}`, or add the folder of an installed Python {minor} to `{PATH_VARIABLE}`",
     )
 
 

@@ -93,9 +93,9 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
         problems.append(f"{name} has {' and '.join(lacks)}")
     packages = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
     missing = f"no Python environment with {packages} was found" if packages else "no Python environment was found"
-    hint = "activate the environment that exports the models, or set `toolchain.python` to it"
+    hint = "activate the Python environment that exports the models, or set `toolchain.python` to its path"
     if settings.python is not None:
-        hint = "install the packages in `toolchain.requires` there, or set `toolchain.python` to another environment"
+        hint = "install the missing packages in this environment, or set `toolchain.python` to another one"
     raise UnavailableError(f"{missing}: {'; '.join(problems)}", hint=hint)
 
 
