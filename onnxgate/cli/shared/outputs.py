@@ -75,17 +75,20 @@ def write_outputs(
     config: Path | None = None,
     snippets: Mapping[str, Sequence[str]] | None = None,
     render_text: Callable[..., str] = text.format,
+    render_markdown: Callable[[], str] | None = None,
 ) -> None:
     """Write the report to every destination in `sinks`.
 
-    `config` is the config of the check; `snippets` and `render_text` are used for `text`. Only text on standard output
-    shows the local folder in which inputs are stored.
+    `config` is the config of the check; `snippets` and `render_text` are used for `text`, and `render_markdown` for
+    `markdown` if it is given. Only text on standard output shows the local folder in which inputs are stored.
 
     Raises:
         StorageError: a file cannot be written. The other files are still written.
     """
 
     def render(sink: Sink, color: bool, width: int) -> str:
+        if sink.format == "markdown" and render_markdown is not None:
+            return render_markdown()
         if sink.format != "text":
             return RENDERERS[sink.format].render(report)
         local = sink.file is None and bool(report.replays)

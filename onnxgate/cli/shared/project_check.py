@@ -96,8 +96,8 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     if request.plan is not None and request.shard is None:
         raise UsageError("`--plan` requires `--shard`", hint="add `--shard I/N`")
     if config is None:
-        report, render_text = _check_files(request, options, drawn=drawn)
-        write_outputs(report, sinks, options, render_text=render_text)
+        report, render_text, render_markdown = _check_files(request, options, drawn=drawn)
+        write_outputs(report, sinks, options, render_text=render_text, render_markdown=render_markdown)
     else:
         report, snippets = _check_project(config, request, options, drawn=drawn)
         write_outputs(report, sinks, options, config, snippets)
@@ -171,18 +171,19 @@ def _relative_name(path: Path, start: Path) -> str:
     return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 
 
-def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Callable[..., str]]:
-    """Check models without a config. Return the report, and the function that renders it as text."""
-    from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
-    from onnxgate.core.findings import STATIC_STAGES
+def _check_files(
+    request: CheckRequest, options: CommonOptions, *, drawn: bool
+) -> tuple[Report, Callable[..., str], Callable[[], str]]:
+    """Check models without a config. Return the report, and the functions that render it as text and as Markdown."""
+    from onnxgate.commands.files_without_config import check_files, make_request
     from onnxgate.core.matrix import build_matrix
-    from onnxgate.formats.support_matrix import format_text
+    from onnxgate.formats.support_matrix import format_markdown, format_text
 
-    is_static = request.stages == frozenset(STATIC_STAGES)  # the same as `--static`, which needs no config
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
         ("--shard", request.shard is not None),
-        ("--stage", request.has_stages and not (request.stages <= PREDICTED_STAGES or is_static)),
+        ("--stage", request.has_stages),
+        ("--no-ignores", options.no_ignores),
         ("--case", bool(request.inputs.cases)),
         ("--seed", request.inputs.seed != 0),
     ):
@@ -201,7 +202,10 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
         return format_text(matrix, has_table=False, required=required, verbose=verbosity > 0, **shown)
 
-    return checked.report, render_text
+    def render_markdown() -> str:
+        return format_markdown(checked.matrix, has_table=False, required=required)
+
+    return checked.report, render_text, render_markdown
 
 
 def _check_project(
