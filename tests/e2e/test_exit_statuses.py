@@ -44,6 +44,14 @@ def test_undecided(broken: Repository) -> None:
     assert "1 model not selected" in last
 
 
+def test_files_that_select_no_model(small: Repository) -> None:
+    """Hooks pass files that are not models: the check passes, and the last line states that no model was checked."""
+    small.write("README.md", "")
+    last = small.run("check", "README.md").out.splitlines()[-1]
+
+    assert last.startswith("pass: 0 models; the paths select no model; 1 model not selected")
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
