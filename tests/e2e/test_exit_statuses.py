@@ -94,6 +94,40 @@ def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) ->
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "--static", "--case", "sample"), "`--case` requires the stage `runtime` or `parity`"),
+        (("check", "--stage", "export", "--seed", "4"), "`--seed` requires the stage `runtime` or `parity`"),
+        (("check", "--stage", "file", "--against", "HEAD"), "`--against` requires the stage `lock` or `runtime`"),
+        (
+            ("check", "--target", "onnxruntime>=1.18", "--config", "onnxgate.toml"),
+            "`--target` and `--config` cannot be",
+        ),
+        (("check", "--target", "onnxruntime>=1.18", "--no-ignores"), "`--no-ignores` requires a config"),
+        (("check", "--stage", ""), "`--stage` has an empty name"),
+        (("check", "--stage", "file,"), "`--stage` has an empty name"),
+        (("lock", "--fail-on", "warning"), "`--fail-on` requires `--preview`"),
+        (("lock", "--check", "--no-ignores"), "`--no-ignores` requires `--preview`"),
+        (("runtimes", "prune", "--all", "--lock", "onnxgate.lock"), "`--all` cannot be combined with"),
+        (("runtimes", "prune", "--all", "--older-than", "1d"), "`--all` cannot be combined with"),
+        (("diff", "--textconv", "--exit-code", "models/small.onnx"), "`--textconv` takes one file"),
+    ],
+)
+def test_an_option_without_effect_is_refused(small: Repository, arguments: tuple[str, ...], message: str) -> None:
+    """An option that would do nothing is a usage error: whoever sets it expects an effect."""
+    result = small.run(*arguments, status=2)
+
+    assert result.out == ""
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_repeated_stages_are_joined(small: Repository) -> None:
+    """`--stage` can be repeated, or name several stages."""
+    assert small.report("--stage", "file", "--stage", "support")["stages"] == ["file", "support"]
+    assert small.report("--stage", "file,support")["stages"] == ["file", "support"]
+
+
+@pytest.mark.parametrize(
     ("fail_on", "level", "status"),
     [
         ("error", "error", 1),

@@ -195,6 +195,14 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     assert output.endswith("5 models in 2 shards, with estimated costs\n")
 
 
+def test_a_readable_plan_counts_shards_without_models(small: Repository) -> None:
+    """The last line agrees with the shards above it, which are numbered as in `--shard`."""
+    output = small.run("plan", "--shards", "5", "--output", "text").out
+
+    assert output.startswith("shard 1/5: 1 model, about ")
+    assert output.endswith("1 model in 1 of 5 shards, with estimated costs\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
