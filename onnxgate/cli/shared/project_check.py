@@ -89,6 +89,8 @@ class CheckRequest(msgspec.Struct, frozen=True):
 def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
     """Check the models, write the report, and return the exit status."""
     drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
+    if request.target is not None and options.config is not None:
+        raise UsageError("`--target` and `--config` cannot be combined", hint="`--target` ignores the config")
     config = None if request.target is not None else find_project_config(request.paths, options)
     if config is None:
         set_command_folder(options.start)
@@ -99,9 +101,21 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
         report, render_text, render_markdown = _check_files(request, options, drawn=drawn)
         write_outputs(report, sinks, options, render_text=render_text, render_markdown=render_markdown)
     else:
+        _refuse_options_without_stage(request)
         report, snippets = _check_project(config, request, options, drawn=drawn)
         write_outputs(report, sinks, options, config, snippets)
     return report.exit
+
+
+def _refuse_options_without_stage(request: CheckRequest) -> None:
+    """Reject options that have no effect on the selected stages."""
+    for option, is_given, stages in (
+        ("--against", request.against not in (None, "", "none"), (Stage.LOCK, Stage.RUNTIME)),
+        ("--case", bool(request.inputs.cases), (Stage.RUNTIME, Stage.PARITY)),
+        ("--seed", request.inputs.seed != 0, (Stage.RUNTIME, Stage.PARITY)),
+    ):
+        if is_given and request.stages.isdisjoint(stages):
+            raise UsageError(f"`{option}` requires the stage `{stages[0].value}` or `{stages[1].value}`")
 
 
 def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
@@ -186,6 +200,7 @@ def _check_files(
         ("--no-ignores", options.no_ignores),
         ("--case", bool(request.inputs.cases)),
         ("--seed", request.inputs.seed != 0),
+        ("--no-ignores", options.no_ignores),
     ):
         if is_given:
             ignored = request.target is not None and find_config(options.start) is not None
