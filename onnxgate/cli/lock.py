@@ -96,6 +96,9 @@ def command(
     """
     project = load_project(options)
     _check_options(paths, check, upgrades, measure, preview)
+    for option, is_given in (("--fail-on", options.fail_on != "error"), ("--no-ignores", options.no_ignores)):
+        if is_given and not preview:
+            raise UsageError(f"`{option}` requires `--preview`")
     if check:
         return _check_lock(project, paths, options)
     old = load_lock(project.lock_path) if project.lock_path.exists() else None

@@ -84,6 +84,25 @@ def test_a_full_temporary_folder(exporting: Repository, tmp_path: Path, argument
     assert_named(result, f"the temporary folder `{folder}`: no space left on device", "`TMPDIR`")
 
 
+def test_a_full_disk_of_the_export_script(exporting: Repository, tmp_path: Path) -> None:
+    """If a script fills its own disk, the message shows its line and does not blame the temporary folder."""
+    disk = tmp_path / "disk"
+    exporting.write("copy_it.py", f"open('{disk}/own', 'wb').write(b'0' * 100000)\n")
+    result = run(exporting, "export", before=mounted(disk, "size=8k"))
+
+    assert_named(result, "a disk is full (`copy_it.py:1`)", "free disk space where the code writes")
+    assert "temporary folder" not in result.out
+
+
+def test_an_error_that_resembles_a_full_disk(exporting: Repository) -> None:
+    """An exception with the words of a full disk is a failure of the export script."""
+    exporting.write("copy_it.py", "raise RuntimeError('No space left on device in token vocabulary')\n")
+    result = run(exporting, "export")
+
+    assert result.status == 1
+    assert "No space left on device in token vocabulary" in result.out
+
+
 def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -> None:
     """The message names the model that could not be replaced, and the file is unchanged."""
     folder = tmp_path / "disk"

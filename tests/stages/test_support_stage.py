@@ -261,3 +261,5 @@ def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
     assert isinstance(limited, RefusedOperation)
     assert (alone.ways.suggestions, alone.ways.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
     assert (limited.ways.suggestions, limited.ways.everywhere) == ((), False)
+    assert alone.ways.required == "onnxruntime 1.31.1 supports"
+    assert limited.ways.required == "all required runtimes support"

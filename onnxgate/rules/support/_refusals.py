@@ -52,7 +52,7 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             scope = "the whole model" if whole else "this operator"
             limits = "" if subject.ways.everywhere else " (ignoring runtimes without support data)"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}, at which all required runtimes support {scope}{limits}"
+            return f"export at opset {version}{of_domain}, at which {subject.ways.required} {scope}{limits}"
         case TypeCast(_, to, exact, back, inputs):
             remark = "" if exact else " (may lose precision)"
             if not inputs:

@@ -79,6 +79,10 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     problems = []
     for name, candidate in _toolchain_candidates(folder, settings):
         path = interpreter_in(candidate)
+        if path is None and settings.python is not None:
+            problem = "has no Python interpreter" if candidate.exists() else "does not exist"
+            hint = "set it to a Python interpreter, or to the folder of an environment"
+            raise UnavailableError(f"{name} {problem}", hint=hint)
         if path is None:
             problems.append(f"{name} does not exist")
             continue
