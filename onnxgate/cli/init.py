@@ -193,9 +193,9 @@ def _print_survey(survey: RepositorySurvey) -> None:
         paths = list(dict.fromkeys(export.path for export in survey.exports))
         _print_action("found", f"`torch.onnx.export` in {join_phrases(paths, MAX_NAMED)}")
     for runtime in survey.deployments.runtimes:
-        _print_action("found", f"`{runtime.requirement}` in {runtime.file}:{runtime.line}")
+        _print_action("found", f"`{runtime.declaration}` in {runtime.file}:{runtime.line}")
     for runtime in survey.deployments.ignored:
-        _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.requirement}` is a development dependency")
+        _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.declaration}` is a development dependency")
     for problem in survey.deployments.problems:
         _print_action("skip", problem)
     for config in survey.nested_configs:
@@ -215,14 +215,22 @@ def _choose_targets(
         survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
     )
     if not survey.deployments.runtimes:
-        where = " in other files" if survey.deployments.problems else ""
-        _print_action("found", f"no ONNX Runtime dependency{where}; the target is `{targets[0].runtime}`")
+        _print_missing_declaration(survey, targets[0].runtime)
     if not interactive or len(targets) > 1:
         return targets
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
     if answer == targets[0].runtime:
         return targets
     return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions, index, survey.pointers))]
+
+
+def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:
+    other = "other " if survey.deployments.problems else ""
+    _print_action("note", f"no {other}supported file declares ONNX Runtime; the target is `{runtime}`")
+    if survey.mentions:
+        verbs = "mentions `onnxruntime` but is" if len(survey.mentions) == 1 else "mention `onnxruntime` but are"
+        files = join_phrases([f"`{file}`" for file in survey.mentions], MAX_NAMED)
+        _print_action("note", f"{files} {verbs} not read; choose another target with `--runtime`")
 
 
 def _check_requirement(runtime: str) -> str:

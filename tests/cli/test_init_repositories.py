@@ -40,11 +40,11 @@ def init(
     ("name", "targets", "origin"),
     [
         ("requirements", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime==1.18.1` in requirements.txt:2"),
-        ("uv", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime==1.20.1` in uv.lock:8"),
+        ("uv", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime==1.20.1` in uv.lock:11"),
         ("poetry", {"cpu": "onnxruntime==1.19.2"}, "`onnxruntime==1.19.2` in poetry.lock:10"),
         ("docker", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime-gpu==1.18.1` in Dockerfile:3"),
         ("node", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime-web==1.20.1` in package.json:4"),
-        ("nothing", None, "no ONNX Runtime dependency; the target is `onnxruntime>=1."),
+        ("nothing", None, "no supported file declares ONNX Runtime; the target is `onnxruntime>=1."),
         (
             "monorepo",
             {"api": "onnxruntime==1.18.1", "batch": "onnxruntime>=1.22,<1.25"},
@@ -64,7 +64,7 @@ def test_the_config_follows_the_repository(
     project = load_config(folder / CONFIG)
     actual = {target: settings.runtime for target, settings in project.config.targets.items()}
 
-    assert f"found  {origin}" in done.stdout
+    assert f"  {origin}" in done.stdout
     assert targets is None or actual == targets
     assert [model.path for model in project.models()] == ["models/net.onnx"]
     assert (folder / LOCK).exists() == (name != "lfs")
@@ -110,8 +110,37 @@ def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -
 
     assert (
         "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
-        "found  no ONNX Runtime dependency in other files; the target is `"
+        "note   no other supported file declares ONNX Runtime; the target is `"
     ) in done.stdout
+
+
+def test_files_that_mention_the_runtime_but_are_not_read(installed: Path, tmp_path: Path) -> None:
+    """The output does not claim that nothing is deployed: it names the files and the option for the target."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "pixi.toml").write_text('[dependencies]\nonnxruntime = "1.18.*"\n', encoding="utf-8")
+    (folder / "other.toml").write_text('[a]\nonnxruntime-extensions = "1"\n', encoding="utf-8")
+    (folder / ".github/workflows").mkdir(parents=True)
+    (folder / ".github/workflows/t.yml").write_text("run: pip install onnxruntime==1.18.1\n", encoding="utf-8")
+    git(folder, "add", ".")
+    done = init(installed, folder, "--no-lock")
+
+    assert "note   no supported file declares ONNX Runtime; the target is `" in done.stdout
+    assert (
+        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; choose another "
+        "target with `--runtime`\n"
+    ) in done.stdout
+
+
+def test_requirements_that_include_a_file_above_the_project(installed: Path, tmp_path: Path) -> None:
+    """An included file is read wherever it is in the repository."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    save_model(folder / "ml/net.onnx")
+    (folder / "ml/requirements.txt").write_text("-r ../shared.txt\n", encoding="utf-8")
+    (folder / "shared.txt").write_text("onnxruntime==1.18.1\n", encoding="utf-8")
+    git(folder, "add", ".")
+    done = init(installed, folder, "--no-lock", directory="ml")
+
+    assert "found  `onnxruntime==1.18.1` in ../shared.txt:1\n" in done.stdout
 
 
 def test_a_requirements_file_for_development(installed: Path, tmp_path: Path) -> None:

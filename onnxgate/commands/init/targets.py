@@ -13,7 +13,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from onnxgate.commands.files_without_config import make_request, predict_matrix
-from onnxgate.commands.init.deployed_runtimes import NPM_PACKAGES, DeployedRuntime
+from onnxgate.commands.init.declarations import NPM_PACKAGES
+from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
 from onnxgate.core.errors import ConfigError, OnnxgateError
 from onnxgate.core.findings import name_runtimes
 from onnxgate.core.matrix import MatrixModel
@@ -206,7 +207,7 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
 
     They also name the package that is checked, if it is not the deployed one.
     """
-    places = [f"{it.file}:{it.line} (`{it.requirement}`)" for it in runtimes]
+    places = [f"{it.file}:{it.line} (`{it.declaration}`)" for it in runtimes]
     without_version = "" if requirement else " without a version"
     lines = [f"Declared{without_version} in {join_phrases(places, MAX_NAMED)}."]
     if all(it.is_for_development for it in runtimes):
