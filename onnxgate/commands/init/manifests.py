@@ -1,4 +1,4 @@
-"""Read the dependencies in manifests: pyproject.toml, setup.cfg, setup.py, Pipfile, conda environments, package.json."""
+"""Read dependencies in manifests: pyproject.toml, setup.cfg, setup.py, Pipfile, environment.yml and package.json."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ from onnxgate.project.git.repository import find_git_root
 EXPORT_PACKAGES = ("torch", "onnxscript")
 REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")
 UNREAD_SUFFIXES = frozenset(
-    (".cfg", ".cmake", ".csproj", ".gradle", ".in", ".ini", ".json", ".kts", ".lock", ".nix", ".props", ".sh", ".toml")
-    + (".txt", ".xml", ".yaml", ".yml")
+    {".cfg", ".csproj", ".gradle", ".json", ".kts", ".sh", ".toml", ".txt", ".xml", ".yaml", ".yml"}
 )
 """Suffixes of files that may declare ONNX Runtime in a form that is not read, such as `pixi.toml`."""
 MAX_UNREAD_FILES, MAX_UNREAD_BYTES = 1000, 1_000_000
