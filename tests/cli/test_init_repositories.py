@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.lock_file import load_lock
@@ -288,9 +289,48 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
     assert "found  `onnxruntime==1.18.1` in ../requirements.txt:2\n" in done.stdout
     assert "found  ../onnxgate.toml, which also matches these models\n" in done.stdout
     assert '  - add `exclude = ["ml"]` to ../onnxgate.toml; otherwise its checks include these models\n' in done.stdout
-    assert f"  - add to {WORKFLOW}, below `steps:`:\n" in done.stdout
-    assert 'working-directory: "ml"' in done.stdout
-    assert f"  - add to {HOOKS}, below `repos:`:\n" in done.stdout
+    assert (
+        f"  - add to {WORKFLOW}, at the end of `steps:`:\n\n"
+        "      - uses: onnxgate/onnxgate@v0.1.0\n"
+        "        with:\n"
+        '          working-directory: "ml"\n\n'
+    ) in done.stdout
+    assert f"  - add to {HOOKS}, at the end of `repos:`:\n\n  - repo: https://" in done.stdout
+    assert "  - install the hooks: `pre-commit install -t pre-commit -t pre-push`\n" in done.stdout
+
+
+def test_printed_yaml_can_be_pasted(installed: Path, tmp_path: Path) -> None:
+    """Appended to the existing files, the printed lines are a valid step and valid hooks, and no other is missing."""
+    folder = make_repository(tmp_path / "a", "requirements")
+    save_model(folder / "svc/small.onnx")
+    git(folder, "add", ".")
+    hooks = "repos:\n- repo: https://example.org\n  rev: v1\n  hooks:\n  - id: ruff\n"
+    job = "jobs:\n  gate:\n    steps:\n    - uses: actions/checkout@v6\n    - run: onnxgate check --directory svc2\n"
+    (folder / WORKFLOW).parent.mkdir(parents=True)
+    (folder / WORKFLOW).write_text(job, encoding="utf-8")
+    (folder / HOOKS).write_text(hooks, encoding="utf-8")
+    done = init(installed, folder, "--no-lock", directory="svc")
+    _, step, _, entry, _ = re.split(r"\n\n(?=[ -])|\n\n(?=  - )", done.stdout.partition("Next steps:\n")[2], maxsplit=4)
+    (folder / WORKFLOW).write_text(f"{job}{step}\n", encoding="utf-8")
+    (folder / HOOKS).write_text(f"{hooks}{entry}\n", encoding="utf-8")
+    second = init(installed, folder, "--no-lock", directory="svc")
+
+    steps = yaml.safe_load(job + step)["jobs"]["gate"]["steps"]
+    assert [it.get("with") for it in steps] == [None, None, {"working-directory": "svc"}]
+    repos = yaml.safe_load(f"{hooks}{entry}")["repos"]
+    assert [hook["id"] for hook in repos[1]["hooks"]] == ["onnxgate", "onnxgate-lock", "onnxgate-run"]
+    assert f"kept   {WORKFLOW} (contains this folder)\nkept   {HOOKS} (contains onnxgate hooks)\n" in second.stdout
+
+
+def test_nested_projects_need_their_own_step(installed: Path, tmp_path: Path) -> None:
+    """The workflow of the root does not check a folder with its own config."""
+    folder = make_repository(tmp_path / "a", "monorepo")
+    done = init(installed, folder, "--no-lock")
+
+    assert (
+        "  - check edge in the workflow, too: `onnxgate init --directory edge` prints the step to add\n" in done.stdout
+    )
+    assert f"  - add to {WORKFLOW}, at the end" in init(installed, folder, "--no-lock", directory="edge").stdout
 
 
 def test_all_models_belong_to_nested_projects(installed: Path, tmp_path: Path) -> None:
