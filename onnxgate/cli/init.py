@@ -73,10 +73,10 @@ def command(
 ) -> None:
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, lock files, conda's
-    environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does. Development
-    dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime. Existing
-    files are kept.
+    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, setup.cfg, setup.py, lock
+    files, conda's environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does.
+    Development dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime.
+    Existing files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)

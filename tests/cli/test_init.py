@@ -247,7 +247,7 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
     function = (
         "def build_model_with_inputs():\n"
         "    import torch\n"
-        "    return build_model(), (torch.zeros(1, 3, 224, 224),)  # replace with example inputs of the model\n"
+        "    return build_model().eval(), (torch.zeros(1, 3, 224, 224),)  # replace with example inputs of the model\n"
     )
     setting = 'source = "export.py:build_model_with_inputs"'
     assert f"  - optional: set `{setting}` in onnxgate.toml" in done.stdout
@@ -260,9 +260,13 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
 
 
 def test_two_scripts_without_a_known_model(installed: Path, repository: Path) -> None:
-    """Both scripts are in the config, and its comments name the lines that enable an export."""
-    for name in ("first", "second"):
-        (repository / f"{name}.py").write_text("import torch\ntorch.onnx.export(m, a, path)\n", encoding="utf-8")
+    """All scripts are in the config, and its comments name the lines that enable an export.
+
+    Two scripts that write the same model share an entry, because a second entry of a model is an error.
+    """
+    for name, written in (("first", "path"), ("second", "path"), ("third", "'models/net.onnx'")):
+        text = f"import torch\ntorch.onnx.export(m, a, {written})\n"
+        (repository / f"{name}.py").write_text(text, encoding="utf-8")
     git(repository, "add", ".")
 
     init(installed, repository)
@@ -270,6 +274,8 @@ def test_two_scripts_without_a_known_model(installed: Path, repository: Path) ->
 
     assert "# first.py:2 calls `torch.onnx.export`.\n" in text
     assert "# second.py:2 calls `torch.onnx.export`.\n" in text
+    assert "# third.py:2 calls `torch.onnx.export`.\n" in text
+    assert [entry.path for entry in load_config(repository / CONFIG).config.model] == ["models/net.onnx"]
     assert "# Uncomment the `command` line and `[toolchain]` above to enable this.\n" in text
 
 

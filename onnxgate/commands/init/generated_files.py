@@ -99,10 +99,7 @@ def render_config(
             f"{mark}[toolchain]  # packages that export the models, from {file}",
             f"{mark}requires = [{', '.join(map(quote, survey.requires))}]",
         ]
-    entries = {(find_written_model(survey, it), it.source or it.command or it.path): it for it in survey.exports}
-    has_commented_toolchain = bool(survey.requires) and not exported
-    for script in entries.values():
-        lines += _render_model_entry(survey, script, script in exported, has_commented_toolchain)
+    lines += _render_exports(survey, exported)
     return "\n".join((*lines, ""))
 
 
@@ -157,16 +154,39 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     yield "# required = false  # skip the target on other machines"
 
 
-def _render_model_entry(
-    survey: RepositorySurvey, script: ExportScript, active: bool, has_commented_toolchain: bool
-) -> Iterator[str]:
-    """Yield the lines of a `[[model]]` entry for an export script.
+def _render_exports(survey: RepositorySurvey, exported: Sequence[ExportScript]) -> Iterator[str]:
+    """Yield a `[[model]]` entry for each model that scripts export, and one for each script whose model is unknown."""
+    scripts = {(find_written_model(survey, it), it.source or it.command or it.path): it for it in survey.exports}
+    entries: dict[str, list[ExportScript]] = {}
+    for (model, _), script in scripts.items():
+        entries.setdefault(model or f"unknown model of {script.path}", []).append(script)
+    toolchain = " and `[toolchain]` above" if survey.requires and not exported else ""
+    for alternatives in entries.values():
+        active = next((script for script in alternatives if script in exported), None)
+        for script in alternatives:
+            yield ""
+            yield from _describe_export(script)
+            model = find_written_model(survey, script)
+            if script is not active and (script.source or script.command):
+                line = f"the `{'source' if script.source else 'command'}` line" if model else "these lines"
+                path = "" if model else ", and set `path`"
+                yield f"# Uncomment {line}{toolchain}{path} to enable this."
+            mark = "" if model else "# "
+            if script is alternatives[0] or not model:  # another script of the same model needs no second entry
+                yield f"{mark}[[model]]"
+                yield f"{mark}path = {quote(model or 'models/….onnx')}"
+            yield f"{'' if script is active else '# '}{_render_export_setting(script)}"
 
-    If the model is unknown, all lines are comments; otherwise only the last line, unless the entry is `active`.
-    """
-    model = find_written_model(survey, script)
-    mark, last = ("" if model else "# "), ("" if active else "# ")
-    yield ""
+
+def _render_export_setting(script: ExportScript) -> str:
+    if script.source:
+        return f"source = {quote(script.source)}"
+    words = script.command or ("{python}", script.path, "--out", "{output}")
+    return f"command = [{', '.join(map(quote, words))}]"
+
+
+def _describe_export(script: ExportScript) -> Iterator[str]:
+    """Yield comments about an export script, and about what it needs for the comparison with PyTorch."""
     yield f"# {escape_unprintable(script.path)}:{script.line} calls `torch.onnx.export`."
     if script.source:
         function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
@@ -188,18 +208,6 @@ def _render_model_entry(
             f"To compare the model with PyTorch, add a function that returns the result of {function} and a tuple of "
             f"example inputs, and set `source = {quote(name_source_function(script))}` instead of `command`."
         )
-    if not active and (script.source or script.command):
-        line = f"the `{'source' if script.source else 'command'}` line" if model else "these lines"
-        toolchain = " and `[toolchain]` above" if has_commented_toolchain else ""
-        path = "" if model else ", and set `path`"
-        yield f"# Uncomment {line}{toolchain}{path} to enable this."
-    yield f"{mark}[[model]]"
-    yield f"{mark}path = {quote(model or 'models/….onnx')}"
-    if script.source:
-        yield f"{last}source = {quote(script.source)}"
-    else:
-        words = script.command or ("{python}", script.path, "--out", "{output}")
-        yield f"{last}command = [{', '.join(map(quote, words))}]"
 
 
 def name_source_function(script: ExportScript) -> str:
@@ -211,7 +219,7 @@ def render_source_function(script: ExportScript) -> str:
     """Return the code of the source that calls the function in `builder`, which must return only the module."""
     inputs = script.inputs or "(torch.zeros(1, 3, 224, 224),)  # replace with example inputs of the model"
     name = name_source_function(script).rpartition(":")[2]
-    return f"def {name}():\n    import torch\n    return {script.builder.rpartition(':')[2]}(), {inputs}\n"
+    return f"def {name}():\n    import torch\n    return {script.builder.rpartition(':')[2]}().eval(), {inputs}\n"
 
 
 def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:

@@ -195,5 +195,5 @@ def test_the_suggested_function_is_a_source(tmp_path: Path) -> None:
     function = render_source_function(script)
     (pasted,) = find_scripts(tmp_path, f"{text}\n{function}")
 
-    assert function == ("def build_with_inputs():\n    import torch\n    return build(), (torch.zeros(1, 4),)\n")
+    assert function == ("def build_with_inputs():\n    import torch\n    return build().eval(), (torch.zeros(1, 4),)\n")
     assert pasted.source == name_source_function(script) == "tools/export.py:build_with_inputs"
