@@ -130,7 +130,7 @@ def _make_request(
     project = find_project(options) if target is None else None
     if project is None:
         set_command_folder(options.start)
-        request = make_request(paths, target, options.start, options.jobs, "minors", command="fix")
+        request = make_request(paths, target, options.start, options.jobs, "minors", example="onnxgate fix .")
         if target is None:
             request = msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, lock=Lock()))
         return request.project, request, False

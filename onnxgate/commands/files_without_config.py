@@ -133,14 +133,14 @@ def make_request(
     jobs: int,
     select: ReleaseSelection = "all",
     *,
-    command: str = "check",
+    example: str = "onnxgate check .",
 ) -> GateRequest:
     """Return the request to check files on all releases that have support data and match the requirement.
 
-    `command` is the name of the command, for a hint.
+    `example` is a command for the hint if `paths` is empty.
     """
     start = start.resolve()
-    models = tuple(_select_models(paths, start, command))
+    models = tuple(_select_models(paths, start, example))
     runtimes = tuple(_find_releases(requirement))
     if select != "all":
         runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
@@ -167,12 +167,12 @@ def open_no_pool() -> NoReturn:
     raise AssertionError("the static stages start no process")
 
 
-def _select_models(paths: Sequence[Path], start: Path, command: str) -> Iterator[SelectedModel]:
+def _select_models(paths: Sequence[Path], start: Path, example: str) -> Iterator[SelectedModel]:
     if not paths and find_config(start) is not None:
         hint = "specify the models, or omit `--target` to check the models in the config"
         raise UsageError("`--target` requires paths to models", hint=hint)
     if not paths:
-        hint = f"specify models or folders, such as `onnxgate {command} .`, or run `onnxgate init`"
+        hint = f"specify models or folders, such as `{example}`, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` in this folder or its parents", hint=hint)
     named: set[str] = set()
     for path in paths:
@@ -359,8 +359,8 @@ def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Fin
     """
     fix = finding.fix.replace(" (only for data in the repository)", "")  # there may be no repository
     if not is_fixable:
-        fix = re.sub(r"run `onnxgate fix[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
-        fix = re.sub(r"run `onnxgate fix[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
+        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
+        fix = re.sub(r"run `(?:onnxgate fix)[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"
     elif any(word in fix for word in CONFIG_WORDS):

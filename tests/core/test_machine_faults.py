@@ -49,7 +49,7 @@ UNWRITTEN = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         ),
         (
             ImportError("libopenblas.so: failed to map segment from shared object"),
-            ("there is not enough memory", "free memory, or run fewer processes in parallel with `--jobs 1`"),
+            ("there is not enough memory", "free up memory, or set `--jobs 1` to run one process at a time"),
         ),
         (
             MemoryError(),

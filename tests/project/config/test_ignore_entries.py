@@ -226,7 +226,7 @@ def test_a_full_disk_is_a_fault_of_the_machine(tmp_path: Path, monkeypatch: pyte
         write_config(path, b"x = 2\n", b"x = 1\n")
 
     assert caught.value.message == "cannot write to `onnxgate.toml`: no space left on device"
-    assert caught.value.hint == "free disk space"
+    assert caught.value.hint == "free up disk space"
     assert path.read_bytes() == b"x = 1\n"
 
 

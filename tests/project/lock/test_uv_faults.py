@@ -52,7 +52,7 @@ def report(text: str, status: int = 2) -> str:
         (
             report("memory allocation of 15 bytes failed", 134),
             "uv cannot resolve releases: there is not enough memory",
-            "free memory",
+            "free up memory",
         ),
     ],
 )
