@@ -33,7 +33,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
 
     Exit status: 1 if an export failed or, with `--check`, if a model differs; 3 if a model could not be compared.
     """
-    project = load_project(options)
+    project = load_project(options, paths)
     models = project.models(paths, base=options.start, absent=True)
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()

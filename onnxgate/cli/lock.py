@@ -94,7 +94,7 @@ def command(
     Pins that still match the config are kept, unless `--upgrade` is given. With PATHS, only the entries of these models
     are updated.
     """
-    project = load_project(options)
+    project = load_project(options, paths)
     _check_options(paths, check, upgrades, measure, preview)
     if check:
         return _check_lock(project, paths, options)

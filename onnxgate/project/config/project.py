@@ -16,13 +16,14 @@ import msgspec
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
-from onnxgate.core.text import find_similar, join_quoted, suggest_spelling
+from onnxgate.core.text import find_similar, join_phrases, join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
 from onnxgate.project.git.repository import find_git_root, is_ignored, read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quote_string
 
 LOCK_NAME = "onnxgate.lock"
+MAX_NAMED_PATHS = 5
 
 
 class MergedSettings(msgspec.Struct, frozen=True):
@@ -100,6 +101,16 @@ class Project:
         check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
+
+    def describe_excluded(self, paths: Sequence[str], *, base: Path | None = None) -> tuple[str, ...]:
+        """Return a note that names the models among these paths that `exclude` matches: they are not selected."""
+        start = base or Path.cwd()
+        models = [path for path in paths if path.endswith(MODEL_SUFFIX)]
+        inside = {path: _path_inside(Path(os.path.normpath(start / path)), self) for path in models}
+        excluded = [f"`{path}`" for path, relative in inside.items() if relative and _is_excluded(relative, self)]
+        verb = "is" if len(excluded) == 1 else "are"
+        named = join_phrases(excluded, MAX_NAMED_PATHS)
+        return (f"{named} {verb} excluded by `exclude` in `{self.path.name}`",) if excluded else ()
 
     def selected(self, path: str) -> SelectedModel:
         """Return the model at a path, with its settings."""
