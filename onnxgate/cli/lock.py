@@ -241,7 +241,7 @@ def _locked_runtimes(lock: Lock) -> set[LockedRuntime]:
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
     text = read_lock(project.lock_path)
-    lock = parse_lock(text, project.lock_path.name)
+    lock = parse_lock(text, project.lock_path.name, project.folder)
     with create_caching_analyzer(options.jobs, static_dir(), project.folder) as examiner:
         files = examiner.files(project, project.models(paths, base=options.start), lock)
     stale = list(_find_differences(project, lock, text, files))

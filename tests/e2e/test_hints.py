@@ -71,16 +71,27 @@ def test_a_damaged_lock_is_restored(small: Repository, content: str) -> None:
 
 @pytest.mark.index
 def test_a_damaged_lock_is_deleted(small: Repository) -> None:
-    """Deleting the lock and running `onnxgate lock` creates a new one."""
+    """Deleting the lock and running `onnxgate lock` creates a new one. Nothing is committed that could be restored."""
     lock = small.folder / "onnxgate.lock"
+    git(small.folder, "update-ref", "-d", "HEAD")
     lock.write_text("garbage [", encoding="utf-8")
     error = fails(small, "check", "--static")
-    assert "or delete it and run `onnxgate lock`" in error.err
+    assert error.err.endswith("\nhint: delete it and run `onnxgate lock`\n")
     lock.unlink()
     (missing,) = hinted_commands(fails(small, "check", "--static"))
     follow(small, missing)
 
     assert small.run("check", "--static").status == 0
+
+
+@pytest.mark.parametrize("content", ["garbage [", "\xff"])
+def test_a_damaged_lock_that_is_committed(small: Repository, content: str) -> None:
+    """Restoring a committed lock that is damaged as well would not help."""
+    (small.folder / "onnxgate.lock").write_bytes(content.encode("latin-1"))
+    commit(small.folder)
+    errors = [fails(small, *arguments).err for arguments in (("check", "--static"), ("lock", "--check"))]
+
+    assert all(error.endswith("\nhint: delete it and run `onnxgate lock`\n") for error in errors)
 
 
 def test_a_conflict_in_the_lock(small: Repository) -> None:
