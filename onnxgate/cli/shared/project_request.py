@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -114,9 +115,10 @@ def _choose_config(here: Path, configs: Mapping[str | Path, set[Path | None]], o
     others = {path: own - {None, current} for path, own in configs.items()}
     if not any(others.values()):
         return here
-    selected = {path: _find_selection(here, path, start) for path in configs}
+    projects = {config: _load_leniently(config) for config in {here, *itertools.chain(*others.values())} if config}
+    selected = {path: _find_selection(projects[here], path, start) for path in configs}
     elsewhere = {
-        path: {config for config in own if config is not None and _find_selection(config, path, start) == "selected"}
+        path: {config for config in own if config and _find_selection(projects[config], path, start) == "selected"}
         for path, own in others.items()
         if selected[path] != "selected"
     }
@@ -137,10 +139,20 @@ def _choose_config(here: Path, configs: Mapping[str | Path, set[Path | None]], o
     return here
 
 
-def _find_selection(config: Path, path: str | Path, start: Path) -> Literal["selected", "ignored", "refused"]:
-    """Return whether a path selects models of a project. If its config is invalid, the path counts as selected."""
+def _load_leniently(config: Path) -> Project | None:
+    """Load a config that may not be used; return None if it is invalid."""
     try:
-        models = load_config(config).models([str(path)], base=start, absent=True)
+        return load_config(config)
+    except ConfigError:
+        return None
+
+
+def _find_selection(
+    project: Project | None, path: str | Path, start: Path
+) -> Literal["selected", "ignored", "refused"]:
+    """Return whether a path selects models. With an invalid config, it does, so that the error is shown."""
+    try:
+        models = project is None or project.models([str(path)], base=start, absent=True)
     except UsageError:
         return "refused"
     except ConfigError:
@@ -148,11 +160,10 @@ def _find_selection(config: Path, path: str | Path, start: Path) -> Literal["sel
     return "selected" if models else "ignored"
 
 
-def _several_projects_error(configs: Iterable[Path | None]) -> UsageError:
+def _several_projects_error(configs: Collection[Path | None]) -> UsageError:
     names = _name_configs(configs)
-    message = (
-        f"the models belong to several projects: {join_phrases([*names, *(['no config'] if None in configs else [])])}"
-    )
+    listed = join_phrases([*names, *(["no config"] if None in configs else [])])
+    message = f"the models belong to several projects: {listed}"
     return UsageError(message, hint=f"select one project at a time, such as with `--config {names[0][1:]}")
 
 
