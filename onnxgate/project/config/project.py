@@ -273,7 +273,7 @@ def _suggest_submodule(pattern: str, project: Project) -> str:
 def _suggest_submodule_update(pattern: str, project: Project) -> str:
     """Return how to initialize the git submodule that contains a path or glob; "" if no submodule is missing.
 
-    git creates an empty folder for a submodule if a repository is cloned without `--recurse-submodules`.
+    git creates an empty folder for a submodule if the repository is cloned without its submodules.
     """
     folder = literal_folder(pattern) if is_glob(pattern) else pattern
     parents = [PurePosixPath(folder), *PurePosixPath(folder).parents]
