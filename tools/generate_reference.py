@@ -25,7 +25,7 @@ from onnxgate.project.config import schema as config_types
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
 CONFIG = """
 The config is the file `onnxgate.toml`, or the table `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the
-folder of this file. Unknown keys and values of a wrong type are errors.
+folder of this file. Unknown keys, and values of the wrong type, are errors.
 
 Editors with [taplo](https://taplo.tamasfe.dev) complete and validate `onnxgate.toml` if its first line names the
 {download}`JSON Schema <config.schema.json>`:

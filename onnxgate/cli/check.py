@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
 @click.option(
     "--stage",
     "stages",
+    multiple=True,
     metavar="A,B",
-    help="Run only these stages, separated by commas: file, lock, support, runtime, parity, export.",
+    help="Run only these stages, separated by commas: file, lock, support, runtime, parity, export. Repeatable.",
 )
 @output_option(name_formats(RENDERERS))
 @target_option(
@@ -83,7 +85,7 @@ if TYPE_CHECKING:
 def command(
     paths: tuple[Path, ...],
     static: bool,
-    stages: str | None,
+    stages: tuple[str, ...],
     outputs: tuple[str, ...],
     target: str | None,
     against: str | None,
@@ -116,7 +118,7 @@ def command(
         paths=paths,
         target=target,
         stages=_parse_stages(static, stages),
-        has_stages=stages is not None,
+        has_stages=bool(stages),
         inputs=CaseSelection(seed, tuple(dict.fromkeys(cases))),
         against=against,
         shard=shard,
@@ -127,21 +129,23 @@ def command(
     return run_check(request, sinks, options)
 
 
-def _parse_stages(static: bool, names: str | None) -> frozenset[Stage]:
+def _parse_stages(static: bool, values: Sequence[str]) -> frozenset[Stage]:
     """Return the stages that `--static` or `--stage` selects; all stages by default.
 
     Raises:
-        UsageError: both options are given, or a stage does not exist.
+        UsageError: both options are given, or a stage is missing or does not exist.
     """
     from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, Stage
 
-    if static and names is not None:
+    if static and values:
         raise UsageError("`--static` and `--stage` cannot be combined")
-    if names is None:
+    if not values:
         return frozenset(STATIC_STAGES if static else ALL_STAGES)
     known_stages = [stage.value for stage in ALL_STAGES]
-    selected = [name.strip() for name in names.split(",")]
+    selected = [name.strip() for value in values for name in value.split(",")]
     for name in selected:
+        if not name:
+            raise UsageError("`--stage` has an empty name", hint=f"available: {', '.join(known_stages)}")
         if name not in known_stages:
             raise unknown_name_error("stage", name, known_stages)
     return frozenset(map(Stage, selected))

@@ -53,7 +53,7 @@ def command(
     Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if one of them is not a model.
     """
     if textconv:
-        return _print_textconv(models, outputs)
+        return _print_textconv(models, outputs, exit_code)
     if len(models) != 2:
         raise UsageError(f"expected 2 models, got {len(models)}", hint=f"run `{_suggest_command(models, options)}`")
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
@@ -81,9 +81,9 @@ def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
     return shlex.join(["onnxgate", "diff", f"HEAD:./{name}" if is_committed else "old.onnx", name])
 
 
-def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...]) -> int:
-    if len(models) != 1 or outputs:
-        raise UsageError("`--textconv` takes one file and no `--output`")
+def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...], exit_code: bool) -> int:
+    if len(models) != 1 or outputs or exit_code:
+        raise UsageError("`--textconv` takes one file, and neither `--output` nor `--exit-code`")
     path = Path(models[0])
     if not path.exists() and not path.is_symlink():
         raise UsageError(f"`{path}` does not exist")

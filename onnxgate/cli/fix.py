@@ -132,7 +132,7 @@ def _make_request(
         set_command_folder(options.start)
         if target is None:
             require_selection(paths, options)
-        request = make_request(paths, target, options.start, options.jobs, "minors")
+        request = make_request(paths, target, options.start, options.jobs, "minors", example="onnxgate fix .")
         if target is None:
             request = msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, lock=Lock()))
         return request.project, request, False
@@ -251,6 +251,10 @@ def _render_remaining(remaining: Sequence[tuple[Finding, bool]]) -> str:
     """List findings, as in "; 1 finding remains: `missing-kernel` (no automatic fix)". Return "" if there are none."""
     if not remaining:
         return ""
-    names = dict.fromkeys(f"`{it.rule}`{' (no automatic fix)' if is_final else ''}" for it, is_final in remaining)
+    fixable = fixable_rules()
+    names = dict.fromkeys(
+        f"`{it.rule}`{(' (not fixed)' if it.rule in fixable else ' (no automatic fix)') if is_final else ''}"
+        for it, is_final in remaining
+    )
     verb = "remains" if len(remaining) == 1 else "remain"
     return f"; {pluralize(len(remaining), 'finding')} {verb}: {', '.join(names)}"

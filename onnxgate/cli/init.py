@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,21 +15,30 @@ from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions, common_options_without
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.commands.init import generated_files, git_driver
+from onnxgate.commands.init.existing_files import align_hooks, align_step, find_checked_folders
 from onnxgate.commands.init.export_scripts import ExportScript
 from onnxgate.commands.init.generated_files import find_written_model
 from onnxgate.commands.init.git_driver import is_git_driver_set_up, set_up_git_driver
 from onnxgate.commands.init.repository_survey import RepositorySurvey, survey_repository
-from onnxgate.commands.init.targets import SuggestedTarget, describe_prediction, predict_models, suggest_targets
+from onnxgate.commands.init.targets import (
+    SuggestedTarget,
+    describe_prediction,
+    find_uncovered_runtimes,
+    predict_models,
+    suggest_targets,
+)
 from onnxgate.core.errors import OnnxgateError, StorageError, UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.project.config.globs import is_glob
-from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
-from onnxgate.project.config.project import LOCK_NAME
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, load_config
+from onnxgate.project.config.project import LOCK_NAME, Project
 from onnxgate.project.engines import requirement_problem
 from onnxgate.project.lock.index import UvIndex
 
 WORKFLOW = ".github/workflows/onnxgate.yml"
 HOOKS_CONFIG = ".pre-commit-config.yaml"
+HOOKS_STEP = "install the hooks: `pre-commit install -t pre-commit -t pre-push`"
 ACTION_WIDTH = 6
 MAX_NAMED = 3
 """Maximum number of files or models to list in one line."""
@@ -63,10 +73,10 @@ def command(
 ) -> None:
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, lock files, conda's
-    environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does. Development
-    dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime. Existing
-    files are kept.
+    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, setup.cfg, setup.py, lock
+    files, conda's environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does.
+    Development dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime.
+    Existing files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)
@@ -76,6 +86,7 @@ def command(
     before = _read_committed_files(survey)
     interactive = not yes and sys.stdin.isatty()
     kept = _find_kept_config(survey, force)
+    configured = None if kept is None else load_config(find_config(survey.folder) or survey.folder / CONFIG_NAME)
     targets, exported = [], []
     _print_models(survey, is_new=kept is None)
     if kept is None:
@@ -90,6 +101,8 @@ def command(
     else:
         steps = []
         _print_action("kept", kept)
+    if configured is not None:
+        _print_uncovered_runtimes(survey, configured)
     if survey.root is not None:
         steps += [] if no_workflow else _write_workflow(survey, survey.root, force)
         steps += [] if no_hooks else _write_hooks(survey, survey.root)
@@ -112,10 +125,14 @@ def command(
 
 
 def _print_steps(steps: Sequence[str]) -> None:
+    """Print the steps. Lines to paste, which follow a blank line in a step, keep their columns."""
     click.echo("\nNext steps:")
     for step in steps:
-        first, *rest = step.splitlines()
+        text, _, pasted = step.partition("\n\n")
+        first, *rest = text.splitlines()
         print_wrapped([f"  - {first}", *(f"    {line}" for line in rest)])
+        if pasted:
+            click.echo("\n".join(("", *map(escape_log_line, pasted.splitlines()), "")))
 
 
 def _find_kept_config(survey: RepositorySurvey, force: bool) -> str | None:
@@ -149,11 +166,11 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
             f"optional: to check the models in {folders}, set `{setting}` in {CONFIG_NAME}, run `onnxgate lock`, and "
             "add `submodules: true` to `actions/checkout` in the workflow"
         )
-    for builder in dict.fromkeys(script.builder for script in survey.exports if script.builder):
-        setting = f"source = {generated_files.quote(builder)}"
+    for builder, script in {script.builder: script for script in survey.exports if script.builder}.items():
+        setting = f"source = {generated_files.quote(generated_files.name_source_function(script))}"
         yield (
-            f"optional: return `(module, inputs)` from `{builder}` and set `{setting}`, so that `check` compares the "
-            "model with PyTorch"
+            f"optional: set `{setting}` in {CONFIG_NAME}, so that `check` compares the model with PyTorch, and add to "
+            f"{builder.rpartition(':')[0]}:\n\n{generated_files.render_source_function(script)}"
         )
     if len(exported) < len(survey.exports):
         yield f"optional: let `check` export models from source; see the comments in {CONFIG_NAME}"
@@ -193,15 +210,23 @@ def _print_survey(survey: RepositorySurvey) -> None:
         paths = list(dict.fromkeys(export.path for export in survey.exports))
         _print_action("found", f"`torch.onnx.export` in {join_phrases(paths, MAX_NAMED)}")
     for runtime in survey.deployments.runtimes:
-        _print_action("found", f"`{runtime.requirement}` in {runtime.file}:{runtime.line}")
+        _print_action("found", f"`{runtime.declaration}` in {runtime.file}:{runtime.line}")
     for runtime in survey.deployments.ignored:
-        _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.requirement}` is a development dependency")
+        _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.declaration}` is a development dependency")
     for problem in survey.deployments.problems:
         _print_action("skip", problem)
     for config in survey.nested_configs:
         _print_action("found", f"{config}; its models are excluded here")
     if survey.parent_config:
         _print_action("found", f"{survey.parent_config}, which also matches these models")
+
+
+def _print_uncovered_runtimes(survey: RepositorySurvey, configured: Project) -> None:
+    """Print the deployed runtimes that the targets of the existing config do not cover."""
+    targets = [target.runtime for target in configured.config.targets.values()]
+    for runtime in find_uncovered_runtimes(survey.deployments.runtimes, targets):
+        place = f"`{runtime.declaration}` in {runtime.file}:{runtime.line}"
+        _print_action("note", f"{place} selects releases that no target in the config covers")
 
 
 def _choose_targets(
@@ -215,14 +240,22 @@ def _choose_targets(
         survey.deployments.runtimes, predictions, index, models=survey.models, pointers=survey.pointers
     )
     if not survey.deployments.runtimes:
-        where = " in other files" if survey.deployments.problems else ""
-        _print_action("found", f"no ONNX Runtime dependency{where}; the target is `{targets[0].runtime}`")
+        _print_missing_declaration(survey, targets[0].runtime)
     if not interactive or len(targets) > 1:
         return targets
     answer = click.prompt("Runtime to support", default=targets[0].runtime, value_proc=_check_requirement)
     if answer == targets[0].runtime:
         return targets
     return [SuggestedTarget("cpu", answer, describe_prediction(answer, predictions, index, survey.pointers))]
+
+
+def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:
+    other = "other " if survey.deployments.problems else ""
+    _print_action("note", f"no {other}supported file declares ONNX Runtime; the target is `{runtime}`")
+    if survey.mentions:
+        verbs = "mentions `onnxruntime` but is" if len(survey.mentions) == 1 else "mention `onnxruntime` but are"
+        files = join_phrases([f"`{file}`" for file in survey.mentions], MAX_NAMED)
+        _print_action("note", f"{files} {verbs} not read; choose another target with `--runtime`")
 
 
 def _check_requirement(runtime: str) -> str:
@@ -280,14 +313,21 @@ def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterat
     if problem := _describe_file_problem(path):
         _print_action("skip", f"{WORKFLOW}: {problem}")
         return
-    if path.exists() and survey.below_root:  # it may be the workflow of another project in this repository
-        if survey.below_root in path.read_text(encoding="utf-8", errors="replace"):
-            _print_action("kept", f"{WORKFLOW} (contains this folder)")
-            return
+    text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+    is_checked = survey.below_root in find_checked_folders(text)
+    if text and survey.below_root and is_checked:
+        _print_action("kept", f"{WORKFLOW} (contains this folder)")
+    elif text and not is_checked and (survey.below_root or not force):  # the workflow of another project
         _print_action("kept", WORKFLOW)
-        yield f"add to {WORKFLOW}, below `steps:`:\n{generated_files.render_workflow_step(survey)}"
-        return
-    _write_file(root, WORKFLOW, generated_files.render_workflow(survey), force)
+        step = align_step(generated_files.render_workflow_step(survey), text)
+        yield f"add to {WORKFLOW}, at the end of `steps:`:\n\n{step}"
+    else:
+        text = generated_files.render_workflow(survey)
+        _write_file(root, WORKFLOW, text, force)
+    for folder in survey.nested_folders:
+        if _path_from_git_root(survey, folder) not in find_checked_folders(text):
+            command = f"onnxgate init --directory {shlex.quote(folder)}"
+            yield f"check {folder} in the workflow, too: `{command}` prints the step to add"
 
 
 def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
@@ -300,14 +340,18 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
     if not path.exists():
         path.write_text(f"repos:\n{entry}", encoding="utf-8", newline="\n")
         _print_action("wrote", HOOKS_CONFIG)
-        yield "install the hooks: `pre-commit install -t pre-commit -t pre-push`"
+        yield HOOKS_STEP
         return
     text = path.read_text(encoding="utf-8", errors="replace")
-    if "onnxgate" in text and survey.below_root in text:
+    if survey.below_root in find_checked_folders(text):
         _print_action("kept", f"{HOOKS_CONFIG} (contains onnxgate hooks)")
     else:
         _print_action("kept", HOOKS_CONFIG)
-        yield f"add to {HOOKS_CONFIG}, below `repos:`:\n{entry}"
+        if re.search("(?m)^repos:", text):
+            yield f"add to {HOOKS_CONFIG}, at the end of `repos:`:\n\n{align_hooks(entry, text)}"
+        else:
+            yield f"add to {HOOKS_CONFIG}:\n\nrepos:\n{entry}"
+        yield HOOKS_STEP
 
 
 def _describe_file_problem(path: Path) -> str:

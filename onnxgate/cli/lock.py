@@ -23,12 +23,12 @@ from onnxgate.commands.upgrade_preview import preview_upgrade
 from onnxgate.core.errors import LockError, UnavailableError, UsageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.findings import ALL_STAGES
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
-from onnxgate.project.lock.comparison import describe_lock_changes
+from onnxgate.project.lock.comparison import describe_lock_changes, toolchain_differences
 from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedToolchain
@@ -96,6 +96,9 @@ def command(
     """
     project = load_project(options, paths)
     _check_options(paths, check, upgrades, measure, preview)
+    for option, is_given in (("--fail-on", options.fail_on != "error"), ("--no-ignores", options.no_ignores)):
+        if is_given and not preview:
+            raise UsageError(f"`{option}` requires `--preview`")
     if check:
         return _check_lock(project, paths, options)
     old = load_lock(project.lock_path) if project.lock_path.exists() else None
@@ -219,6 +222,11 @@ def _lock_toolchain(project: Project) -> LockedToolchain:
 
 
 def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, options: CommonOptions) -> None:
+    """Write the lock and print the changes.
+
+    Raises:
+        UnavailableError: the lock is written without the toolchain, which this machine does not have.
+    """
     before, name = old or Lock(), project.lock_path.name
     if not options.quiet:
         print_lines(describe_lock_changes(before, relocked.lock))
@@ -227,8 +235,12 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
     runtimes = _locked_runtimes(relocked.lock)
     kept_count = len(runtimes & _locked_runtimes(before))
     kept = f" ({kept_count} unchanged)" if kept_count and written else ""
-    state = f"wrote `{name}`" if written else f"`{name}` is up to date"
+    missing = toolchain_differences(project.config, relocked.lock)
+    state = f"wrote `{name}`" if written else f"`{name}` is unchanged" if missing else f"`{name}` is up to date"
     print_lines([f"{state}: {_describe_size(len(relocked.lock.models), runtimes)}{kept}"])
+    if missing:
+        hint = "activate the environment that exports the models, or set `toolchain.python` to it"
+        raise UnavailableError(f"`{name}` is not complete: {join_phrases(missing)}", hint=hint)
 
 
 def _describe_size(model_count: int, runtimes: Sized) -> str:

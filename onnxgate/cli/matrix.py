@@ -21,13 +21,14 @@ from onnxgate.cli.shared.outputs import parse_outputs, with_command_folder, writ
 from onnxgate.cli.shared.worker_pool import ProgressBoard, open_pool, open_progress
 from onnxgate.commands.files_without_config import check_files, make_request
 from onnxgate.commands.matrix_verification import find_releases, verify_matrix
+from onnxgate.core.errors import UsageError
 from onnxgate.core.matrix import MatrixModel, build_matrix
 from onnxgate.formats import support_matrix
 from onnxgate.project.config.schema import ReleaseSelection
 
 
 @click.command("matrix")
-@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("models", nargs=-1, metavar="MODELS...", type=click.Path(path_type=Path))
 @target_option("Require the models to load on all releases that match REQUIREMENT, such as 'onnxruntime>=1.18'.")
 @click.option(
     "--select",
@@ -60,6 +61,8 @@ def command(
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
+    if not models:
+        raise UsageError("no models are given", hint="specify models or folders, such as `onnxgate matrix .`")
     set_command_folder(options.start)
     request = make_request(models, target, options.start, options.jobs, select)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -11,11 +12,19 @@ from onnxgate.cli.shared.options import CommonOptions, common_options_without, n
 from onnxgate.cli.shared.outputs import parse_outputs, write_outputs
 from onnxgate.cli.shared.project_request import find_project
 from onnxgate.core.errors import OnnxgateError, UsageError
+from onnxgate.core.escape import escape_log_line
+from onnxgate.core.text import join_quoted
 from onnxgate.formats import RENDERERS
 from onnxgate.gate.sharding.merge import merge_reports
 from onnxgate.gate.sharding.plan import digest_text_file, import_shard_costs
-from onnxgate.gate.sharding.shard_report import ExpectedCheck, collect_reports, list_report_files, read_report_file
-from onnxgate.project.config.project import Project
+from onnxgate.gate.sharding.shard_report import (
+    NOT_A_REPORT,
+    ExpectedCheck,
+    collect_reports,
+    list_report_files,
+    read_report_file,
+)
+from onnxgate.project.config.project import Project, suggest_file
 
 
 @click.command("merge")
@@ -30,7 +39,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
 
     REPORTS are files written by `onnxgate check --shard I/N --output json=FILE`, or folders that contain them. The
     merged report equals the report of a check without `--shard`. Inside a project, reports for another config or lock
-    are rejected.
+    are rejected. Other JSON files in a folder are ignored.
 
     Exit status: as for `onnxgate check`; also 3 if no model fails and a shard is missing, is damaged or
     belongs to another check.
@@ -38,8 +47,17 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")
     project = find_project(options)
+    missing = [path for path in reports if not os.path.lexists(path)]
+    if missing:
+        hint = suggest_file(missing[0].absolute(), str(missing[0]))
+        raise UsageError(f"{join_quoted(map(str, missing))} {'do' if missing[1:] else 'does'} not exist", hint=hint)
     written = [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file]
-    shard_reports = [read_report_file(file) for file in list_report_files(reports, written)]
+    files = [read_report_file(file) for file in list_report_files(reports, written)]
+    others = [file for file in files if file.problem == NOT_A_REPORT and Path(file.name) not in reports]
+    if others and not options.quiet:
+        names = join_quoted(file.name for file in others)
+        click.echo(escape_log_line(f"note: ignored files that are not onnxgate reports: {names}"), err=True)
+    shard_reports = [file for file in files if file not in others]
     sinks = parse_outputs(outputs)
     report = merge_reports(*collect_reports(shard_reports, _expected_shards(project, key)), options.fail_on)
     import_shard_costs(reports, report)

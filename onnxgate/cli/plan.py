@@ -62,4 +62,5 @@ def _render_text(plan: ShardPlan, quiet: bool) -> str:
         lines += [escape_log_line(f"  {path}") for path in entry.paths]
     total = pluralize(len(plan.division.state.models), "model")
     basis = f"with measured costs for {plan.measured}" if plan.measured else "with estimated costs"
-    return "\n".join([*lines, f"{total} in {pluralize(len(plan.entries), 'shard')}, {basis}", ""])
+    used = f"{len(plan.entries)} of " if len(plan.entries) < plan.division.of else ""
+    return "\n".join([*lines, f"{total} in {used}{pluralize(plan.division.of, 'shard')}, {basis}", ""])

@@ -35,6 +35,8 @@ from onnxgate.runtimes.environments.builder import Environments
 from onnxgate.runtimes.environments.storage import cache_dir, shared_cache_dir
 from onnxgate.runtimes.pool import PREPARE_ACTIVITY, Progress
 
+DEFAULT_AGE = "30d"
+
 
 @click.group("runtimes")
 def command() -> None:
@@ -99,7 +101,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
 @click.option(
     "--older-than",
     "age",
-    default="30d",
+    default=DEFAULT_AGE,
     show_default=True,
     metavar="AGE",
     help="Keep data used within this time, such as `12h` or `30d`.",
@@ -119,6 +121,8 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
 
     Environments that are in use or belong to the project's lock are kept.
     """
+    if everything and (locks or age != DEFAULT_AGE):
+        raise UsageError("`--all` cannot be combined with `--older-than` or `--lock`")
     age_s = None if everything else parse_age(age)
     before = float("inf") if age_s is None else time.time() - age_s
     named: set[Path] = set()

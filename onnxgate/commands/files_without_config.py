@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import itertools
+import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
@@ -15,9 +16,10 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
-from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import IncompleteCheck, Level, Place, RuleHit, Stage, assign_fingerprints
 from onnxgate.core.matrix import (
     NO_KERNELS,
+    UNCERTAIN_RULES,
     Entry,
     Matrix,
     MatrixModel,
@@ -35,6 +37,7 @@ from onnxgate.gate import pipeline
 from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
 from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.gate.results.verdict import build_report
+from onnxgate.model.facts import ModelFacts
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import MergedSettings, Project, SelectedModel, is_utf8_name, suggest_file
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target
@@ -47,7 +50,6 @@ from onnxgate.runtimes.environments.storage import static_dir
 from onnxgate.support import limits
 
 ALL_RELEASES = "every release"
-PREDICTED_STAGES = frozenset({Stage.FILE, Stage.SUPPORT})
 
 
 class FileCheck(msgspec.Struct, frozen=True):
@@ -94,7 +96,18 @@ def check_files(
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
-    findings = [_adapt_fix(finding, target) for finding in findings]
+    selected = {model.path: model for model in request.models}
+    findings = [
+        _adapt_fix(
+            finding,
+            target,
+            is_fixable=finding.model in outcome.gathered.facts
+            and _is_fixable(
+                finding.rule, outcome.gathered.facts[finding.model], selected[finding.model], request.project
+            ),
+        )
+        for finding in findings
+    ]
     findings = list(_raise_to_working_release(findings, models))
     outcome = msgspec.structs.replace(
         outcome, gathered=gathered, findings=tuple(sorted(findings, key=lambda finding: LEVELS.index(finding.level)))
@@ -114,11 +127,20 @@ def check_files(
 
 
 def make_request(
-    paths: Sequence[Path], requirement: str | None, start: Path, jobs: int, select: ReleaseSelection = "all"
+    paths: Sequence[Path],
+    requirement: str | None,
+    start: Path,
+    jobs: int,
+    select: ReleaseSelection = "all",
+    *,
+    example: str = "onnxgate check .",
 ) -> GateRequest:
-    """Return the request to check files on all releases that have support data and match the requirement."""
+    """Return the request to check files on all releases that have support data and match the requirement.
+
+    `example` is a command for the hint if `paths` is empty.
+    """
     start = start.resolve()
-    models = tuple(_select_models(paths, start))
+    models = tuple(_select_models(paths, start, example))
     runtimes = tuple(_find_releases(requirement))
     if select != "all":
         runtimes = tuple({tuple(runtime.release.split(".")[:2]): runtime for runtime in runtimes}.values())
@@ -133,7 +155,7 @@ def make_request(
             lock_name="",
             models=models,
         ),
-        selection=Selection(PREDICTED_STAGES),
+        selection=Selection(frozenset({Stage.FILE, Stage.SUPPORT})),
         ignores=IgnorePolicy(datetime.date.min),
         open_host=open_no_pool,
         static=StaticSettings(jobs, static_dir),
@@ -145,12 +167,12 @@ def open_no_pool() -> NoReturn:
     raise AssertionError("the static stages start no process")
 
 
-def _select_models(paths: Sequence[Path], start: Path) -> Iterator[SelectedModel]:
+def _select_models(paths: Sequence[Path], start: Path, example: str) -> Iterator[SelectedModel]:
     if not paths and find_config(start) is not None:
         hint = "specify the models, or omit `--target` to check the models in the config"
         raise UsageError("`--target` requires paths to models", hint=hint)
     if not paths:
-        hint = "specify the models to check, or run `onnxgate init`"
+        hint = f"specify models or folders, such as `{example}`, or run `onnxgate init`"
         raise UsageError("there is no `onnxgate.toml` in this folder or its parents", hint=hint)
     named: set[str] = set()
     for path in paths:
@@ -235,9 +257,10 @@ def _find_undecided_models(
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
         hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
-        yield IncompleteCheck(
-            Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", "" if is_verified else hint
-        )
+        if is_verified:
+            yield IncompleteCheck(Stage.RUNTIME, model.path, "", f"could not be run on {runtimes}")
+        else:
+            yield IncompleteCheck(Stage.SUPPORT, model.path, "", f"could not be predicted on {runtimes}", hint)
 
 
 def _find_unverified(models: Sequence[MatrixModel]) -> Iterator[IncompleteCheck]:
@@ -297,13 +320,7 @@ def _suggest_newest_release(findings: Sequence[Finding], request: GateRequest) -
     )
     static = msgspec.structs.replace(request.static, report_reuse=None)
     outcome = pipeline.run(msgspec.structs.replace(request, checkout=checkout, static=static))
-    fixes = {
-        it.fingerprint: it.fix.replace(
-            "which all required runtimes support", f"the newest that {newest.name} supports"
-        ).replace("all required runtimes support", f"{newest.name} supports")
-        for it in outcome.findings
-        if it.stage == Stage.SUPPORT.value
-    }
+    fixes = {it.fingerprint: it.fix for it in outcome.findings if it.stage == Stage.SUPPORT.value}
     return [msgspec.structs.replace(it, fix=fixes.get(it.fingerprint, it.fix)) for it in findings]
 
 
@@ -311,9 +328,40 @@ CONFIG_WORDS = ("onnxgate.toml", "the config", "`exclude`")
 """Parts of a fix that indicate that it requires a config."""
 
 
-def _adapt_fix(finding: Finding, target: str | None) -> Finding:
-    """Return the finding with a fix that works without a config. Alternatives that edit the config are removed."""
-    fix = finding.fix
+EVALUATED_DOMAINS = frozenset({"", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"})
+"""Domains whose operators the reference evaluator of onnx implements; "" for the default domain.
+
+Source: onnx 1.23, reference_evaluator.py.
+"""
+MOVABLE_DATA_RULES = frozenset({"external-data-escapes", "external-data-refused"})
+"""Rules about external data that `onnxgate fix` can move into the model, if the data is in the repository."""
+
+
+def _is_fixable(rule: str, facts: ModelFacts, model: SelectedModel, project: Project) -> bool:
+    """Return whether `onnxgate fix` may be able to repair a finding about a model without a config.
+
+    Without a config, it verifies repairs only with the reference evaluator of onnx, which does not implement operators
+    of other domains. Data outside the repository or, if there is none, the current folder is not moved into the model.
+    """
+    operators = facts.operators.keys() - set(facts.functions)
+    if any(name.rpartition(".")[0] not in EVALUATED_DOMAINS for name in operators):
+        return False
+    if rule not in MOVABLE_DATA_RULES:
+        return True
+    root = project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
+    places = (os.path.realpath(model.absolute.parent / location) for location in facts.unread)
+    return all(Path(place).is_relative_to(os.path.realpath(root)) for place in places)
+
+
+def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Finding:
+    """Return the finding with a fix that works without a config. Alternatives that edit the config are removed.
+
+    If the finding is not `is_fixable`, alternatives with `onnxgate fix` are removed as well.
+    """
+    fix = finding.fix.replace(" (only for data in the repository)", "")  # there may be no repository
+    if not is_fixable:
+        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
+        fix = re.sub(r"run `(?:onnxgate fix)[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"
     elif any(word in fix for word in CONFIG_WORDS):
@@ -351,15 +399,13 @@ def _complete_fix_command(options: str, model: str, target: str | None) -> str:
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
 """Rules whose findings mean that no release loads the model. Findings about Git LFS pointers are an exception."""
-UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
-"""Rules of the file stage for which it is not predicted whether the model loads, the most important one first."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
 """Rules about version fields of a model. Their findings come first in the list of reasons why it does not load."""
 
 
 def predict_matrix(outcome: GateOutcome) -> tuple[MatrixModel, ...]:
     """Return all models with the prediction for each release."""
-    hits = outcome.gathered.judged
+    hits = assign_fingerprints(outcome.gathered.judged)  # first, because `resolve_hits` would copy hits without one
     causes = {id(resolve_hit.judged) for resolve_hit in resolve_hits(hits)}
     by_model: dict[str, list[RuleHit]] = {}
     for rule_hit in hits:
@@ -381,14 +427,11 @@ def _predict_entries(
         [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
         causes,
     )
-    doubtful = (
-        *_select_reasons([error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule], causes),
-        *(  # the file could not be read
-            Reason(rule="", node="", message=undone.reason)
-            for undone in outcome.gathered.undone
-            if undone.model == planned.path
-        ),
-    )
+    faults = [error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule]
+    unread = [it.reason for it in outcome.gathered.undone if it.model == planned.path]
+    doubtful = (*_select_reasons(faults, causes), *(Reason(rule="", node="", message=reason) for reason in unread))
+    # Faults that follow from findings of the support stage are not the reason on releases without kernel data.
+    is_reason = bool(unread) or any(id(fault) in causes for fault in faults)
     by_runtime: dict[str, list[RuleHit]] = {}
     for rule_hit in hits:
         if rule_hit.stage is Stage.SUPPORT:
@@ -398,12 +441,12 @@ def _predict_entries(
         reasons = refused or _select_reasons(
             [rule_hit for rule_hit in runtime_hits if rule_hit.level is Level.ERROR], causes
         )
+        verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
         if reasons:
             yield Entry(runtime=runtime.name, predicted="refused", reasons=reasons)
-        elif doubtful:
+        elif doubtful and (is_reason or verdict == "loads"):
             yield Entry(runtime=runtime.name, predicted="unknown", reasons=doubtful)
         else:
-            verdict: Predicted = outcome.gathered.support.verdicts.get((planned.path, runtime.name), "unknown")
             reasons = () if verdict == "loads" else _unique_reasons(runtime_hits) or (NO_KERNELS,)
             yield Entry(runtime=runtime.name, predicted=verdict, reasons=reasons)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
-from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.machine_faults import find_fault_in_failure
 from onnxgate.core.text import first_line
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.toolchain import call_inputs
@@ -77,7 +77,7 @@ def measure_source_tolerances(
             try:
                 measurement.figures[model.path] = _measure_tolerance(outputs, answer.result())
             except IncomparableError as reason:
-                if fault := find_fault_in_text(str(reason), tempfile.gettempdir()):
+                if fault := find_fault_in_failure(str(reason), (tempfile.gettempdir(), str(project.folder))):
                     raise StorageError(fault.message, hint=fault.hint) from reason
                 measurement.notes.append(f"`{model.path}` was not measured: {reason}")
     return measurement

@@ -149,7 +149,7 @@ class IncompleteCheck:
     reason: str
     hint: str = field(default="", compare=False)
     by_design: bool = False  # the check does not apply and is skipped
-    transient: bool = field(default=False, compare=False)  # the reason may not exist on the next run
+    transient: bool = field(default=False, compare=False)  # the next run may not have this problem
 
 
 def mask_numbers(text: str) -> str:

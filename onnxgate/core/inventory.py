@@ -14,33 +14,33 @@ State = Literal["ready", "not-prepared", "broken", "unavailable", "own"]
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """One locked runtime and the state of its environment."""
 
-    runtime: str  # "onnxruntime 1.18.1"
-    targets: tuple[str, ...]
-    engine: str
-    release: str
-    python: str = ""  # minor version, such as "3.11"; "" for Node.js and your own environment
-    state: State
-    reason: str = ""  # why the environment is not ready
-    hint: str = ""
-    folder: str = ""  # path, even if it does not exist yet
+    runtime: str  # name of the runtime, such as "onnxruntime 1.18.1"
+    targets: tuple[str, ...]  # names of the targets that require the runtime
+    engine: str  # such as "onnxruntime"
+    release: str  # version of the engine, such as "1.18.1"
+    python: str = ""  # Python version, such as "3.11"; "" for Node.js and your own environment
+    state: State  # "own" is an environment that you provide
+    reason: str = ""  # why the environment cannot be used; "" if there is no problem
+    hint: str = ""  # what to do next; "" if nothing needs to be done
+    folder: str = ""  # path of the environment, even if it does not exist yet
     size_bytes: int = 0  # disk usage
-    freed_bytes: int = 0  # disk space that removing the environment frees
+    freed_bytes: int = 0  # disk space that is freed if the environment is removed
 
 
 class Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """A Python version that locked runtimes need."""
 
-    python: str  # "3.11"
-    path: str = ""  # "" if none was found
-    hint: str = ""
+    python: str  # Python version, such as "3.11"
+    path: str = ""  # path of the interpreter; "" if none was found
+    hint: str = ""  # how to install the interpreter; "" if it was found
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """The environments of all locked runtimes, with their paths on this machine."""
 
-    version: int = VERSION
-    cache: str  # folder of the environments
-    runtimes: tuple[Environment, ...] = ()
-    interpreters: tuple[Interpreter, ...] = ()
-    size_bytes: int = 0  # disk usage; shared files are counted once
-    freed_bytes: int = 0
+    version: int = VERSION  # version of this format
+    cache: str  # folder that contains the environments
+    runtimes: tuple[Environment, ...] = ()  # locked runtimes and their environments
+    interpreters: tuple[Interpreter, ...] = ()  # Python versions that the locked runtimes need
+    size_bytes: int = 0  # disk usage of all environments; shared files are counted once
+    freed_bytes: int = 0  # disk space that is freed if all environments are removed

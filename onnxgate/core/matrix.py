@@ -39,6 +39,8 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     works_since: str = ""  # first release without this problem; "" if none or unknown
 
 
+UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
+"""Rules of the file stage for which it is not predicted whether the model loads, the most important one first."""
 NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="no kernel data")
 
 
@@ -80,9 +82,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unexplained_error(self) -> str:
-        """The observed error; "" if a predicted reason explains it."""
-        explained = self.predicted == "refused" and self.observed == "refused" and self.reasons
-        return "" if self.state == "loads" or self.observed == "unavailable" or explained else self.error
+        """The observed error; "" if a predicted reason or a fault of the file explains it."""
+        faulty = self.predicted == "refused" or any(reason.rule in UNCERTAIN_RULES for reason in self.reasons)
+        explained = self.observed == "refused" and self.reasons and faulty
+        predicted = self.observed == "unavailable" and self.predicted != "unknown"
+        return "" if self.state == "loads" or predicted or explained else self.error
 
     @property
     def effective_reasons(self) -> tuple[Reason, ...]:
@@ -181,13 +185,13 @@ PREDICTION_SCOPE = "predicted, not run"
 
 
 def describe_scope(models: Sequence[MatrixModel]) -> str:
-    """Summarize the verification, as in `37 loads verified, 3 wrong predictions`, or state that nothing was run."""
+    """Summarize the verification, as in `37 results verified, 3 wrong predictions`, or state that nothing was run."""
     verified = [entry for model in models for entry in model.runtimes if entry.observed]
     if not verified:
         return PREDICTION_SCOPE
     missing = sum(entry.observed in ("unavailable", "timed-out") for entry in verified)
     wrong = sum(entry.contradicted for entry in verified)
-    parts = [pluralize(len(verified) - missing, "load") + " verified"]
+    parts = [pluralize(len(verified) - missing, "result") + " verified"]
     parts += [pluralize(wrong, "wrong prediction")] if wrong else []
     parts += [f"{missing} could not be verified"] if missing else []
     return ", ".join(parts)
@@ -240,8 +244,8 @@ class WorkingRange(msgspec.Struct, frozen=True):
 def describe_working_range(model: MatrixModel, *, required: bool = False) -> WorkingRange:
     """Describe which releases load the model, and why the others do not, with as few reasons as possible.
 
-    With `required`, the releases that do not load the model come first. Otherwise, if any release loads the model,
-    releases without kernel data are omitted, because `describe_missing_data` lists them.
+    With `required`, the releases that do not load the model come first. Otherwise, releases without kernel data are
+    omitted if the result on any other release is known, because `describe_missing_data` lists them.
     """
     runtimes = [entry.runtime for entry in model.runtimes]
     spans = list_reasons(model)
@@ -249,31 +253,34 @@ def describe_working_range(model: MatrixModel, *, required: bool = False) -> Wor
     groups.sort(
         key=lambda group: (required and group.state == "refused", runtimes.index(group.runtimes[-1])), reverse=True
     )
-    clauses = []
     loading = model.on("loads")
-    if loading and not required:
+    if not required and (loading or model.on("refused")):
         groups = [group for group in groups if NO_KERNELS not in group.reasons]
+    named = [reason for group in groups for reason in group.named]
+    described: dict[tuple[Predicted, str], list[str]] = {}  # releases with the same description are joined
+    for group in groups:
+        described.setdefault((group.state, _describe_reasons(group, runtimes[-1])), []).extend(group.runtimes)
+    clauses = []
     working = name_releases(loading, runtimes)
     if loading and not (required and groups):
         clauses.append(f"loads on {working}")
-    for group in groups:
-        reasons = _describe_reasons(group, runtimes[-1])
+    for (state, reasons), names in described.items():
         if clauses:
-            where = name_releases(group.runtimes, runtimes, engine=False)
-            clauses.append(f"{where} {'refused' if group.state == 'refused' else 'unknown'}: {reasons}")
+            clauses.append(f"{name_releases(names, runtimes, engine=False)} {state}: {reasons}")
         else:
-            where = name_releases(group.runtimes, runtimes)
-            phrase = "does not load" if group.state == "refused" else "could not be predicted"
-            clauses.append(f"{phrase} on {where}: {reasons}")
+            unknown = (
+                "could not be run" if any(entry.observed for entry in model.runtimes) else "could not be predicted"
+            )
+            phrase = "does not load" if state == "refused" else unknown
+            clauses.append(f"{phrase} on {name_releases(names, runtimes)}: {reasons}")
     if loading and required and groups:
         engines = {runtime.rpartition(" ")[0] for runtime in runtimes}
         clauses.append(f"loads on {working.removeprefix(f'{engines.pop()} ') if len(engines) == 1 else working}")
-    named = [reason for group in groups for reason in group.named]
     return WorkingRange("; ".join(clauses), tuple(named), len({span.reason for span in spans}) - len(set(named)))
 
 
 def describe_missing_data(models: Sequence[MatrixModel]) -> str:
-    """State for which releases the result is unknown because there is no kernel data; "" if there are none."""
+    """State for which releases a result is unknown because there is no kernel data; "" if there are none."""
     names = {
         entry.runtime: None
         for model in models
@@ -284,7 +291,8 @@ def describe_missing_data(models: Sequence[MatrixModel]) -> str:
         return ""
     runtimes = [entry.runtime for entry in models[0].runtimes]
     releases = name_releases([runtime for runtime in runtimes if runtime in names], runtimes)
-    return f"unknown on {releases}: onnxgate has no kernel data for {'these releases' if len(names) > 1 else 'it'}"
+    refusing = "these releases do" if len(names) > 1 else "this release does"
+    return f"onnxgate has no kernel data for {releases}: models that {refusing} not refuse are unknown there (`?`)"
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):
@@ -341,10 +349,9 @@ def _describe_reasons(group: _ReleaseGroup, newest: str) -> str:
     fields = [re.search(SUPPORT_RULES[it.rule], it.message) for it in group.named if it.rule in SUPPORT_RULES]
     if fields and all(fields):
         names = join_phrases([field[0] for field in fields if field])
-        unreleased = ", experimental there" if first.rule == "opset-experimental" else ""
         is_newest = group.runtimes[-1] == newest
         support = f", supported since {since}" if since else ", not supported by any release yet" if is_newest else ""
-        return f"{names}{unreleased}{support}{more}"
+        return f"{names}{support}{more}"
     return f"{_render_message(first)}{f' (works since {since})' if since else ''}{more}"
 
 

@@ -25,6 +25,7 @@ from typing import IO, Any, Generic, Literal, TypeVar
 import msgspec
 
 from onnxgate.core.machine_faults import find_fault_in_text
+from onnxgate.core.text import truncate
 
 if sys.platform != "win32":
     import resource
@@ -61,7 +62,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
     """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
-    report = "report this to the onnxgate issue tracker, with the model if possible"
+    report = "report this in the onnxgate issue tracker, and attach the model if possible"
     match failure.how:
         case "crashed":
             return f"{doing} crashed ({failure.words})", report
@@ -70,9 +71,10 @@ def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
         case "memory":
             return f"{doing} needed more than {failure.words} of memory", report
         case "raised":
-            if fault := find_fault_in_text(failure.words):
+            if fault := find_fault_in_text(failure.words, is_trusted=True):
                 return fault
-            return f"{doing} failed with an internal error of onnxgate: {failure.words}", report
+            words = truncate(" ".join(failure.words.split()))
+            return f"{doing} failed with an internal error of onnxgate: {words}", report
 
 
 class Call(msgspec.Struct, Generic[Argument, Result], frozen=True):

@@ -21,192 +21,195 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 class ReportedPlace(Part, frozen=True, kw_only=True):
     """The file and lines of a finding."""
 
-    path: str  # relative to the config's folder, with `/`
-    line: int = 0  # counted from 1; 0 for the whole file
-    end_line: int = 0  # 0 for a single line
+    path: str  # file, relative to the config's folder, with `/` as separator
+    line: int = 0  # first line, counted from 1; 0 for the whole file
+    end_line: int = 0  # last line; 0 if there is only one line
 
 
 class ReportedModel(Part, frozen=True, kw_only=True):
     """One model that was checked."""
 
-    path: str  # relative to the config's folder
-    sha256: str
+    path: str  # path, relative to the config's folder
+    sha256: str  # SHA-256 of the file; "" if it could not be read
 
 
 class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
-    target: str  # name in the config
+    target: str  # name of the target in the config
     engine: str  # such as "onnxruntime" or "onnxruntime+onnxruntime-extensions"
     version: str  # exact release
-    python: str  # minor version, such as "3.11"; "" in your own environment
-    providers: tuple[str, ...]
+    python: str  # Python version, such as "3.11"; "" in your own environment
+    providers: tuple[str, ...]  # execution providers that the target requests
 
 
 class Finding(Part, frozen=True, kw_only=True):
     """One problem at one place, for all affected runtimes."""
 
-    rule: str
-    level: Literal["error", "warning", "note"]  # as configured
-    stage: str
+    rule: str  # name of the rule
+    level: Literal["error", "warning", "note"]  # severity, as configured
+    stage: str  # stage that found the problem
     message: str  # the problem, as a phrase that follows the model's name
-    fix: str
-    model: str  # path; "" for the project
-    node: str  # "" for the whole model
+    fix: str  # how to fix the problem; "" if there is no suggestion
+    model: str  # path of the model; "" if the finding is about the project
+    node: str  # name of the affected node; "" for the whole model
     runtimes: tuple[str, ...]  # affected runtimes in ascending order
-    place: ReportedPlace
-    works_since: str  # first release that works; "" if unknown
-    works_until: str  # last release that worked; "" if unknown
-    confirmed: bool  # whether a run confirmed the prediction
-    fingerprint: str  # identifier that is stable across commits
-    ignored: str = ""  # reason given in the ignore; "" if not ignored
+    place: ReportedPlace  # file and lines to which the finding refers
+    works_since: str  # first release without the problem; "" if unknown
+    works_until: str  # last release without the problem; "" if unknown
+    confirmed: bool  # whether a prediction was confirmed by loading or running the model
+    fingerprint: str  # identifier that stays the same across commits
+    ignored: str = ""  # reason given in the ignore; "" if the finding is not ignored
 
 
 class NotDone(Part, frozen=True, kw_only=True):
     """A check that is undecided or was skipped, and why."""
 
-    stage: str
-    model: str  # "" for the project
-    runtime: str  # "" for all runtimes
-    reason: str
-    hint: str = ""
+    stage: str  # stage to which the check belongs
+    model: str  # path of the model; "" for the whole project
+    runtime: str  # name of the runtime; "" for all runtimes
+    reason: str  # why the check is undecided or was skipped
+    hint: str = ""  # what to do about it; "" if there is no hint
 
 
 class Measured(Part, frozen=True, kw_only=True):
     """One measured value and its bound."""
 
-    model: str
-    output: str
-    pair: str  # runtime and reference
+    model: str  # path of the model
+    output: str  # name of the output; "" for a benchmark
+    pair: str  # what was compared, such as "onnxruntime 1.18.1 against the source"
     case: str  # input case, such as "sizes batch=3"
     metric: str  # such as "worst_abs", "cosine" or "time ratio"
-    value: float | None  # null if it is infinite or NaN
-    bound: float | None  # null if the value is only informational
-    bound_from: str  # source of the bound: "config", "lock" or "type"
+    value: float | None  # measured value; null if it is infinite or NaN
+    bound: float | None  # limit for the value; null if there is no limit
+    bound_from: str  # origin of the limit: "config", "lock" or "type" (default for the data type)
 
 
 class Replay(Part, frozen=True, kw_only=True):
     """How to reproduce the findings about runs and outputs of one model."""
 
-    model: str
-    rules: tuple[str, ...]
-    cases: tuple[str, ...]  # minimal set of cases that reproduces the findings
-    seed: int
-    command: str  # shell command, to be run in the config's folder
-    inputs: tuple[str, ...] = ()  # generated input files in the cache
+    model: str  # path of the model
+    rules: tuple[str, ...]  # names of the rules that reported the findings
+    cases: tuple[str, ...]  # smallest set of input cases that reproduces the findings
+    seed: int  # seed of the generated inputs
+    command: str  # shell command that reproduces the findings; run it in the config's folder
+    inputs: tuple[str, ...] = ()  # files with the generated inputs, in onnxgate's cache
 
 
 class Against(Part, frozen=True, kw_only=True):
     """The git revision that models were compared with."""
 
     name: str  # revision as given, such as "origin/main"
-    commit: str
+    commit: str  # full hash of the commit
 
 
 class Change(Part, frozen=True, kw_only=True):
     """The differences between one model and its baseline."""
 
-    model: str  # path, even if the model was removed
-    kind: Literal["added", "removed", "renamed", "changed"]
-    before: str = ""  # former path of a renamed model
-    said: tuple[str, ...] = ()  # differences, most severe first
+    model: str  # path of the model; for a removed model, its former path
+    kind: Literal["added", "removed", "renamed", "changed"]  # kind of change
+    before: str = ""  # previous path of a renamed model; "" for other changes
+    said: tuple[str, ...] = ()  # descriptions of the differences, most severe first
+
+
+BoxKind = Literal["node", "failing", "input", "output", "weight", "more"]
 
 
 class DrawnNode(Part, frozen=True, kw_only=True):
     """One box in a drawing."""
 
-    name: str  # name of the node or the value
+    name: str  # name of the node or value
     operator: str = ""  # such as "Conv" or "com.microsoft.Gelu"; "" for a value
-    kind: Literal["node", "failing", "input", "output", "weight", "more"] = "node"
+    kind: BoxKind = "node"  # "failing" is the node of the finding; "more" stands for boxes that were left out
 
 
 class DrawnEdge(Part, frozen=True, kw_only=True):
     """One arrow in a drawing, given by the indexes of the boxes that it connects."""
 
-    source: int
-    target: int
-    value: str = ""  # name of the value
+    source: int  # index of the box where the arrow starts
+    target: int  # index of the box where the arrow ends
+    value: str = ""  # name of the value that is passed
 
 
 class Drawing(Part, frozen=True, kw_only=True):
     """The graph around the node of a finding."""
 
-    model: str
-    node: str
-    nodes: tuple[DrawnNode, ...]
-    edges: tuple[DrawnEdge, ...]
+    model: str  # path of the model
+    node: str  # name of the node in the finding
+    nodes: tuple[DrawnNode, ...]  # boxes of the drawing
+    edges: tuple[DrawnEdge, ...]  # arrows of the drawing
 
 
 class SharedHit(Part, frozen=True, kw_only=True):
     """A problem with the project, a runtime or a removed model, which several shards may report."""
 
-    rule: str
-    level: Literal["error", "warning", "note"]
-    stage: str
-    message: str
-    place: ReportedPlace
-    fix: str = ""
-    model: str = ""  # path of a removed model
-    node: str = ""
-    runtime: str = ""
-    detail: str = ""
-    works_since: str = ""
-    works_until: str = ""
-    identity: str = ""
-    confirmed: bool = False
+    rule: str  # name of the rule
+    level: Literal["error", "warning", "note"]  # severity, as configured
+    stage: str  # stage that found the problem
+    message: str  # the problem, as a phrase
+    place: ReportedPlace  # file and lines to which the problem refers
+    fix: str = ""  # how to fix the problem; "" if there is no suggestion
+    model: str = ""  # path of a removed model; "" for other problems
+    node: str = ""  # name of the affected node; "" if there is none
+    runtime: str = ""  # name of the affected runtime; "" if there is none
+    detail: str = ""  # addition to the message that applies only to this runtime
+    works_since: str = ""  # first release without the problem; "" if unknown
+    works_until: str = ""  # last release without the problem; "" if unknown
+    identity: str = ""  # text that distinguishes findings of the same rule
+    confirmed: bool = False  # whether a prediction was confirmed by loading or running the model
 
 
 class SharedIgnore(Part, frozen=True, kw_only=True):
     """An ignore in the config. Whether it was used is known only after all shards are merged."""
 
-    rule: str
-    model: str  # glob of model paths
-    reason: str
-    place: ReportedPlace
-    until: str
-    expired: bool
-    sha256: str
-    fingerprints: tuple[str, ...] | None  # listed in the entry
-    covered: bool  # whether the shard checked everything that the ignore applies to
+    rule: str  # name of the ignored rule
+    model: str  # glob pattern of model paths
+    reason: str  # reason given in the config
+    place: ReportedPlace  # lines of the ignore in the config
+    until: str  # date on which the ignore expires; "" if it does not expire
+    expired: bool  # whether this date has passed
+    sha256: str  # SHA-256 of the model to which the ignore is limited; "" for any model
+    fingerprints: tuple[str, ...] | None  # fingerprints that the ignore lists; null if it lists none
+    covered: bool  # whether the shard checked everything to which the ignore applies
     content_there: bool  # whether a model in the shard has, or may have, this SHA-256
-    found: tuple[str, ...]  # fingerprints of matching findings
+    found: tuple[str, ...]  # fingerprints of the findings that the ignore matches
 
 
 class AskedName(Part, frozen=True, kw_only=True):
     """A name in the config that has to exist in a model."""
 
-    where: str  # "onnxgate.toml:30: `model[1].sizes.batch`"
-    kind: Literal["dynamic axis", "output"]
-    name: str
+    where: str  # place in the config, such as "onnxgate.toml:30: `model[1].sizes.batch`"
+    kind: Literal["dynamic axis", "output"]  # what the name refers to
+    name: str  # name as written in the config
 
 
 class SharedNames(Part, frozen=True, kw_only=True):
     """The names in one `[[model]]` entry of the config, and the names in the matching models of this shard."""
 
-    asked: tuple[AskedName, ...]
-    axes: tuple[str, ...]
-    outputs: tuple[str, ...]
+    asked: tuple[AskedName, ...]  # names in the config entry
+    axes: tuple[str, ...]  # names of the dynamic axes in the matching models
+    outputs: tuple[str, ...]  # names of the outputs in the matching models
     whole: bool  # whether all matching models of this shard were read
 
 
 class Shard(Part, frozen=True, kw_only=True):
     """The part of a check that this report covers, and the data needed to merge it with the other parts."""
 
-    index: int  # counted from 1
-    of: int  # number of shards
-    plan: str  # digest of config, lock, models and assignment to shards
-    key: str  # digest of plan and options, the same in all shards of a check
+    index: int  # number of the shard, counted from 1
+    of: int  # total number of shards
+    plan: str  # digest of the config, the lock, the models and their assignment to shards
+    key: str  # digest of the plan and the options; all shards of a check have the same
     config: str  # digest of the config
     lock: str  # digest of the lock
     models: tuple[str, ...]  # all models of the check, sorted
-    division: tuple[int, ...]  # for each model, the index of its shard
-    scope: str  # parts that the whole check skipped; "" for a complete check
+    division: tuple[int, ...]  # number of the shard that checks each model, in the order of `models`
+    scope: str  # parts that no shard checks, such as "skipped stages: parity"; "" for a complete check
     locked: tuple[ReportedRuntime, ...]  # all runtimes in the lock
     levels: dict[str, str] = {}  # configured levels of rules about ignores
-    hits: tuple[SharedHit, ...] = ()
+    hits: tuple[SharedHit, ...] = ()  # problems that do not belong to a model of this check
     ignores: tuple[SharedIgnore, ...] = ()  # one per ignore in the config
     names: tuple[SharedNames, ...] = ()  # one per `[[model]]` entry that contains names
-    digest: str = ""  # digest of the report without this field
+    digest: str = ""  # digest of the report without this field, to detect changes
 
 
 CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
@@ -215,36 +218,36 @@ CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "un
 class Cell(Part, frozen=True, kw_only=True):
     """The state of one model on one runtime."""
 
-    model: str
-    runtime: str
-    state: CellState
+    model: str  # path of the model
+    runtime: str  # name of the runtime
+    state: CellState  # "predicted" and "not predicted": not run, with or without a prediction; "not asked": not checked
     compared: bool = False  # whether outputs were compared with the source
 
 
 class Report(Part, frozen=True, kw_only=True):
     """The result of one check."""
 
-    version: int = VERSION
-    onnxgate: str  # version of onnxgate
-    verdict: Literal["pass", "fail", "undecided"]
-    exit: int  # exit status
-    folder: str  # config's folder in the repository; "" for its root
-    scope: str  # skipped parts; "" for a complete check
-    stages: tuple[str, ...]  # selected stages
-    models: tuple[ReportedModel, ...]
-    runtimes: tuple[ReportedRuntime, ...]
-    cells: tuple[Cell, ...]  # sorted by model, then in the order of `runtimes`
-    findings: tuple[Finding, ...]  # most severe first
+    version: int = VERSION  # version of the report format
+    onnxgate: str  # version of onnxgate that wrote the report
+    verdict: Literal["pass", "fail", "undecided"]  # overall result of the check
+    exit: int  # exit status of the command
+    folder: str  # config's folder, relative to the repository root; "" for the root
+    scope: str  # parts that were not checked, such as "skipped stages: parity"; "" for a complete check
+    stages: tuple[str, ...]  # stages that were selected
+    models: tuple[ReportedModel, ...]  # models that were checked
+    runtimes: tuple[ReportedRuntime, ...]  # locked runtimes that the models require
+    cells: tuple[Cell, ...]  # state of each model on each runtime; sorted by model, then in the order of `runtimes`
+    findings: tuple[Finding, ...]  # problems, most severe first; includes ignored findings
     undecided: tuple[NotDone, ...]  # selected checks that could not be completed
     skipped: tuple[NotDone, ...]  # checks that do not apply
-    measured: tuple[Measured, ...]
-    counts: dict[str, int]
-    replays: tuple[Replay, ...] = ()  # sorted by model
-    against: Against | None = None
-    changes: tuple[Change, ...] = ()  # sorted by model
-    drawings: tuple[Drawing, ...] = ()  # sorted by model and node
-    remarks: tuple[str, ...] = ()  # additional information, such as the releases that load a model
-    shard: Shard | None = None  # null except in the report of a shard
+    measured: tuple[Measured, ...]  # measured differences of outputs, and ratios of time and memory; sorted by model
+    counts: dict[str, int]  # totals, such as the numbers of "errors", "warnings" and "models"
+    replays: tuple[Replay, ...] = ()  # how to reproduce findings; sorted by model
+    against: Against | None = None  # revision with which the models were compared; null without a comparison
+    changes: tuple[Change, ...] = ()  # models that differ from this revision; sorted by model
+    drawings: tuple[Drawing, ...] = ()  # graphs around the nodes in findings; sorted by model and node
+    remarks: tuple[str, ...] = ()  # other information, such as the releases that load a model
+    shard: Shard | None = None  # data for `onnxgate merge`; null unless the report covers one shard of a check
 
 
 LEVELS = ("error", "warning", "note")

@@ -74,9 +74,9 @@ def classify(text: str) -> Diagnosis | None:
 
 
 def find_literals(flat: str) -> tuple[int, ...]:
-    """Return which patterns may match: the indexes in `list_patterns()` of those whose longest literal is in `flat`.
+    """Return the indexes in `list_patterns()` of the patterns that may match a text.
 
-    `flat` is the text as a single line.
+    These are the patterns whose longest literal occurs in `flat`, which is the text as a single line.
     """
     return tuple(place for place, (_, _, literal) in enumerate(list_patterns()) if literal in flat)
 

@@ -109,6 +109,7 @@ class Reexport(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     place: Place  # the source line if known, otherwise the model's entry in the config
     source: str  # "export/classifier.py:build", or the command line
+    is_command: bool = False
     end: ExportFailure | None = None  # None if the export wrote a file
     opsets: OpsetRequest = OpsetRequest()
     committed: CommittedComparison = CommittedComparison()

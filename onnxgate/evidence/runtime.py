@@ -149,7 +149,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     """Return whether a failed run is probably caused by the inputs rather than by the model.
 
     This is assumed if the source also fails with these inputs. It is also assumed for generated inputs that no other
-    run has shown to be valid, if a value is out of bounds or the sizes are guesses.
+    run has shown to be valid, if a value is out of bounds or the sizes were guessed.
     """
     if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
@@ -165,8 +165,11 @@ def explain_unusable(attempt: Attempt) -> str:
     """Return the reason why the inputs of a failed run are considered unusable."""
     text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
     if attempt.source == "failed":
-        return "the source fails too"
-    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), "the sizes are guesses")
+        return "the source also fails with these inputs"
+    return next(
+        (fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)),
+        "the input sizes were guessed and may be invalid",
+    )
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:

@@ -17,6 +17,9 @@ If the model is exported at an older opset, it might not use this operator.
 """
 
 
+ALL_REQUIRED = "all required runtimes support"
+
+
 class RuntimeSupport(msgspec.Struct, frozen=True):
     """The newest IR version and the newest opsets that one runtime supports."""
 
@@ -56,6 +59,7 @@ class ModelOnRuntime(msgspec.Struct, frozen=True):
     opset_works_since: dict[str, str] = msgspec.field(
         default_factory=dict
     )  # domain -> first release that supports its opset
+    required: str = ALL_REQUIRED  # subject and verb of a sentence about the required runtimes
     is_convertible: bool = True  # the installed onnx supports the model's opset of `ai.onnx`
     experimental: tuple[ExperimentalOperation, ...] = ()
     experimental_opsets: dict[str, int] = msgspec.field(
@@ -70,6 +74,7 @@ class WaysOut(msgspec.Struct, frozen=True):
     works_since: str = ""
     works_until: str = ""
     everywhere: bool = True  # verified for all required runtimes, not only for those with support data
+    required: str = ALL_REQUIRED  # subject and verb of a sentence about the required runtimes
 
 
 class RefusedOperation(msgspec.Struct, frozen=True):

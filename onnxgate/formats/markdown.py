@@ -99,7 +99,7 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return
-    matrix = wording.table_cells(report)
+    matrix = wording.cells_by_model(report)
     cells = {
         runtime: [wording.STATE_WORDS[row[runtime].state if runtime in row else "not asked"] for row in matrix.values()]
         for runtime in runtimes

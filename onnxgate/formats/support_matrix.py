@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from onnxgate.core.errors import ISSUE_TRACKER_URL
-from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands
+from onnxgate.core.escape import escape_markdown, markdown_code, neutralize_commands, quote_name
 from onnxgate.core.findings import Stage
 from onnxgate.core.matrix import (
     Entry,
@@ -29,27 +29,65 @@ from onnxgate.formats.text import Terminal
 
 WORD_WIDTH = 6
 """Width of the column with the verdicts (`ok`, `warn`, `FAIL` or `?`), in characters."""
-MORE_REASONS_HINT = "`-v` lists all reasons"
+MORE_REASONS_HINT = "`-v` lists all reasons and findings"
+MIN_JOINED = 4
+"""Minimum number of models with the same answer that share one paragraph."""
+PLURALS = {
+    "loads on ": " load on ",
+    "does not load on ": " do not load on ",
+    "could not be ": " could not be ",
+    "": ": each ",
+}
+"""Beginning of a sentence about one model -> words that replace it in a sentence about several models."""
+
+
+class OtherFinding(msgspec.Struct, frozen=True):
+    """A finding that the sentence about a model does not state."""
+
+    level: str
+    text: str  # the message, number of similar findings and rule
+    fix: str
 
 
 class ModelAnswer(msgspec.Struct, frozen=True):
-    """What the output of `onnxgate matrix` states about one model."""
+    """What the output of `onnxgate matrix` states about models."""
 
-    model: MatrixModel
+    models: tuple[str, ...]  # paths
     word: str  # a word of STYLES: ok, warn, FAIL, ?
     sentence: str  # continues the name of the model
-    rules: tuple[str, ...] = ()  # whose findings the sentence states
     advice: tuple[tuple[str, str], ...] = ()  # label ("fix: ", "hint: ") and text
-    others: tuple[Finding, ...] = ()  # findings that the sentence does not state
-    omits_reasons: bool = False
+    others: tuple[OtherFinding, ...] = ()
+    reasons: tuple[str, ...] = ()  # all reasons, if they are requested
+    is_shortened: bool = False  # reasons or findings are omitted
+
+    @property
+    def common_sentence(self) -> str:
+        """The sentence with the number of models as its subject."""
+        beginning = next(it for it in PLURALS if self.sentence.startswith(it))
+        return f"{len(self.models)} models{PLURALS[beginning]}{self.sentence.removeprefix(beginning)}"
 
 
-def answer_matrix(matrix: Matrix, *, required: bool = False) -> list[ModelAnswer]:
-    """Return what the output states about each model, including all errors and warnings."""
-    return [_answer(model, matrix, required=required) for model in matrix.models]
+def answer_matrix(matrix: Matrix, *, required: bool = False, verbose: bool = False) -> list[ModelAnswer]:
+    """Return what the output states about the models, including all errors and warnings.
+
+    Models with the same answer are joined if there are at least `MIN_JOINED` of them. With `verbose`, all reasons and
+    findings are listed.
+    """
+    answers: dict[ModelAnswer, list[ModelAnswer]] = {}
+    for model in matrix.models:
+        answer = _answer(model, matrix, required=required, verbose=verbose)
+        answers.setdefault(msgspec.structs.replace(answer, models=()), []).append(answer)
+    order = {model.path: index for index, model in enumerate(matrix.models)}
+    joined = []
+    for alike in answers.values():
+        if len(alike) < MIN_JOINED:
+            joined += alike
+        else:
+            joined.append(msgspec.structs.replace(alike[0], models=tuple(it.models[0] for it in alike)))
+    return sorted(joined, key=lambda answer: order[answer.models[0]])
 
 
-def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswer:
+def _answer(model: MatrixModel, matrix: Matrix, *, required: bool, verbose: bool) -> ModelAnswer:
     findings = [finding for finding in wording.list_active_findings(matrix) if finding.model == model.path]
     gaps = [gap for gap in matrix.undecided if gap.model == model.path]
     levels = {finding.level for finding in findings}
@@ -71,19 +109,37 @@ def _answer(model: MatrixModel, matrix: Matrix, *, required: bool) -> ModelAnswe
                 for it in working.named
             )
         ]
-    others = tuple(finding for finding in findings if finding not in stated)
+    others = [finding for finding in findings if finding not in stated]
     if (errors := sum(it.level == "error" for it in others)) and not any(it.level == "error" for it in stated):
-        sentence = f"{pluralize(errors, 'error')}, listed below; {sentence}"
+        sentence = f"has {pluralize(errors, 'error')}, listed below; {sentence}"
+    omits_reasons = bool(stated) and working.omitted > 0 and sentence.endswith(working.sentence)
+    if omits_reasons:  # the sentence counts these, and the list of reasons contains them
+        kinds = {(finding.rule, finding.fix) for finding in stated}
+        others = [finding for finding in others if (finding.rule, finding.fix) not in kinds]
+    groups: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in others:
+        groups.setdefault((finding.level, finding.rule, finding.fix, finding.message if verbose else ""), []).append(
+            finding
+        )
     fixes = [("fix: ", finding.fix) for finding in stated] + [("hint: ", gap.hint) for gap in gaps]
+    named = ", ".join(dict.fromkeys(finding.rule for finding in stated))
     return ModelAnswer(
-        model,
+        (model.path,),
         "FAIL" if "error" in levels else "?" if gaps else "warn" if levels else "ok",
-        sentence,
-        tuple(dict.fromkeys(finding.rule for finding in stated)),
+        f"{truncate(sentence, LONG_LIMIT)}{f' [{named}]' if named else ''}",
         tuple(dict.fromkeys((label, advice) for label, advice in fixes if advice)),
-        others,
-        omits_reasons=working.omitted > 0 and sentence.endswith(working.sentence),
+        tuple(map(_summarize_findings, groups.values())),
+        tuple(_list_reason_lines(model)) if verbose else (),
+        is_shortened=omits_reasons or len(groups) < len(others),
     )
+
+
+def _summarize_findings(findings: Sequence[Finding]) -> OtherFinding:
+    """Return the first of the findings, which have the same rule and fix, with the number of the others."""
+    first, others = findings[0], len(findings) - 1
+    more = f", and {others} more" if others else ""
+    text = f"{wording.render_message_with_node(first)}{more} [{truncate(first.rule)}]"
+    return OtherFinding(first.level, text, truncate(first.fix, LONG_LIMIT))
 
 
 def entry_word(entry: Entry) -> str:
@@ -94,9 +150,18 @@ def entry_word(entry: Entry) -> str:
 
 
 def matrix_columns(matrix: Matrix) -> list[RuntimeColumn]:
-    """Return the columns of the table of models by runtime."""
+    """Return the columns of the table of models by runtime.
+
+    As with a config, an error of the file stage is shown as `FAIL` for each runtime that it is about.
+    """
+    faults = [it for it in matrix.findings if it.stage == Stage.FILE.value and it.level == "error"]
+    faulty = {(it.model, runtime) for it in faults for runtime in it.runtimes or _runtime_names(matrix)}
+
+    def word(model: MatrixModel, entry: Entry) -> str:
+        return "FAIL" if (model.path, entry.runtime) in faulty else entry_word(entry)
+
     cells = {
-        name: [entry_word(model.runtimes[index]) for model in matrix.models]
+        name: [word(model, model.runtimes[index]) for model in matrix.models]
         for index, name in enumerate(_runtime_names(matrix))
     }
     return join_columns(_runtime_names(matrix), cells)
@@ -167,7 +232,7 @@ def format_text(
     lines: list[str] = []
     if not quiet and matrix.models:
         lines += _render_table(matrix, paper) if has_table else []
-        lines += [*_render_answers(answer_matrix(matrix, required=required), paper, verbose), ""]
+        lines += [*_render_answers(answer_matrix(matrix, required=required, verbose=verbose), paper), ""]
         lines += _render_verification(matrix, paper)
         lines += [paper.ink("notes", "heading")] if matrix.remarks else []
         for remark in matrix.remarks:
@@ -185,21 +250,24 @@ def _render_table(matrix: Matrix, paper: Terminal) -> Iterator[str]:
     yield from text.render_legend(list_words(columns), paper)
 
 
-def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal, verbose: bool) -> Iterator[str]:
+def _render_answers(answers: Sequence[ModelAnswer], paper: Terminal) -> Iterator[str]:
     for answer in answers:
         label = answer.word.ljust(WORD_WIDTH)
-        rules = f" [{', '.join(answer.rules)}]" if answer.rules else ""
-        line = f"{truncate(answer.model.path)}: {truncate(answer.sentence, LONG_LIMIT)}{rules}"
+        first, *others = map(truncate, answer.models)
+        line = answer.common_sentence if others else f"{first}: {answer.sentence}"
         yield from paper.wrapped(line, 0, label, label_style=text.STYLES[answer.word])
+        if others:
+            names = ", ".join(quote_name(name) for name in (first, *others))
+            indent = " " * WORD_WIDTH  # a label, so that all lines of the list have the same indent
+            yield from paper.wrapped(names, 0, indent, style="quiet")
         for kind, advice in answer.advice:
             yield from paper.wrapped(truncate(advice, LONG_LIMIT), WORD_WIDTH, kind)
         for finding in answer.others:
-            message = f"[{finding.rule}]: {wording.render_message_with_node(finding)}"
-            yield from paper.wrapped(message, WORD_WIDTH, finding.level, label_style=finding.level)
+            yield from paper.wrapped(finding.text, WORD_WIDTH, f"{finding.level}: ", label_style=finding.level)
             yield from paper.wrapped(finding.fix, WORD_WIDTH, "fix: ") if finding.fix else ()
-        for line in _list_reason_lines(answer.model) if verbose else ():
+        for line in answer.reasons:
             yield from paper.wrapped(line, WORD_WIDTH, style="quiet")
-    if not verbose and any(answer.omits_reasons and answer.rules for answer in answers):
+    if any(answer.is_shortened and not answer.reasons for answer in answers):
         yield from ("", *paper.wrapped(MORE_REASONS_HINT, 0, "hint: "))
 
 
@@ -227,7 +295,7 @@ def _render_verification(matrix: Matrix, paper: Terminal) -> Iterator[str]:
 TABLE_PAGE = MarkdownPage()
 
 
-def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
+def format_markdown(matrix: Matrix, *, has_table: bool = True, required: bool = False) -> str:
     """Render the output of `onnxgate matrix` as Markdown, without a heading."""
     lines = [f"**{escape_markdown(render_verdict(matrix))}**", ""]
     if matrix.models:
@@ -237,7 +305,7 @@ def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
             subject = f"{markdown_code(truncate(path))} on {escape_markdown(releases)}"
             lines.append(f"- {subject}: {escape_markdown(problem)}")
         lines += ["", f"Please {REPORT_REQUEST}.", ""] if wrong else []
-        lines += [*_render_markdown_table(matrix), ""]
+        lines += [*_render_markdown_table(matrix), ""] if has_table else []
         for answer in answer_matrix(matrix, required=required):
             lines += _render_markdown_answer(answer)
         lines += ["", "### Not verified", ""] if unverified else []
@@ -251,14 +319,17 @@ def format_markdown(matrix: Matrix, *, required: bool = False) -> str:
 
 def _render_markdown_answer(answer: ModelAnswer) -> Iterator[str]:
     word = f"**{answer.word}**" if answer.word == "FAIL" else answer.word
-    sentence = escape_markdown(truncate(answer.sentence, LONG_LIMIT))
-    yield f"- {word} {markdown_code(truncate(answer.model.path))}: {sentence}"
+    first, *others = (markdown_code(truncate(model)) for model in answer.models)
+    if others:
+        yield f"- {word} {escape_markdown(answer.common_sentence)}"
+        yield f"  - {', '.join((first, *others))}"
+    else:
+        yield f"- {word} {first}: {escape_markdown(answer.sentence)}"
     yield from (f"  - {kind}{escape_markdown(truncate(advice, LONG_LIMIT))}" for kind, advice in answer.advice)
     for finding in answer.others:
-        message = escape_markdown(wording.render_message_with_node(finding))
-        yield f"  - {finding.level} {markdown_code(truncate(finding.rule))}: {message}"
+        yield f"  - {finding.level}: {escape_markdown(finding.text)}"
         if finding.fix:
-            yield f"    - fix: {escape_markdown(truncate(finding.fix, LONG_LIMIT))}"
+            yield f"    - fix: {escape_markdown(finding.fix)}"
 
 
 def _render_markdown_table(matrix: Matrix) -> Iterator[str]:

@@ -354,7 +354,7 @@ def render_legend(words: set[str], paper: Terminal) -> Iterator[str]:
 
 
 def _select_rows(report: Report) -> tuple[CellTable, dict[CellState, int]]:
-    matrix = wording.table_cells(report)
+    matrix = wording.cells_by_model(report)
     if len(matrix) <= MAX_LISTED:
         return matrix, {}
     states = {model: {cell.state for cell in row.values()} for model, row in matrix.items()}

@@ -6,9 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 
 import msgspec
-from msgspec.structs import replace
 
-from onnxgate.core.findings import Stage, name_runtimes, runtime_sort_key
+from onnxgate.core.findings import name_runtimes, runtime_sort_key
 from onnxgate.core.matrix import Matrix
 from onnxgate.core.report import Against, Cell, CellState, Change, Finding, Measured, NotDone, Report, ReportedPlace
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
@@ -29,7 +28,7 @@ STATE_WORDS = {
     "warning": "warn",
     "fail": "FAIL",
     "predicted": "ok*",
-    "not predicted": "?",
+    "not predicted": "–",
     "undecided": "?",
     "skipped": "–",
     "not asked": "–",
@@ -179,14 +178,12 @@ def describe_comparisons(report: Report) -> list[str]:
 
 def describe_runs(report: Report) -> list[str]:
     """State how many runs were compared with the source, and how many results come from the cache, in sentences."""
-    run = [cell for cell in report.cells if cell.state in ("pass", "warning", "fail")]
-    models = {cell.model for cell in run if cell.compared}
+    compared = [cell.model for cell in report.cells if cell.compared]
     sentences = []
-    if models:
-        cells = sum(cell.compared for cell in run)
+    if compared:
         sentences.append(
-            f"outputs compared with the source: {len(models)} of {pluralize(len(report.models), 'model')}, "
-            f"{cells} of {pluralize(len(run), 'run')}"
+            f"outputs compared with the source: {len(set(compared))} of {pluralize(len(report.models), 'model')}, "
+            f"{len(compared)} of {pluralize(report.counts.get('ran', 0), 'run')}"
         )
     if reused := report.counts.get("reused", 0):
         sentences.append(f"{pluralize(reused, 'result')} reused from cache (disable with `--no-cache`)")
@@ -266,7 +263,7 @@ def _describe_run(run: Sequence[Measured]) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line of the report, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model") if report.models else ""
+    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model")
     if report.models and runtimes and not report.cells:  # without a config
         extent = describe_releases(len(report.models), runtimes)
     elif runtimes:
@@ -317,35 +314,6 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
     return table
-
-
-QUIET_STATES: tuple[CellState, ...] = ("pass", "predicted", "not predicted", "not asked")
-"""States of a model on a runtime that tables show as `warning` if a finding about them is ignored."""
-
-
-def table_cells(report: Report) -> dict[str, dict[str, Cell]]:
-    """Return the state that tables show for each model on each runtime.
-
-    Unlike in `cells_by_model`, the state is `warning` if a finding about a passed check is ignored.
-    """
-    ignored: dict[str, list[Finding]] = {}
-    for finding in report.findings:
-        if finding.ignored and finding.level != "note" and finding.model:
-            ignored.setdefault(finding.model, []).append(finding)
-    return {
-        model: {
-            runtime: replace(cell, state="warning")
-            if cell.state in QUIET_STATES and any(_concerns(it, runtime) for it in ignored.get(model, ()))
-            else cell
-            for runtime, cell in row.items()
-        }
-        for model, row in cells_by_model(report).items()
-    }
-
-
-def _concerns(finding: Finding, runtime: str) -> bool:
-    """Return whether a finding affects the runtime. Findings about the model file affect all runtimes."""
-    return runtime in finding.runtimes or (not finding.runtimes and finding.stage == Stage.FILE.value)
 
 
 CHANGE_KINDS = {"added": "is new", "removed": "was removed", "renamed": "was renamed", "changed": "changed"}

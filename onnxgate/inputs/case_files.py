@@ -97,7 +97,7 @@ def _read_archive(file: Path) -> Arrays | str:
         with zipfile.ZipFile(file) as archive:
             size_bytes = sum(entry.file_size for entry in archive.infolist())
         if size_bytes > MAX_ARCHIVE_BYTES:
-            return f"has {size_bytes:,} unpacked bytes; the limit is {MAX_ARCHIVE_BYTES:,}"
+            return f"has {size_bytes:,} bytes when unpacked; the limit is {MAX_ARCHIVE_BYTES:,} bytes"
         with np.load(file, allow_pickle=False) as arrays:
             return {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     except Exception as error:  # noqa: BLE001 - zipfile and NumPy raise various errors for damaged files

@@ -199,7 +199,8 @@ def _check_size(value: ValueInfo, shape: Sequence[int]) -> None:
     """Raise `InputGenerationError` if an array of this shape exceeds the limits. A dimension of 0 is treated as 1."""
     if len(shape) > MAX_AXES:
         raise InputGenerationError(
-            f"input `{value.name}` cannot be generated: it has {len(shape)} axes", hint=REAL_INPUTS_HINT
+            f"input `{value.name}` cannot be generated: it has {len(shape)} axes; the limit is {MAX_AXES}",
+            hint=REAL_INPUTS_HINT,
         )
     if count_elements(max(size, 1) for size in shape) > MAX_ELEMENTS:
         reason = f"input `{value.name}` cannot be generated: it has more than {MAX_ELEMENTS:,} elements"

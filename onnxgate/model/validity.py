@@ -302,14 +302,14 @@ def _count_omitted_entries(omitted: Sequence[OmittedData], field: int, path: Pat
         return 0
     if width := _FIXED_BYTES.get(field):
         if any(piece.length % width for piece in omitted):
-            raise UnreadableModel("a damaged model (truncated number in a tensor)")
+            raise UnreadableModel("a corrupted model (a value in a tensor is cut off)")
         return sum(piece.length // width for piece in omitted)
     with open_regular(path) as file:
         source, count = FileWindow(file), 0
         for piece in omitted:
             end = piece.offset + piece.length
             if source.read(end - 1, end)[0] >= _CONTINUATION_BYTES[0]:
-                raise UnreadableModel("a damaged model (truncated number in a tensor)")
+                raise UnreadableModel("a corrupted model (a value in a tensor is cut off)")
             for at in range(piece.offset, end, _CHUNK_BYTES):  # the last byte of each varint is below 128
                 count += len(source.read(at, min(at + _CHUNK_BYTES, end)).translate(None, _CONTINUATION_BYTES))
     return count

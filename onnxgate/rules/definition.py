@@ -17,7 +17,7 @@ CheckFunction = Callable[[Subject], Iterator[Hit]]
 
 
 class Rule(msgspec.Struct, Generic[Subject], frozen=True):
-    """A check of models with an ID. Its function `judge` yields the findings for one piece of evidence."""
+    """A named check. Its function `judge` yields the findings for one piece of evidence."""
 
     id: str
     subject: type[Subject]
@@ -28,7 +28,7 @@ class Rule(msgspec.Struct, Generic[Subject], frozen=True):
 
     @property
     def stage(self) -> Stage:
-        """Return the stage whose evidence the rule checks. The folder that contains the rule has its name."""
+        """Return the stage whose evidence the rule checks. The folder of the rule is named after the stage."""
         return Stage(self.judge.__module__.split(".")[-2])
 
     @property

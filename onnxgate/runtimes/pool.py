@@ -425,7 +425,7 @@ class WorkerThread(threading.Thread):
         runtime = self._spec.runtime
         if runtime is not None and not runtime.environment and not self._pool.closing.is_set():
             self._pool.environments.discard(runtime, self._spec.packages)
-            hint = observation.hint or "run the command again to rebuild its environment"
+            hint = observation.hint or "run the command again to rebuild the environment of this runtime"
             observation = Unavailable(reason=observation.reason, hint=hint)
         self._unavailable = observation
         return observation

@@ -195,7 +195,7 @@ class WorkerSession:
     def _not_started(self, reason: str) -> jobs.Unavailable:
         self.cannot_start = True
         lines = self._log().splitlines()
-        return jobs.Unavailable(reason=f"the worker failed to start: {lines[-1] if lines else reason}")
+        return jobs.Unavailable(reason=f"the worker process failed to start: {lines[-1] if lines else reason}")
 
     def _log(self) -> str:
         return clean_log(self._child.log())

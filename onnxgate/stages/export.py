@@ -26,7 +26,7 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.core.machine_faults import MachineFault, find_fault_in_text
+from onnxgate.core.machine_faults import MachineFault, find_fault_in_failure
 from onnxgate.evidence.export import (
     CommittedComparison,
     ExportedInterface,
@@ -126,13 +126,15 @@ def _create_failed(
     opsets: OpsetRequest | None = None,
     behaviour: SourceBehaviour | None = None,
 ) -> ExportOutcome:
-    if fault := _find_machine_fault(plan, end.failure, end.crashed):
+    failure = end.failure or Failure(type=end.crashed or "", text="")
+    if fault := find_failure_cause(failure, project.folder):
         return ExportOutcome(undone=IncompleteCheck(Stage.EXPORT, plan.model.path, "", fault.message, fault.hint))
     place = parse_source_place(end.failure.source) if end.failure else None
     subject = Reexport(
         model=plan.model.path,
         place=place or _find_source_place(project, plan),
         source=plan.source_name,
+        is_command=plan.command is not None,
         end=end,
         opsets=opsets or OpsetRequest(),
         behaviour=behaviour or SourceBehaviour(),
@@ -140,10 +142,15 @@ def _create_failed(
     return ExportOutcome(subject)
 
 
-def _find_machine_fault(plan: ExportPlan, failure: Failure | None, crashed: str | None) -> MachineFault | None:
-    """Return the machine fault that made an export fail, or None if the machine did not cause the failure."""
-    text = f"{failure.type}: {failure.text}" if failure else crashed or ""
-    return find_fault_in_text(text, tempfile.gettempdir())
+def find_failure_cause(failure: Failure, folder: Path) -> MachineFault | None:
+    """Return the machine fault that made the user's code fail, with its source line; None for an error in the code.
+
+    `folder` is the folder that the code runs in.
+    """
+    fault = find_fault_in_failure(f"{failure.type}: {failure.text}", (tempfile.gettempdir(), str(folder)))
+    if fault is None or not failure.source:
+        return fault
+    return MachineFault(f"{fault.message} (`{failure.source}`)", fault.hint)
 
 
 def _find_source_place(project: Project, plan: ExportPlan) -> Place:
@@ -180,6 +187,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
         model=model.path,
         place=_find_source_place(project, plan),
         source=plan.source_name,
+        is_command=plan.command is not None,
         opsets=opsets,
         committed=CommittedComparison() if isinstance(comparison, IncompleteCheck) else comparison,
         interface=compare_with_request(result.details, reading.facts),
@@ -236,7 +244,7 @@ def _compare_with_committed(
             return _create_not_fetched(plan, committed.parent / location, f"the external data `{location}`")
         comparison = compare_models(committed, fresh)
     except UnreadableModel as reason:
-        problem = f"the committed file could not be compared with the export: it is {reason}"
+        problem = f"the committed file could not be compared with the export, because it is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
     before, after = old.proto.ir_version, facts.ir_version
     ir_change = f"IR version changed from {before} to {after}" if before != after else ""
@@ -274,7 +282,7 @@ def _add_second_export(outcome: ExportOutcome, project: Project, plan: ExportPla
             outcome, undone=outcome.undone or IncompleteCheck(Stage.EXPORT, plan.model.path, "", reason, hint)
         )
     failure = _read_second_failure(project, plan, again)
-    if failure is not None and (fault := _find_machine_fault(plan, failure, None)):
+    if failure is not None and (fault := find_failure_cause(failure, project.folder)):
         undone = IncompleteCheck(Stage.EXPORT, plan.model.path, "", fault.message, fault.hint)
         return replace(outcome, undone=outcome.undone or undone)
     second = SecondExport(failure=failure)

@@ -215,7 +215,7 @@ def _create_command(
     if opset is None and uses_opset_placeholder(model):
         raise ConfigError(
             f"the command of `{model.path}` uses `{{opset}}`, but the config does not pin an opset",
-            hint='pin one: `opset = { "ai.onnx" = 18 }`',
+            hint='pin an opset: `opset = { "ai.onnx" = 18 }`',
         )
     written = _create_folder(scratch / "command") / Path(model.path).name
     values = {"{python}": str(toolchain.python), "{output}": str(written), "{opset}": str(opset)}

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from onnxgate.core.findings import Place
 from onnxgate.evidence.support import (
+    ALL_REQUIRED,
     ExperimentalOperation,
     ExternalDataOnRuntime,
     ModelOnRuntime,
@@ -65,7 +66,7 @@ NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
 RUN_HINT = "rely on the runtime stage, which loads the model on this runtime"
 HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
-EXTENSION_DOUBT = "an extension may register it; the runtime stage checks this"
+EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"
 MISSING_PREDICTIONS = {"schemas": "kernel support is not predicted", "versions": "operator support is not predicted"}
 """Kind of available support data -> message that names the missing predictions."""
@@ -184,12 +185,22 @@ def collect_model_evidence(
             {name: prediction for name, prediction in predictions.items() if prediction.verdict == "refused"},
         )
     typed = infer_model_types(content.view, content.inferred)
-    operator_predictions = OperatorPredictions(model, typed, supports, for_all_runtimes=len(supports) == len(runtimes))
+    required = _describe_required(runtimes)
+    operator_predictions = OperatorPredictions(
+        model, typed, supports, required, for_all_runtimes=len(supports) == len(runtimes)
+    )
     subjects, predictions = operator_predictions.collect()
     experimental = {data.name: operator_predictions.find_experimental(data) for data in supports}
     return ModelPrediction(
         (
-            *_compare_limits(facts, model.place, supports, experimental, is_convertible=supports_opset(facts.opsets)),
+            *_compare_limits(
+                facts,
+                model.place,
+                supports,
+                experimental,
+                required=required,
+                is_convertible=supports_opset(facts.opsets),
+            ),
             *subjects,
             *_find_refused_external_data(model, content.view, supports),
             *operator_predictions.find_provider_fallbacks(),
@@ -198,12 +209,18 @@ def collect_model_evidence(
     )
 
 
+def _describe_required(runtimes: Sequence[PlannedRuntime]) -> str:
+    """Return subject and verb of a sentence about the required runtimes."""
+    return f"{runtimes[0].name} supports" if len(runtimes) == 1 else ALL_REQUIRED
+
+
 def _compare_limits(
     facts: ModelFacts,
     place: Place,
     supports: Sequence[RuntimeSupportData],
     experimental: Mapping[str, tuple[ExperimentalOperation, ...]],
     *,
+    required: str = ALL_REQUIRED,
     is_convertible: bool = True,
 ) -> Iterator[ModelOnRuntime]:
     common_opsets: dict[str, int] = {}
@@ -221,6 +238,7 @@ def _compare_limits(
             common_opsets=common_opsets,
             ir_works_since=limits.find_first_release_for_ir(facts.ir_version),
             opset_works_since={d: limits.find_first_release_for_opset(d, v) for d, v in imported},
+            required=required,
             is_convertible=is_convertible,
             experimental=experimental.get(data.name, ()),
             experimental_opsets={d: v for d, v in imported if newest.get(d, v) < v <= unreleased.get(d, 0)},
@@ -255,6 +273,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
     model: LocatedModel
     typed: TypedModel
     supports: Sequence[RuntimeSupportData]
+    required: str  # subject and verb of a sentence about the required runtimes
     for_all_runtimes: bool  # `supports` has every runtime that the model requires
     _ways: dict[tuple[object, ...], WaysOut] = msgspec.field(default_factory=dict)
     _parents: dict[NodeKey, str] | None = None
@@ -337,7 +356,8 @@ class OperatorPredictions(msgspec.Struct, dict=True):
             suggestions = find_suggestions(
                 SupportGapGroup(gap, operations, since), self.typed, required, without_kernels
             )
-            self._ways[key] = WaysOut(suggestions, since, until, self.for_all_runtimes and not without_kernels)
+            everywhere = self.for_all_runtimes and not without_kernels
+            self._ways[key] = WaysOut(suggestions, since, until, everywhere, self.required)
         return self._ways[key]
 
     def _find_unknown(self, runtime: str, prediction: Prediction) -> Iterator[PredictionGap]:
@@ -348,7 +368,7 @@ class OperatorPredictions(msgspec.Struct, dict=True):
         first, nodes = problems[0], self._describe_nodes(problem.node for problem in problems)
         yield PredictionGap(
             place=self._place(first.node),
-            what=f"has no complete prediction: {first.unknown}: {nodes.words}",
+            what=f"has no prediction for {nodes.words}: {first.unknown}",
             runtime=runtime,
             model=self.model.path,
             node=first.node.name,

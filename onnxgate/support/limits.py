@@ -79,10 +79,7 @@ def _find_first_release(accepts: Callable[[Limits], bool]) -> str:
 
 
 def find_support_span(releases: Sequence[str], works: Sequence[bool]) -> tuple[str, str]:
-    """Return since which release, and up to which release, all releases work.
-
-    The first result is the oldest release such that it and all newer ones work; the second is the newest such that it
-    and all older ones work.
+    """Return the oldest release since which all releases work, and the newest up to which all work.
 
     `releases` is in ascending order, and `works` states for each release whether it works. A result is "" if there is
     no such release. Both are "" if all releases work.
@@ -104,10 +101,9 @@ def supports_layout(limits: Limits, layout: DataLayout) -> bool | None:
 
 
 def find_layout_span(layout: DataLayout) -> tuple[str, str]:
-    """Return since which release, and up to which release, external data in this layout is read.
+    """Return the oldest release since which all read external data in this layout, and the newest up to which all do.
 
-    The first result is the oldest measured release such that it and all newer ones read the data; the second is the
-    newest such that it and all older ones do. A result is "" if there is no such release. Both are "" if all read it.
+    Only measured releases count. A result is "" if there is no such release. Both are "" if all releases read the data.
     """
     measured = {
         name: answer

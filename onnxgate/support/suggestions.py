@@ -81,10 +81,9 @@ class SupportGapGroup:
 def find_implemented_span(
     operations: Sequence[Operation], implementations: Sequence[Implementation]
 ) -> tuple[str, str]:
-    """Return since which release, and up to which release, all of the operations are implemented.
+    """Return the oldest release since which all implement the operations, and the newest up to which all do.
 
-    The first result is the oldest release such that it and all newer ones implement them; the second is the newest such
-    that it and all older ones do. A result is "" if there is no such release. Both are "" if all releases do.
+    A result is "" if there is no such release. Both are "" if all releases implement the operations.
     """
     works = [
         all(match_operation(operation, release) is None for operation in operations) for release in implementations

@@ -72,6 +72,18 @@ def test_the_same_answer(name: str, folder: Path, capsys: pytest.CaptureFixture[
         assert shown_lines.removesuffix(checked_lines).endswith("\n\n")
 
 
+@pytest.mark.parametrize("name", ["projects/broken", "rules/invalid-model"])
+def test_the_same_markdown(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both commands print the same lines and counts; `matrix` also prints the table."""
+    copy_models(name, folder / "models")
+    checked, shown = (run(capsys, command, "models", "--output", "markdown")[1] for command in ("check", "matrix"))
+    verdict, lines = checked.split("\n\n", 1)
+
+    assert verdict.strip("*") == run(capsys, "check", "models")[1].splitlines()[-1]
+    assert shown.startswith(f"{verdict}\n\n| onnxruntime |")
+    assert shown.endswith(f"\n\n{lines}")
+
+
 @pytest.mark.parametrize("name", ["projects/broken", "rules/invalid-model", "rules/path-leaked"])
 def test_the_same_json(name: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Verdict, errors, warnings and undecided checks are equal."""
@@ -127,7 +139,7 @@ def test_one_faulty_file_of_many(
 
     assert (ended, err) == (status, "")
     assert line in out
-    assert out.count("\nok    models/m") + out.startswith("ok    models/m") == 20
+    assert "ok    20 models load on onnxruntime 1.18.0–" in out
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")

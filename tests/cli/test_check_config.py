@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import parse_outputs
 from onnxgate.cli.shared.project_request import find_project_config, load_project
-from onnxgate.core.errors import ConfigError, UsageError
+from onnxgate.core.errors import ConfigError, StorageError, UsageError
 
 
 @pytest.fixture
@@ -92,6 +94,20 @@ def test_a_linked_model_belongs_to_the_folder_of_the_link(monorepo: Path) -> Non
     (monorepo / "a" / "linked.onnx").symlink_to(monorepo / "b" / "models" / "m.onnx")
 
     assert find(monorepo / "a", "linked.onnx") == monorepo / "a" / "onnxgate.toml"
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EACCES])
+def test_output_on_an_unwritable_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """A full disk and a read-only disk are faults of the machine, with the same exit status."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(StorageError, match="cannot be written") as caught:
+        parse_outputs([f"json={tmp_path / 'x.json'}"])
+
+    assert (caught.value.hint or "").endswith(", or choose another file")
 
 
 def test_unwritable_output_is_refused_at_once(tmp_path: Path) -> None:

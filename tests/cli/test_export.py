@@ -138,7 +138,7 @@ def test_failure(run: Run, project: Path) -> None:
         "models/made.onnx: export with `{python} make.py {output} {opset}` failed: "
         "exit status 1: ValueError: no operator",
         "  at make.py:9",
-        "  hint: fix that line",
+        "  hint: fix the code at `make.py:9`",
         "1 failed, 1 without `source`",
     ]
     assert (project / "models" / "made.onnx").read_bytes() == before

@@ -30,6 +30,7 @@ CONFIG, LOCK, WORKFLOW, HOOKS = (
     ".github/workflows/onnxgate.yml",
     ".pre-commit-config.yaml",
 )
+VALID_CONFIG = "[targets.cpu]\nruntime = 'onnxruntime==1.18.1'\n"
 LFS = "*.onnx filter=lfs diff=lfs merge=lfs -text\n"
 CUSTOM = """
 <ir_version: 9, opset_import: ["" : 18, "{0}" : 1]>
@@ -76,12 +77,13 @@ def init(
 def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> None:
     """`init` writes a config, a workflow and hooks, and prints each file and the next steps."""
     done = init(installed, repository)
+    (target,) = targets.suggest_targets((), (), None)
 
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(
         "found  1 model\n"
         "found  `torch.onnx.export` in export.py\n"
-        f"found  no ONNX Runtime dependency; the target is `{targets.suggest_targets((), (), None)[0].runtime}`\n"
+        f"note   no supported file declares ONNX Runtime; the target is `{target.runtime}`\n"
         f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nwrote  {HOOKS}\n\nNext steps:\n"
     )
     assert "  - write the lock: `onnxgate lock`\n" in done.stdout
@@ -158,24 +160,26 @@ def test_the_toolchain_is_that_of_the_requirements_file(installed: Path, reposit
 
 def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
     """A second run keeps all files; `--force` overwrites config and workflow, but not the hooks."""
-    for name in (CONFIG, WORKFLOW, HOOKS):
+    before = {CONFIG: VALID_CONFIG, WORKFLOW: "steps:\n- uses: onnxgate/onnxgate@v0\n", HOOKS: "# mine\n"}
+    for name, text in before.items():
         (repository / name).parent.mkdir(parents=True, exist_ok=True)
-        (repository / name).write_text("# mine\n", encoding="utf-8")
+        (repository / name).write_text(text, encoding="utf-8")
 
     kept = init(installed, repository)
     mine = {name: (repository / name).read_text(encoding="utf-8") for name in (CONFIG, WORKFLOW, HOOKS)}
     forced = init(installed, repository, "--force")
 
-    assert set(mine.values()) == {"# mine\n"}
+    assert mine == before
     assert f"kept   {CONFIG}; use `--force` to overwrite it\n" in kept.stdout
-    assert "add to .pre-commit-config.yaml, below `repos:`:\n      - repo: https://" in kept.stdout
+    assert "  - add to .pre-commit-config.yaml:\n\nrepos:\n  - repo: https://" in kept.stdout
+    assert "  - install the hooks: `pre-commit install -t pre-commit -t pre-push`\n" in kept.stdout
     assert f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nkept   {HOOKS}\n" in forced.stdout
     assert (repository / HOOKS).read_text(encoding="utf-8") == "# mine\n"
 
 
 def test_only_git_diff_in_a_project_with_a_config(installed: Path, repository: Path) -> None:
     """A kept config has targets and a lock: no other target is suggested, and no step is needed."""
-    (repository / CONFIG).write_text("# mine\n", encoding="utf-8")
+    (repository / CONFIG).write_text(VALID_CONFIG, encoding="utf-8")
     (repository / LOCK).write_text("# mine\n", encoding="utf-8")
     arguments = ("--git-diff", "--no-workflow", "--no-hooks")
 
@@ -190,7 +194,7 @@ def test_only_git_diff_in_a_project_with_a_config(installed: Path, repository: P
 
 def test_a_kept_config_without_a_lock(installed: Path, repository: Path) -> None:
     """The lock is still missing; so is one that matches an overwritten config."""
-    (repository / CONFIG).write_text("# mine\n", encoding="utf-8")
+    (repository / CONFIG).write_text(VALID_CONFIG, encoding="utf-8")
     kept = init(installed, repository)
     (repository / LOCK).write_text("# mine\n", encoding="utf-8")
     forced = init(installed, repository, "--force")
@@ -222,7 +226,9 @@ def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository
 
     assert checkout["with"]["lfs"] is True
     assert done.stdout.startswith("found  1 model (Git LFS, 1 not fetched)\n")
-    comment = "# There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content\n# not fetched).\n"
+    comment = (
+        "# There is no prediction for `models/net.onnx`, which was a Git LFS pointer when\n# this file was written.\n"
+    )
     assert comment in (repository / CONFIG).read_text(encoding="utf-8")
     assert '  - fetch the models: `git lfs pull --include "models/net.onnx"`\n' in done.stdout
 
@@ -238,13 +244,73 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
 
     done = init(installed, repository)
 
-    step = 'return `(module, inputs)` from `export.py:build_model` and set `source = "export.py:build_model"`'
-    assert f"  - optional: {step}" in done.stdout
+    function = (
+        "def build_model_with_inputs():\n"
+        "    import torch\n"
+        "    return build_model().eval(), (torch.zeros(1, 3, 224, 224),)  # replace with example inputs of the model\n"
+    )
+    setting = 'source = "export.py:build_model_with_inputs"'
+    assert f"  - optional: set `{setting}` in onnxgate.toml" in done.stdout
+    assert f" and add to export.py:\n\n{function}\n" in done.stdout
     assert (
-        "# To compare the model with PyTorch, return `(module, inputs)` from\n"
-        "# `build_model`, where `inputs` is a tuple of example inputs, and set `source =\n"
-        '# "export.py:build_model"` instead of `command`.\n'
+        "# To compare the model with PyTorch, add a function that returns the result of\n"
+        "# `build_model` and a tuple of example inputs, and set `source =\n"
+        '# "export.py:build_model_with_inputs"` instead of `command`.\n'
     ) in (repository / CONFIG).read_text(encoding="utf-8")
+
+
+def test_two_scripts_without_a_known_model(installed: Path, repository: Path) -> None:
+    """All scripts are in the config, and its comments name the lines that enable an export.
+
+    Two scripts that write the same model share an entry, because a second entry of a model is an error.
+    """
+    for name, written in (("first", "path"), ("second", "path"), ("third", "'models/net.onnx'")):
+        text = f"import torch\ntorch.onnx.export(m, a, {written})\n"
+        (repository / f"{name}.py").write_text(text, encoding="utf-8")
+    git(repository, "add", ".")
+
+    init(installed, repository)
+    text = (repository / CONFIG).read_text(encoding="utf-8")
+
+    assert "# first.py:2 calls `torch.onnx.export`.\n" in text
+    assert "# second.py:2 calls `torch.onnx.export`.\n" in text
+    assert "# third.py:2 calls `torch.onnx.export`.\n" in text
+    assert [entry.path for entry in load_config(repository / CONFIG).config.model] == ["models/net.onnx"]
+    assert "# Uncomment the `command` line and `[toolchain]` above to enable this.\n" in text
+
+
+def test_packages_of_the_workflow(installed: Path, repository: Path) -> None:
+    """The comment in the workflow installs a requirements file only if it contains torch."""
+    init(installed, repository)
+    with_file = (repository / WORKFLOW).read_text(encoding="utf-8")
+    (repository / "requirements.txt").write_text("numpy\n", encoding="utf-8")
+    init(installed, repository, "--force")
+    without_file = (repository / WORKFLOW).read_text(encoding="utf-8")
+
+    assert "# - run: pip install -r requirements.txt\n" in with_file
+    assert "# - run: pip install torch onnxscript\n" in without_file
+
+
+def test_an_invalid_config_is_reported_first(installed: Path, repository: Path) -> None:
+    """The config is not called kept, and nothing is written."""
+    (repository / CONFIG).write_text("# mine\n", encoding="utf-8")
+
+    refused = init(installed, repository)
+
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("error: `onnxgate.toml` has 1 problem\n")
+    assert not (repository / WORKFLOW).exists()
+
+
+def test_a_deployed_release_that_the_config_does_not_cover(installed: Path, repository: Path) -> None:
+    """A second run compares the declared runtime with the targets of the existing config."""
+    (repository / CONFIG).write_text(VALID_CONFIG, encoding="utf-8")
+    (repository / "requirements.txt").write_text("onnxruntime==1.20.1\n", encoding="utf-8")
+
+    done = init(installed, repository)
+
+    note = "`onnxruntime==1.20.1` in requirements.txt:1 selects releases that no target in the config covers"
+    assert f"note   {note}\n" in done.stdout
 
 
 def test_a_project_below_gits_root(installed: Path, repository: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.lock_file import load_lock
@@ -40,11 +41,11 @@ def init(
     ("name", "targets", "origin"),
     [
         ("requirements", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime==1.18.1` in requirements.txt:2"),
-        ("uv", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime==1.20.1` in uv.lock:8"),
+        ("uv", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime==1.20.1` in uv.lock:11"),
         ("poetry", {"cpu": "onnxruntime==1.19.2"}, "`onnxruntime==1.19.2` in poetry.lock:10"),
         ("docker", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime-gpu==1.18.1` in Dockerfile:3"),
         ("node", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime-web==1.20.1` in package.json:4"),
-        ("nothing", None, "no ONNX Runtime dependency; the target is `onnxruntime>=1."),
+        ("nothing", None, "no supported file declares ONNX Runtime; the target is `onnxruntime>=1."),
         (
             "monorepo",
             {"api": "onnxruntime==1.18.1", "batch": "onnxruntime>=1.22,<1.25"},
@@ -64,7 +65,7 @@ def test_the_config_follows_the_repository(
     project = load_config(folder / CONFIG)
     actual = {target: settings.runtime for target, settings in project.config.targets.items()}
 
-    assert f"found  {origin}" in done.stdout
+    assert f"  {origin}" in done.stdout
     assert targets is None or actual == targets
     assert [model.path for model in project.models()] == ["models/net.onnx"]
     assert (folder / LOCK).exists() == (name != "lfs")
@@ -110,8 +111,37 @@ def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -
 
     assert (
         "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
-        "found  no ONNX Runtime dependency in other files; the target is `"
+        "note   no other supported file declares ONNX Runtime; the target is `"
     ) in done.stdout
+
+
+def test_files_that_mention_the_runtime_but_are_not_read(installed: Path, tmp_path: Path) -> None:
+    """The output does not claim that nothing is deployed: it names the files and the option for the target."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    (folder / "pixi.toml").write_text('[dependencies]\nonnxruntime = "1.18.*"\n', encoding="utf-8")
+    (folder / "other.toml").write_text('[a]\nonnxruntime-extensions = "1"\n', encoding="utf-8")
+    (folder / ".github/workflows").mkdir(parents=True)
+    (folder / ".github/workflows/t.yml").write_text("run: pip install onnxruntime==1.18.1\n", encoding="utf-8")
+    git(folder, "add", ".")
+    done = init(installed, folder, "--no-lock")
+
+    assert "note   no supported file declares ONNX Runtime; the target is `" in done.stdout
+    assert (
+        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; choose another "
+        "target with `--runtime`\n"
+    ) in done.stdout
+
+
+def test_requirements_that_include_a_file_above_the_project(installed: Path, tmp_path: Path) -> None:
+    """An included file is read wherever it is in the repository."""
+    folder = make_repository(tmp_path / "a", "nothing")
+    save_model(folder / "ml/net.onnx")
+    (folder / "ml/requirements.txt").write_text("-r ../shared.txt\n", encoding="utf-8")
+    (folder / "shared.txt").write_text("onnxruntime==1.18.1\n", encoding="utf-8")
+    git(folder, "add", ".")
+    done = init(installed, folder, "--no-lock", directory="ml")
+
+    assert "found  `onnxruntime==1.18.1` in ../shared.txt:1\n" in done.stdout
 
 
 def test_a_requirements_file_for_development(installed: Path, tmp_path: Path) -> None:
@@ -259,9 +289,48 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
     assert "found  `onnxruntime==1.18.1` in ../requirements.txt:2\n" in done.stdout
     assert "found  ../onnxgate.toml, which also matches these models\n" in done.stdout
     assert '  - add `exclude = ["ml"]` to ../onnxgate.toml; otherwise its checks include these models\n' in done.stdout
-    assert f"  - add to {WORKFLOW}, below `steps:`:\n" in done.stdout
-    assert 'working-directory: "ml"' in done.stdout
-    assert f"  - add to {HOOKS}, below `repos:`:\n" in done.stdout
+    assert (
+        f"  - add to {WORKFLOW}, at the end of `steps:`:\n\n"
+        "      - uses: onnxgate/onnxgate@v0.1.0\n"
+        "        with:\n"
+        '          working-directory: "ml"\n\n'
+    ) in done.stdout
+    assert f"  - add to {HOOKS}, at the end of `repos:`:\n\n  - repo: https://" in done.stdout
+    assert "  - install the hooks: `pre-commit install -t pre-commit -t pre-push`\n" in done.stdout
+
+
+def test_printed_yaml_can_be_pasted(installed: Path, tmp_path: Path) -> None:
+    """Appended to the existing files, the printed lines are a valid step and valid hooks, and no other is missing."""
+    folder = make_repository(tmp_path / "a", "requirements")
+    save_model(folder / "svc/small.onnx")
+    git(folder, "add", ".")
+    hooks = "repos:\n- repo: https://example.org\n  rev: v1\n  hooks:\n  - id: ruff\n"
+    job = "jobs:\n  gate:\n    steps:\n    - uses: actions/checkout@v6\n    - run: onnxgate check --directory svc2\n"
+    (folder / WORKFLOW).parent.mkdir(parents=True)
+    (folder / WORKFLOW).write_text(job, encoding="utf-8")
+    (folder / HOOKS).write_text(hooks, encoding="utf-8")
+    done = init(installed, folder, "--no-lock", directory="svc")
+    _, step, _, entry, _ = re.split(r"\n\n(?=[ -])|\n\n(?=  - )", done.stdout.partition("Next steps:\n")[2], maxsplit=4)
+    (folder / WORKFLOW).write_text(f"{job}{step}\n", encoding="utf-8")
+    (folder / HOOKS).write_text(f"{hooks}{entry}\n", encoding="utf-8")
+    second = init(installed, folder, "--no-lock", directory="svc")
+
+    steps = yaml.safe_load(job + step)["jobs"]["gate"]["steps"]
+    assert [it.get("with") for it in steps] == [None, None, {"working-directory": "svc"}]
+    repos = yaml.safe_load(f"{hooks}{entry}")["repos"]
+    assert [hook["id"] for hook in repos[1]["hooks"]] == ["onnxgate", "onnxgate-lock", "onnxgate-run"]
+    assert f"kept   {WORKFLOW} (contains this folder)\nkept   {HOOKS} (contains onnxgate hooks)\n" in second.stdout
+
+
+def test_nested_projects_need_their_own_step(installed: Path, tmp_path: Path) -> None:
+    """The workflow of the root does not check a folder with its own config."""
+    folder = make_repository(tmp_path / "a", "monorepo")
+    done = init(installed, folder, "--no-lock")
+
+    assert (
+        "  - check edge in the workflow, too: `onnxgate init --directory edge` prints the step to add\n" in done.stdout
+    )
+    assert f"  - add to {WORKFLOW}, at the end" in init(installed, folder, "--no-lock", directory="edge").stdout
 
 
 def test_all_models_belong_to_nested_projects(installed: Path, tmp_path: Path) -> None:

@@ -133,6 +133,28 @@ def test_internal_error_writes_a_report(
     assert 'raise ZeroDivisionError("by zero")' in report.read_text(encoding="utf-8")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full exists only on Linux")
+def test_standard_output_on_a_full_disk() -> None:
+    """The message names standard output instead of a file or the temporary folder."""
+    command = [sys.executable, "-m", "onnxgate", "explain", "opset-too-new"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+
+    expected = "error: cannot write to standard output: no space left on device\nhint: free disk space\n"
+    assert (result.returncode, result.stderr) == (3, expected)
+
+
+def test_an_internal_error_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A message of several lines is shown in one; the report contains the complete text."""
+    monkeypatch.setenv("ONNXGATE_CACHE_DIR", str(tmp_path))
+    with pytest.raises(SystemExit), error_handling.report_errors():
+        raise ValueError("a\n\nb")
+
+    assert capsys.readouterr().err.startswith("error: this is a bug in onnxgate: ValueError: a b\nhint: ")
+
+
 def test_internal_error_report_is_printed_if_not_writable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -117,6 +117,25 @@ def test_an_invalid_model_that_loads(tmp_path: Path) -> None:
     assert [it.rule for it in verified(tmp_path, None).matrix.findings] == ["invalid-model"]
 
 
+def test_an_invalid_model_that_does_not_load(tmp_path: Path) -> None:
+    """It is one error, with the fix of the file."""
+    write(tmp_path / "m.onnx", onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {TWINS}'))
+    (error,) = verified(tmp_path, "onnxruntime==1.18.1", v1_18_1="refused").matrix.findings
+
+    assert (error.rule, bool(error.fix)) == ("invalid-model", True)
+
+
+def test_a_model_that_could_not_be_run(tmp_path: Path) -> None:
+    """After an attempt to load it, the result is not about a prediction."""
+    stamped_file(tmp_path / "m.onnx", 8, 18)
+    matrix = verified(tmp_path, "onnxruntime==1.15.1", v1_15_1="unavailable").matrix
+
+    assert {(it.stage, it.model, it.reason) for it in matrix.undecided} == {
+        ("runtime", "m.onnx", "could not be run on onnxruntime 1.15.1"),
+        ("runtime", "", "an error"),
+    }
+
+
 def test_a_pointer_stays_undecided(tmp_path: Path) -> None:
     """A runtime refuses a Git LFS pointer, which says nothing about the model."""
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 9\n"

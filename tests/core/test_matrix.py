@@ -108,7 +108,7 @@ def test_reasons_of_other_releases() -> None:
         ((IR, OPSET), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18.0"),
         ((IR, OPSET, KERNEL), "IR version 11 and opset 21 of `ai.onnx`, supported since 1.18.0 (and 1 more reason)"),
         ((Reason(rule=IR.rule, node="", message=IR.message),), "IR version 11"),
-        ((EXPERIMENTAL,), "opset 21 of `ai.onnx`, experimental there, supported since 1.18.0"),
+        ((EXPERIMENTAL,), "opset 21 of `ai.onnx`, supported since 1.18.0"),
         ((DEPRECATED,), "`Scatter` is deprecated since opset 11"),
         (
             (Reason(rule="missing-kernel", node="", message="has no kernel", works_since="1.18.1"),),
@@ -121,6 +121,29 @@ def test_reasons(reasons: tuple[Reason, ...], expected: str) -> None:
     entries = (entry("1.17.3", "refused", *reasons), entry("1.18.0", "unknown"), entry("1.18.1", "loads"))
 
     assert f"; 1.17.3 refused: {expected}" in sentence(*entries)
+
+
+def test_an_equal_description_is_not_repeated() -> None:
+    """An opset that some releases support experimentally is one reason, not two."""
+    entries = (
+        entry("1.15.1", "refused", OPSET),
+        entry("1.16.3", "refused", EXPERIMENTAL),
+        entry("1.17.3", "refused", OPSET),
+        entry("1.18.0", "loads"),
+    )
+
+    assert sentence(*entries) == (
+        "loads on onnxruntime 1.18.0; 1.15.1–1.17.3 refused: opset 21 of `ai.onnx`, supported since 1.18.0"
+    )
+
+
+def test_a_model_that_could_not_be_run() -> None:
+    """After an attempt to load the model, the sentence is not about a prediction."""
+    late = entry("1.17.3", "loads", observed="timed-out", error="did not end")
+    absent = entry("1.18.1", "unknown", NO_KERNELS, observed="unavailable", error="no wheels")
+
+    assert sentence(late) == "could not be run on onnxruntime 1.17.3: did not end"
+    assert sentence(absent) == "could not be run on onnxruntime 1.18.1: no wheels"
 
 
 def test_a_version_that_no_release_supports() -> None:
@@ -147,8 +170,15 @@ def test_releases_without_kernel_data() -> None:
     models = [MatrixModel(path=path, runtimes=entries) for path, entries in (("a", first), ("b", second))]
 
     assert sentence(*second) == "loads on onnxruntime 1.16.0"
-    assert describe_missing_data(models[:1]) == "unknown on onnxruntime 1.15.1: onnxgate has no kernel data for it"
-    assert describe_missing_data(models).startswith("unknown on onnxruntime 1.14.1–1.15.1: ")
+    assert sentence(entry("1.14.1", "refused"), first[1]) == f"does not load on onnxruntime 1.14.1: {NO_KERNEL}"
+    assert describe_missing_data(models[:1]) == (
+        "onnxgate has no kernel data for onnxruntime 1.15.1: "
+        "models that this release does not refuse are unknown there (`?`)"
+    )
+    assert describe_missing_data(models) == (
+        "onnxgate has no kernel data for onnxruntime 1.14.1–1.15.1: "
+        "models that these releases do not refuse are unknown there (`?`)"
+    )
     assert describe_working_range(models[1], required=True).sentence == (
         "could not be predicted on onnxruntime 1.14.1–1.15.1: no kernel data; loads on 1.16.0"
     )
@@ -244,6 +274,7 @@ def test_observed_failures_are_errors() -> None:
         ("refused", "timed-out", "runtime-timed-out: error text"),
         ("loads", "refused", "load-failed: error text"),
         ("unknown", "refused", "load-failed: error text"),
+        ("unknown", "unavailable", "error text"),
     ],
 )
 def test_the_reason_of_an_observation(predicted: Predicted, observed: Observed, expected: str) -> None:
@@ -251,3 +282,12 @@ def test_the_reason_of_an_observation(predicted: Predicted, observed: Observed, 
     [reason] = entry("1.18.1", predicted, observed=observed, error="error text").effective_reasons
 
     assert expected == render_reason(reason)
+
+
+def test_a_fault_of_the_file_explains_a_failed_load() -> None:
+    """A model that is not valid has one error, not a second one about its loading."""
+    invalid = Reason(rule="invalid-model", node="", message="is not valid ONNX")
+    seen = entry("1.18.1", "unknown", invalid, observed="refused", error="error text")
+
+    assert seen.effective_reasons == (invalid,)
+    assert list(list_load_failures(MatrixModel(path="m.onnx", runtimes=(seen,)))) == []

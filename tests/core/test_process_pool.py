@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core import process_pool
-from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool
+from onnxgate.core.process_pool import Call, CallFailure, CallLimits, ProcessPool, describe_failure
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 PROGRAM = """
@@ -33,6 +33,18 @@ PROGRAM = """
         with ProcessPool(2) as children:
             children.run([Call(forever, sys.argv[1], None), Call(forever, sys.argv[1], None)])
 """
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("ImportError: \n\nIMPORTANT:\n\nx.so: failed to map segment from shared object", "there is not enough memory"),
+        ("ValueError: a\n\nb", "the support prediction failed with an internal error of onnxgate: ValueError: a b"),
+    ],
+)
+def test_a_raised_failure_is_one_line(words: str, reason: str) -> None:
+    """Missing memory is a fault of the machine, and other errors are shown in one line."""
+    assert reason == describe_failure(CallFailure("raised", words), "the support prediction")[0]
 
 
 def squared(number: int) -> int:

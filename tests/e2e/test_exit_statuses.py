@@ -44,6 +44,14 @@ def test_undecided(broken: Repository) -> None:
     assert "1 model not selected" in last
 
 
+def test_files_that_select_no_model(small: Repository) -> None:
+    """Hooks pass files that are not models: the check passes, and the last line states that no model was checked."""
+    small.write("README.md", "")
+    last = small.run("check", "README.md").out.splitlines()[-1]
+
+    assert last.startswith("pass: 0 models; the paths select no model; 1 model not selected")
+
+
 @pytest.mark.parametrize(
     ("name", "old", "new", "message"),
     [
@@ -83,6 +91,40 @@ def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) ->
     assert result.out == ""
     assert result.err.startswith("error: ")
     assert "bug" not in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", "--static", "--case", "sample"), "`--case` requires the stage `runtime` or `parity`"),
+        (("check", "--stage", "export", "--seed", "4"), "`--seed` requires the stage `runtime` or `parity`"),
+        (("check", "--stage", "file", "--against", "HEAD"), "`--against` requires the stage `lock` or `runtime`"),
+        (
+            ("check", "--target", "onnxruntime>=1.18", "--config", "onnxgate.toml"),
+            "`--target` and `--config` cannot be",
+        ),
+        (("check", "--target", "onnxruntime>=1.18", "--no-ignores"), "`--no-ignores` requires a config"),
+        (("check", "--stage", ""), "`--stage` has an empty name"),
+        (("check", "--stage", "file,"), "`--stage` has an empty name"),
+        (("lock", "--fail-on", "warning"), "`--fail-on` requires `--preview`"),
+        (("lock", "--check", "--no-ignores"), "`--no-ignores` requires `--preview`"),
+        (("runtimes", "prune", "--all", "--lock", "onnxgate.lock"), "`--all` cannot be combined with"),
+        (("runtimes", "prune", "--all", "--older-than", "1d"), "`--all` cannot be combined with"),
+        (("diff", "--textconv", "--exit-code", "models/small.onnx"), "`--textconv` takes one file"),
+    ],
+)
+def test_an_option_without_effect_is_refused(small: Repository, arguments: tuple[str, ...], message: str) -> None:
+    """An option that would do nothing is a usage error: whoever sets it expects an effect."""
+    result = small.run(*arguments, status=2)
+
+    assert result.out == ""
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_repeated_stages_are_joined(small: Repository) -> None:
+    """`--stage` can be repeated, or name several stages."""
+    assert small.report("--stage", "file", "--stage", "support")["stages"] == ["file", "support"]
+    assert small.report("--stage", "file,support")["stages"] == ["file", "support"]
 
 
 @pytest.mark.parametrize(

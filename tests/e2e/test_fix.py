@@ -41,8 +41,7 @@ BROKEN = ROOT / "fixtures" / "projects" / "broken" / "models"
         (
             "trees",
             "onnxruntime",
-            "1 model not repaired; 3 findings remain: `ir-version-too-new` (no automatic fix), `opset-too-new` "
-            "(no automatic fix)",
+            "1 model not repaired; 3 findings remain: `ir-version-too-new` (not fixed), `opset-too-new` (not fixed)",
         ),
     ],
 )

@@ -84,6 +84,25 @@ def test_a_full_temporary_folder(exporting: Repository, tmp_path: Path, argument
     assert_named(result, f"the temporary folder `{folder}`: no space left on device", "`TMPDIR`")
 
 
+def test_a_full_disk_of_the_export_script(exporting: Repository, tmp_path: Path) -> None:
+    """If a script fills its own disk, the message shows its line and does not blame the temporary folder."""
+    disk = tmp_path / "disk"
+    exporting.write("copy_it.py", f"open('{disk}/own', 'wb').write(b'0' * 100000)\n")
+    result = run(exporting, "export", before=mounted(disk, "size=8k"))
+
+    assert_named(result, "a disk is full (`copy_it.py:1`)", "free disk space where the code writes")
+    assert "temporary folder" not in result.out
+
+
+def test_an_error_that_resembles_a_full_disk(exporting: Repository) -> None:
+    """An exception with the words of a full disk is a failure of the export script."""
+    exporting.write("copy_it.py", "raise RuntimeError('No space left on device in token vocabulary')\n")
+    result = run(exporting, "export")
+
+    assert result.status == 1
+    assert "No space left on device in token vocabulary" in result.out
+
+
 def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -> None:
     """The message names the model that could not be replaced, and the file is unchanged."""
     folder = tmp_path / "disk"
@@ -99,7 +118,7 @@ def test_a_full_disk_at_the_destination(exporting: Repository, tmp_path: Path) -
     script = f'"$@"; status=$?; cmp models/small.onnx "{exporting.folder}/models/small.onnx" || exit 99; exit $status'
     result = run(exporting, "export", before=[*before, "sh", "-c", script, "sh"])
 
-    assert_named(result, f"cannot write to `{folder}/models/small.onnx`: no space left on device", "free disk space")
+    assert_named(result, f"cannot write to `{folder}/models/small.onnx`: no space left on device", "free up disk space")
 
 
 @pytest.mark.parametrize("arguments", [("export",), ("check",), ("lock", "--upgrade", "--offline")])
@@ -176,7 +195,7 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     )
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
-        assert_named(run(without, *arguments), "uv is neither installed", "install it: `pip install uv`")
+        assert_named(run(without, *arguments), "uv is neither installed", "install uv: `pip install uv`")
     assert run(without, "check", "--static").status == 0
     assert run(without, "lock").status == 0
 

@@ -28,11 +28,11 @@ def test_a_release_without_data(lacking: Repository) -> None:
 
 
 def test_in_words(lacking: Repository) -> None:
-    """The text output and the summary mark the cell with `?` and explain it."""
+    """The text output and the summary mark the cell with `–`: the runtime stage was not selected."""
     output = lacking.run("check", "--static").out
     summary = lacking.run("check", "--static", "--output", "summary").out
 
-    assert "models/small.onnx  ok*     ?\n" in output
-    assert "ok*: predicted, not run; ?: could not be checked\n" in output
-    assert "| ok\\* | ? |\n" in summary
-    assert "?: could not be checked" in summary
+    assert "models/small.onnx  ok*     –\n" in output
+    assert "ok*: predicted, not run; –: not checked\n" in output
+    assert "| ok\\* | – |\n" in summary
+    assert "–: not checked" in summary

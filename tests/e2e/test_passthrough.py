@@ -57,6 +57,6 @@ def test_parity_stage_without_file_stage(repository: Repository) -> None:
 
     assert (found["rule"], found["runtimes"]) == ("output-unstable", WRONG)
     assert found["message"] == (
-        "output `mask` shares memory with an input: it changes when the input is reused or freed "
+        "output `mask` shares memory with an input and changes when the input is reused or freed "
         "(onnxruntime 1.19.2 and 1.23.2)"
     )

@@ -144,14 +144,35 @@ def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
 
 
 def test_missing_report_folder_is_undecided(many: Repository, tmp_path: Path) -> None:
-    """An empty or missing report folder is undecided, and each model is named."""
+    """An empty report folder is undecided, and each model is named."""
     (tmp_path / "empty").mkdir()
-    for name in ("empty", "nowhere"):
-        result = many.run("merge", str(tmp_path / name), "--output", f"json={tmp_path}/report.json", status=3)
-        report = json.loads((tmp_path / "report.json").read_text())
+    result = many.run("merge", str(tmp_path / "empty"), "--output", f"json={tmp_path}/report.json", status=3)
+    report = json.loads((tmp_path / "report.json").read_text())
 
-        assert result.out.splitlines()[-1].startswith("undecided: ")
-        assert 5 == len({entry["model"] for entry in report["undecided"]} - {""})
+    assert result.out.splitlines()[-1].startswith("undecided: 0 models: ")
+    assert 5 == len({entry["model"] for entry in report["undecided"]} - {""})
+
+
+def test_misspelled_report_folder_is_a_usage_error(small: Repository) -> None:
+    """A path that does not exist is not the report of a shard, and the hint suggests the right one."""
+    (small.folder / "reports").mkdir()
+
+    assert (
+        "error: `reprots` does not exist\nhint: did you mean `reports`?\n"
+        == small.run("merge", "reprots", status=2).err
+    )
+
+
+def test_other_files_next_to_reports(small: Repository, tmp_path: Path) -> None:
+    """A plan in the folder of the reports is ignored with a note; as an argument, it is named as the mistake it is."""
+    list(judge(small, planned(small, "--shards", "1"), tmp_path / "reports", "--static"))
+    plan = tmp_path / "reports" / "plan.json"
+    plan.write_text(plan_of(small).read_text(encoding="utf-8"), encoding="utf-8")
+    merged = small.run("merge", str(tmp_path / "reports"))
+    named = small.run("merge", str(tmp_path / "reports"), str(plan), status=3)
+
+    assert merged.err == f"note: ignored files that are not onnxgate reports: `{plan}`\n"
+    assert f"`{plan}` was not merged: it is not an onnxgate report\n" in named.out
 
 
 def test_fewer_models_than_shards(small: Repository, tmp_path: Path) -> None:
@@ -195,12 +216,20 @@ def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     assert output.endswith("5 models in 2 shards, with estimated costs\n")
 
 
+def test_a_readable_plan_counts_shards_without_models(small: Repository) -> None:
+    """The last line agrees with the shards above it, which are numbered as in `--shard`."""
+    output = small.run("plan", "--shards", "5", "--output", "text").out
+
+    assert output.startswith("shard 1/5: 1 model, about ")
+    assert output.endswith("1 model in 1 of 5 shards, with estimated costs\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("check", "--shard", "3/2"), "`--shard` is `3/2`"),
         (("check", "--shard", "x"), "expected `I/N`"),
-        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "is not a plan"),
+        (("check", "--shard", "1/2", "--plan", "onnxgate.toml"), "`onnxgate.toml` is not a plan\n"),
         (("check", "--plan", "plan.json"), "requires `--shard`"),
         (("check", "--shard", "1/2", "--case", "sample"), "cannot be combined with"),
         (("check", "--shard", "1/2", "--target", "onnxruntime"), "requires a config"),

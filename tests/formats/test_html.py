@@ -111,7 +111,7 @@ def test_every_model_runtime_and_state_is_in_the_matrix() -> None:
     }
 
     assert [model.path for model in sample().models] == sorted({model for model, _ in cells})
-    shown = [cell for row in wording.table_cells(sample()).values() for cell in row.values()]
+    shown = [cell for row in wording.cells_by_model(sample()).values() for cell in row.values()]
     assert {(cell.model, cell.runtime): wording.STATE_MEANINGS[cell.state] for cell in shown} == cells
 
 

@@ -51,6 +51,15 @@ def test_columns_are_joined() -> None:
     )
 
 
+def test_models_with_the_same_answer_are_joined() -> None:
+    """The sentence is that of the text output, and the names are below it."""
+    page = support_matrix.format_markdown(matrix(*(model("xx++++", f"{it}.onnx") for it in "abcd")), has_table=False)
+
+    assert "- ok 4 models load on onnxruntime 1.17.1–1.18.1; 1.16.0–1.16.3 refused: " in page
+    assert "\n  - `a.onnx`, `b.onnx`, `c.onnx`, `d.onnx`\n" in page
+    assert "|" not in page
+
+
 def test_wrong_predictions_come_first() -> None:
     """Incorrect predictions come first, so that they are not overlooked."""
     page = rendered(sample())

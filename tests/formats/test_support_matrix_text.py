@@ -64,6 +64,14 @@ def test_a_wide_table_has_short_labels() -> None:
     ]
 
 
+@pytest.mark.parametrize(("runtimes", "cells"), [((), ["FAIL"]), (("onnxruntime 1.17.1",), ["ok*", "FAIL", "ok*"])])
+def test_an_error_of_the_file_is_a_failure(runtimes: tuple[str, ...], cells: list[str]) -> None:
+    """A cell agrees with the word below the table, on each runtime that the error is about."""
+    error = finding("returns its input", rule="input-passthrough", stage="file", runtimes=runtimes)
+
+    assert table(matrix(model("++++++"), findings=(error,)))[-1].split() == ["m.onnx", *cells]
+
+
 def test_the_legend_explains_the_words_that_occur() -> None:
     """The legend omits `FAIL`, which is self-explanatory."""
     assert "\nok*: predicted, not run\n" in support_matrix.format_text(matrix(model("x+++++")))
@@ -116,9 +124,76 @@ def test_other_findings_follow() -> None:
     error = finding("returns its input", rule="input-passthrough", stage="support", fix="add a node")
 
     assert lines(matrix(model("++++++"), findings=(error,))) == [
-        "FAIL  m.onnx: 1 error, listed below; loads on onnxruntime 1.16.0–1.18.1",
-        "      error[input-passthrough]: returns its input",
+        "FAIL  m.onnx: has 1 error, listed below; loads on onnxruntime 1.16.0–1.18.1",
+        "      error: returns its input [input-passthrough]",
         "      fix: add a node",
+    ]
+
+
+def test_similar_findings_are_counted() -> None:
+    """A rule and its fix are printed once, however many nodes they are about; `-v` prints all."""
+    leaks = tuple(
+        finding(f"contains `/home/{name}`", rule="path-leaked", stage="file", level="warning", fix="remove it")
+        for name in ("a", "b", "c")
+    )
+
+    assert lines(matrix(model("++++++"), findings=leaks)) == [
+        "warn  m.onnx: loads on onnxruntime 1.16.0–1.18.1",
+        "      warning: contains `/home/a`, and 2 more [path-leaked]",
+        "      fix: remove it",
+        "",
+        "hint: `-v` lists all reasons and findings",
+    ]
+    assert sum("contains" in line for line in lines(matrix(model("++++++"), findings=leaks), verbose=True)) == 3
+
+
+def test_findings_that_the_sentence_counts_are_not_listed() -> None:
+    """The sentence names one of 30 unknown operators, and has the number of the others."""
+    operators = [Reason(rule="unknown-operator", node=f"n{it}", message=f"`Foo{it}` is unknown") for it in range(30)]
+    errors = tuple(
+        finding(it.message, rule=it.rule, stage="support", node=it.node, fix="use others") for it in operators
+    )
+    model = MatrixModel(path="m.onnx", runtimes=(entry("1.18.1", "refused", *operators),))
+
+    assert lines(matrix(model, findings=errors)) == [
+        "FAIL  m.onnx: does not load on onnxruntime 1.18.1: node `n0`: `Foo0` is unknown (and 29 more reasons) "
+        "[unknown-operator]",
+        "      fix: use others",
+        "",
+        "hint: `-v` lists all reasons and findings",
+    ]
+    assert "`Foo29` is unknown" in lines(matrix(model, findings=errors), verbose=True)[-1]
+
+
+def test_models_with_the_same_answer_are_joined() -> None:
+    """The reason is printed once for four or more models; fewer have their own lines."""
+    names = ("a b.onnx", "c.onnx", "d.onnx", "e.onnx")
+    faults = {"f": "is a folder", "g": "is empty", "h": "is a folder", "i": "is a folder", "j": "is a folder"}
+    errors = tuple(
+        finding(message, rule="not-a-model", stage="file", model=f"{name}.onnx", fix="commit it")
+        for name, message in faults.items()
+    )
+    refused = [
+        MatrixModel(
+            path=f"{name}.onnx", runtimes=(entry("1.18.1", "refused", Reason(rule=it.rule, node="", message="")),)
+        )
+        for name, it in zip(faults, errors, strict=True)
+    ]
+
+    assert lines(matrix(*(model("xx++++", name) for name in names[:3]))) == [
+        f"ok    {name}: loads on onnxruntime 1.17.1–1.18.1; 1.16.0–1.16.3 refused: {NO_KERNEL}" for name in names[:3]
+    ]
+    assert lines(matrix(model("++++++", "0.onnx"), *(model("xx++++", name) for name in names))) == [
+        "ok    0.onnx: loads on onnxruntime 1.16.0–1.18.1",
+        f"ok    4 models load on onnxruntime 1.17.1–1.18.1; 1.16.0–1.16.3 refused: {NO_KERNEL}",
+        "      `a b.onnx`, c.onnx, d.onnx, e.onnx",
+    ]
+    assert lines(matrix(*refused, findings=errors)) == [
+        "FAIL  4 models: each is a folder [not-a-model]",
+        "      f.onnx, h.onnx, i.onnx, j.onnx",
+        "      fix: commit it",
+        "FAIL  g.onnx: is empty [not-a-model]",
+        "      fix: commit it",
     ]
 
 
@@ -180,7 +255,7 @@ def test_omitted_reasons_of_a_failure_are_announced() -> None:
     error = finding(KERNEL.message, rule="missing-kernel", stage="support", node="det", fix="")
     model = MatrixModel(path="m.onnx", runtimes=(entry("1.17.3", "refused", KERNEL, more),))
 
-    assert lines(matrix(model, findings=(error,)))[-1] == "hint: `-v` lists all reasons"
+    assert lines(matrix(model, findings=(error,)))[-1] == "hint: `-v` lists all reasons and findings"
 
 
 def test_the_matrix_has_the_same_lines() -> None:
@@ -202,14 +277,14 @@ def test_quiet_prints_only_the_last_line() -> None:
     ("observed", "expected"),
     [
         (("",), "1 release; predicted, not run"),
-        (("loads", "loads"), "2 releases up to 1.16.3; 2 loads verified"),
+        (("loads", "loads"), "2 releases up to 1.16.3; 2 results verified"),
         (
             ("loads", "refused"),
-            "2 releases up to 1.16.3; 2 loads verified, 1 wrong prediction",
+            "2 releases up to 1.16.3; 2 results verified, 1 wrong prediction",
         ),
         (
             ("loads", "unavailable"),
-            "2 releases up to 1.16.3; 1 load verified, 1 could not be verified",
+            "2 releases up to 1.16.3; 1 result verified, 1 could not be verified",
         ),
     ],
 )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 import pytest
 
-from onnxgate.core.report import Cell, Measured
-from onnxgate.formats import html, markdown, text, wording
-from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, runtime
+from onnxgate.core.report import Measured
+from onnxgate.formats import wording
+from tests.harness.reports.sample_reports import finding, not_done, report, runtime
 
 
 @pytest.mark.parametrize(
@@ -133,26 +131,3 @@ def test_budget_is_not_an_output_difference() -> None:
         "m: 2.87 times the time of the baseline (limit 1.2 from the config, measured between 2.83 and 2.91; p)",
         "m: `y`: max difference 1 (tolerance 9); p",
     ] == wording.describe_measurements([*ratios, measure()])
-
-
-def test_an_ignored_refusal_is_a_warning_in_tables() -> None:
-    """The cell of a release that refuses a model is never `ok` because the config ignores the finding."""
-    refused, loads = (f"onnxruntime {minor}" for minor in MINORS[:2])
-    cells = tuple(Cell(model="m.onnx", runtime=name, state="predicted") for name in (refused, loads))
-    ignored = finding(model="m.onnx", runtimes=(refused,), ignored="known")
-    runtimes = tuple(runtime(minor) for minor in MINORS[:2])
-    shown = report(findings=(ignored,), cells=cells, runtimes=runtimes)
-
-    assert "m.onnx  warn    ok*\n" in text.format(shown)
-    assert "ok*: predicted, not run; warn: warning or ignored finding" in text.format(shown)
-    assert "| `m.onnx` | warn | ok\\* |" in markdown.format(shown)
-    assert re.findall(r'<td class="(\w+)"', html.format(shown)) == ["warning", "predicted"]
-
-
-def test_an_ignored_note_does_not_change_tables() -> None:
-    """A note is not a warning."""
-    name = f"onnxruntime {MINORS[0]}"
-    noted = finding(model="m.onnx", level="note", runtimes=(name,), ignored="known")
-    shown = report(findings=(noted,), cells=(Cell(model="m.onnx", runtime=name, state="pass"),))
-
-    assert wording.table_cells(shown)["m.onnx"][name].state == "pass"

@@ -145,7 +145,7 @@ def test_only_data_is_pushed(proposing: Proposing) -> None:
 )
 def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expected: list[str]) -> None:
     """An open pull request is updated for a newer release."""
-    proposing.step("Open the change", NUMBER=number)
+    proposing.step("Open or update the pull request", NUMBER=number)
 
     assert [[*expected, "--title", TITLE, "--body", "What changed"]] == proposing.gh_calls()
 
@@ -153,7 +153,7 @@ def test_one_change_is_open_at_a_time(proposing: Proposing, number: str, expecte
 def test_open_pull_request_is_an_output(proposing: Proposing) -> None:
     """The number and title of an open pull request are outputs; later steps are skipped if the title is the same."""
     proposing.environment["GH_OPEN"] = f"number=7\ntitle={TITLE}\n"
-    proposing.step("Look for a change that is open already")
+    proposing.step("Look for an open pull request")
     conditions = [step.get("if") for step in JOBS["propose"]["steps"][3:]]
 
     assert f"number=7\ntitle={TITLE}\n" == Path(proposing.environment["GITHUB_OUTPUT"]).read_text(encoding="utf-8")
@@ -165,7 +165,7 @@ def test_only_own_branches_count(tmp_path: Path) -> None:
     jq = shutil.which("jq")
     if jq is None:
         pytest.skip("needs jq")
-    filter_ = script("propose", "Look for a change that is open already").partition("own='")[2].partition("'\n")[0]
+    filter_ = script("propose", "Look for an open pull request").partition("own='")[2].partition("'\n")[0]
     answers = [
         {"number": 5, "title": "theirs", "isCrossRepository": True},
         {"number": 7, "title": "ours", "isCrossRepository": False},

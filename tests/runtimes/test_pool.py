@@ -274,7 +274,7 @@ def test_jobs_of_a_worker_run_in_order(fake_worker: Path, tmp_path: Path, fake: 
             WorkerSpec("x", "fake", interpreter=Path("/nowhere/python")),
             "`python` of `x` cannot be started: No such",
         ),
-        (WorkerSpec("x", interpreter=Path("/bin/false")), "the worker failed to start: exit status 1"),
+        (WorkerSpec("x", interpreter=Path("/bin/false")), "the worker process failed to start: exit status 1"),
         (
             WorkerSpec("x", "unheard-of", interpreter=Path(sys.executable)),
             "this version of onnxgate does not support `unheard-of`",
@@ -283,7 +283,7 @@ def test_jobs_of_a_worker_run_in_order(fake_worker: Path, tmp_path: Path, fake: 
             WorkerSpec("x", "absent", interpreter=Path(sys.executable)),
             "ImportError: libwonder.so.3: cannot open",
         ),
-        (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "the worker failed to start: SIGILL"),
+        (WorkerSpec("x", "falling", interpreter=Path(sys.executable)), "the worker process failed to start: SIGILL"),
     ],
 )
 def test_worker_that_cannot_start_is_unavailable(fake_host: WorkerPool, worker_spec: WorkerSpec, reason: str) -> None:

@@ -118,7 +118,8 @@ def test_extensions_may_register_an_operator(tmp_path: Path) -> None:
     assert select_subjects(extended, RefusedOperation) == []
     assert [prediction.verdict for prediction in extended.predictions.values()] == ["unknown"]
     assert isinstance(open_one, PredictionGap)
-    assert open_one.what.endswith("but an extension may register it; the runtime stage checks this: node `n`")
+    assert open_one.what.startswith("has no prediction for node `n`: ")
+    assert open_one.what.endswith("but an extension may register this operator; the runtime stage checks this")
 
 
 def test_another_provider_may_have_a_kernel(tmp_path: Path) -> None:
@@ -260,3 +261,5 @@ def test_suggested_opset_is_supported_by_other_runtimes(tmp_path: Path) -> None:
     assert isinstance(limited, RefusedOperation)
     assert (alone.ways.suggestions, alone.ways.everywhere) == ((OpsetChange("ai.onnx", 20, whole=True),), True)
     assert (limited.ways.suggestions, limited.ways.everywhere) == ((), False)
+    assert alone.ways.required == "onnxruntime 1.31.1 supports"
+    assert limited.ways.required == "all required runtimes support"

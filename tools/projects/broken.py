@@ -26,7 +26,7 @@ EDITS = {
     "retrained": [("seed=5", "seed=4")],
     "guarded": [
         ("        if torch.isnan(rows).any():\n", "\n"),
-        ('            raise ValueError("rows hold values that are not numbers")\n', "\n"),
+        ('            raise ValueError("rows contain NaN")\n', "\n"),
     ],
 }
 """Edits that restore the scripts to their state at export time; line numbers do not change."""

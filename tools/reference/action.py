@@ -8,7 +8,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 INTRODUCTION = """
-Inputs and outputs of `uses: onnxgate/onnxgate@v0.1.0`. All inputs are strings. See [the guide](../guides/action.md).
+Inputs and outputs of `uses: onnxgate/onnxgate@v0.1.0`. All inputs are strings. For examples, see [the
+guide](../guides/action.md).
 """
 
 

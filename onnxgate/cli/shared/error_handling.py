@@ -18,7 +18,8 @@ from onnxgate import __version__
 from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
 from onnxgate.core.errors import ISSUE_TRACKER_URL, OnnxgateError, StorageError
 from onnxgate.core.escape import escape_log_line, escape_unprintable
-from onnxgate.core.machine_faults import find_machine_fault
+from onnxgate.core.machine_faults import WRITE_HINTS, MachineFault, find_machine_fault
+from onnxgate.core.text import truncate
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
@@ -50,7 +51,7 @@ def report_errors() -> Iterator[None]:
         print_error(*_render_error(error))
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
-        fault = find_machine_fault(error)
+        fault = _find_output_fault(error) or find_machine_fault(error)
         print_error(*(_render_error(StorageError(fault.message, hint=fault.hint)) if fault else _report_bug(error)))
         _discard_output()
         sys.exit(EXIT_BUG)
@@ -63,6 +64,19 @@ def print_error(*lines: str) -> None:
     with suppress(OSError):  # the stream is closed or the disk is full; the exit status has the result
         for line in "\n".join(lines).splitlines():
             click.echo(escape_log_line(line), err=True)
+
+
+def _find_output_fault(error: Exception) -> MachineFault | None:
+    """Return the fault if standard output could not be written; the error itself does not name a file."""
+    import traceback
+
+    if not isinstance(error, OSError) or error.errno not in WRITE_HINTS:
+        return None
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not any(frame.f_code is click.echo.__code__ and not frame.f_locals.get("err") for frame in frames):
+        return None
+    reason = os.strerror(error.errno).lower()
+    return MachineFault(f"cannot write to standard output: {reason}", WRITE_HINTS[error.errno])
 
 
 def _render_error(error: OnnxgateError) -> Iterator[str]:
@@ -86,7 +100,7 @@ def _report_bug(error: Exception) -> Iterator[str]:
     system = f"{platform.system()} {platform.machine()}"
     head = (f"onnxgate {__version__}", f"{python} on {system}", f"arguments: {sys.argv[1:]}", "")
     text = "\n".join((*head, *traceback.format_exception(error)))
-    yield f"error: this is a bug in onnxgate: {type(error).__name__}: {error}"
+    yield f"error: this is a bug in onnxgate: {type(error).__name__}: {truncate(' '.join(str(error).split()))}"
     try:
         from onnxgate.runtimes.environments.storage import cache_dir
 

@@ -153,14 +153,19 @@ def unknown_name_error(kind: str, name: str, known: Sequence[str]) -> UsageError
 def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> str | None:
     """Return the only value of `--target`; None if it is not given.
 
-    This check is needed because click would silently use the last of several values.
+    This check is needed because click would silently use the last of several values. An empty value, such as that of an
+    unset variable in CI, must not select all releases.
 
     Raises:
-        UsageError: it is given more than once.
+        UsageError: it is empty, or given more than once.
     """
     if len(values) > 1:
         hint = "combine the ranges, for example `--target 'onnxruntime>=1.18,<1.20'`, or run the command for each one"
         raise UsageError("`--target` can be given only once", hint=hint)
+    if values and not values[0].strip():
+        raise UsageError(
+            "`--target` is empty", hint="specify a requirement such as `onnxruntime>=1.18`, or omit `--target`"
+        )
     return values[0] if values else None
 
 

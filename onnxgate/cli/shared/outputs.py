@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sys
@@ -17,6 +18,7 @@ from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_comm
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
+from onnxgate.core.machine_faults import HINTS
 from onnxgate.core.report import Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.formats import RENDERERS, text
@@ -37,6 +39,7 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
     Raises:
         UsageError: a format is unknown, two formats share standard output and one of them is machine-readable, or a
             file cannot be written.
+        StorageError: the file is not writable, or its disk is full.
     """
     sinks = []
     for output in outputs:
@@ -57,8 +60,11 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
                 sink.file.parent.mkdir(parents=True, exist_ok=True)
                 sink.file.write_text("", encoding="utf-8")  # an old report must not look like a new one
             except OSError as error:
-                hint = "choose a file in a writable folder"
-                raise UsageError(_unwritable_message(sink.file, error), hint=hint) from error
+                message = _unwritable_message(sink.file, error)
+                remedy = HINTS.get(error.errno or 0)
+                if remedy and error.errno not in (errno.ENOTDIR, errno.ENXIO):  # those are mistakes in the path
+                    raise StorageError(message, hint=f"{remedy}, or choose another file") from error
+                raise UsageError(message, hint="choose a file in a writable folder") from error
     return tuple(sinks)
 
 
@@ -69,17 +75,20 @@ def write_outputs(
     config: Path | None = None,
     snippets: Mapping[str, Sequence[str]] | None = None,
     render_text: Callable[..., str] = text.format,
+    render_markdown: Callable[[], str] | None = None,
 ) -> None:
     """Write the report to every destination in `sinks`.
 
-    `config` is the config of the check; `snippets` and `render_text` are used for `text`. Only text on standard output
-    shows the local folder in which inputs are stored.
+    `config` is the config of the check; `snippets` and `render_text` are used for `text`, and `render_markdown` for
+    `markdown` if it is given. Only text on standard output shows the local folder in which inputs are stored.
 
     Raises:
         StorageError: a file cannot be written. The other files are still written.
     """
 
     def render(sink: Sink, color: bool, width: int) -> str:
+        if sink.format == "markdown" and render_markdown is not None:
+            return render_markdown()
         if sink.format != "text":
             return RENDERERS[sink.format].render(report)
         local = sink.file is None and bool(report.replays)

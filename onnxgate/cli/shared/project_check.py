@@ -95,6 +95,8 @@ class CheckRequest(msgspec.Struct, frozen=True):
 def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
     """Check the models, write the report, and return the exit status."""
     drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
+    if request.target is not None and options.config is not None:
+        raise UsageError("`--target` and `--config` cannot be combined", hint="`--target` ignores the config")
     config = None if request.target is not None else find_project_config(request.paths, options)
     if config is None:
         set_command_folder(options.start)
@@ -102,12 +104,24 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     if request.plan is not None and request.shard is None:
         raise UsageError("`--plan` requires `--shard`", hint="add `--shard I/N`")
     if config is None:
-        report, render_text = _check_files(request, options, drawn=drawn)
-        write_outputs(report, sinks, options, render_text=render_text)
+        report, render_text, render_markdown = _check_files(request, options, drawn=drawn)
+        write_outputs(report, sinks, options, render_text=render_text, render_markdown=render_markdown)
     else:
+        _refuse_options_without_stage(request)
         report, snippets = _check_project(config, request, options, drawn=drawn)
         write_outputs(report, sinks, options, config, snippets)
     return report.exit
+
+
+def _refuse_options_without_stage(request: CheckRequest) -> None:
+    """Reject options that have no effect on the selected stages."""
+    for option, is_given, stages in (
+        ("--against", request.against not in (None, "", "none"), (Stage.LOCK, Stage.RUNTIME)),
+        ("--case", bool(request.inputs.cases), (Stage.RUNTIME, Stage.PARITY)),
+        ("--seed", request.inputs.seed != 0, (Stage.RUNTIME, Stage.PARITY)),
+    ):
+        if is_given and request.stages.isdisjoint(stages):
+            raise UsageError(f"`{option}` requires the stage `{stages[0].value}` or `{stages[1].value}`")
 
 
 def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
@@ -122,20 +136,22 @@ def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
     return print_reuse
 
 
-def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) -> tuple[Report, Callable[..., str]]:
-    """Check models without a config. Return the report, and the function that renders it as text."""
-    from onnxgate.commands.files_without_config import PREDICTED_STAGES, check_files, make_request
-    from onnxgate.core.findings import STATIC_STAGES
+def _check_files(
+    request: CheckRequest, options: CommonOptions, *, drawn: bool
+) -> tuple[Report, Callable[..., str], Callable[[], str]]:
+    """Check models without a config. Return the report, and the functions that render it as text and as Markdown."""
+    from onnxgate.commands.files_without_config import check_files, make_request
     from onnxgate.core.matrix import build_matrix
-    from onnxgate.formats.support_matrix import format_text
+    from onnxgate.formats.support_matrix import format_markdown, format_text
 
-    is_static = request.stages == frozenset(STATIC_STAGES)  # the same as `--static`, which needs no config
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
         ("--shard", request.shard is not None),
-        ("--stage", request.has_stages and not (request.stages <= PREDICTED_STAGES or is_static)),
+        ("--stage", request.has_stages),
+        ("--no-ignores", options.no_ignores),
         ("--case", bool(request.inputs.cases)),
         ("--seed", request.inputs.seed != 0),
+        ("--no-ignores", options.no_ignores),
     ):
         if is_given:
             ignored = request.target is not None and find_config(options.start) is not None
@@ -154,7 +170,10 @@ def _check_files(request: CheckRequest, options: CommonOptions, *, drawn: bool) 
         shown = {name: value for name, value in options.items() if name not in ("inputs", "snippets")}
         return format_text(matrix, has_table=False, required=required, verbose=verbosity > 0, **shown)
 
-    return checked.report, render_text
+    def render_markdown() -> str:
+        return format_markdown(checked.matrix, has_table=False, required=required)
+
+    return checked.report, render_text, render_markdown
 
 
 def _check_project(

@@ -50,7 +50,7 @@ class FixRequest:
     path: Path  # the file; external data are relative to its folder
     proto: ModelProto  # its structure
     limits: VersionLimits
-    root: Path  # the repository; no file outside it is read
+    root: Path  # the repository or, if there is none, the current folder; no file outside it is read
     scratch: Path  # an empty folder
     run_onnx: Callable[[Sequence[str]], str]  # runs `onnx_subprocess.py`; returns "" or the error
 
@@ -168,8 +168,8 @@ def _resolve_data_file(request: FixRequest, location: str) -> Path:
         raise _NotInlinableError("the location of its external data is missing")
     real = Path(os.path.realpath(request.path.parent / location))
     if not real.is_relative_to(os.path.realpath(request.root)):
-        message = f"`{location}` is outside the repository"
-        hint = "copy the file into the repository, or re-export the model"
+        message = f"`{location}` is outside the folder `{request.root}`"
+        hint = "copy the file into this folder, or re-export the model"
         raise _NotInlinableError(message, hint)
     try:
         if not stat.S_ISREG(real.stat().st_mode):

@@ -102,14 +102,21 @@ class _Verifier:
         inputs = self.create(reading, self._folder())
         if not inputs.cases:
             return Verification(reason=f"no inputs are available: {inputs.reason}", hint=inputs.hint)
+        has_runtimes = bool(self.specs)
         old, cases = self._repeat_at_other_sizes(reading, self._run(self.pair.old, inputs.cases), inputs.cases)
         if not _has_outputs(old):
             old += self._run_evaluator(cases)
         if not _has_outputs(old):
             first = next((run for run in old if not isinstance(run.observation, Unavailable)), old[0])
-            reason = "the original model does not run on any runtime, so its outputs are unknown; "
-            reason += f"{first.runtime}: {describe_observation(first.observation)}"
-            return Verification(cases=len(cases), reason=reason, hint="run `onnxgate check` for details")
+            error = f"{first.runtime}: {describe_observation(first.observation)}"
+            if has_runtimes:
+                reason = f"the original model does not run on any runtime, so its outputs are unknown; {error}"
+                return Verification(cases=len(cases), reason=reason, hint="run `onnxgate check` for details")
+            reason = (
+                f"the reference evaluator of onnx cannot run the original model, so its outputs are unknown; {error}"
+            )
+            hint = "with a config, and without `--target`, repairs are verified on the locked runtimes"
+            return Verification(cases=len(cases), reason=reason, hint=hint)
         new = self._run(self.pair.new, cases)
         model = create_parity_model(self.pair.model, self.pair.old, reading, cases, self.pair.locked)
         comparison = RunComparison(model, self.pair.renamed, old, new)

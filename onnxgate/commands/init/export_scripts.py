@@ -14,6 +14,7 @@ EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
 PATH_ARGUMENT = 2
 """Index of the output path in the arguments of `torch.onnx.export(model, args, f)`."""
 MAX_SCRIPT_BYTES = 1_000_000
+MAX_INPUTS_LENGTH = 80
 SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes", "dynamo")
 """Keyword arguments of `torch.onnx.export` that a source can return in addition to the module and its inputs."""
 
@@ -29,6 +30,7 @@ class ExportScript:
     takes_path: bool = False  # the caller can choose the path
     source: str = ""  # a function that returns the module and its inputs: "model.py:build"
     builder: str = ""  # without a source: a function that returns only the module: "model.py:build"
+    inputs: str = ""  # a tuple of example inputs, as code that only needs torch: "(torch.zeros(1, 4),)"
     settings: tuple[str, ...] = ()  # arguments of the call that change the exported model: "input_names"
 
     @property
@@ -47,7 +49,8 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
     for call in script.calls():
         source = _locate_function(script, script.builder_of(call), path, folder, relative, script.builders())
         builder = "" if source else _locate_function(script, script.module_builder_of(call), path, folder, relative)
-        found.append(replace(script.described(call, relative), source=source, builder=builder))
+        inputs = script.inputs_of(call) if builder else ""
+        found.append(replace(script.described(call, relative), source=source, builder=builder, inputs=inputs))
     return tuple(found)
 
 
@@ -169,6 +172,19 @@ class _ParsedScript:
             case ast.Call(func=ast.Name(id=name), args=[], keywords=[]):
                 return name
         return ""
+
+    def inputs_of(self, call: ast.Call) -> str:
+        """Return the inputs of a call to `torch.onnx.export` as code for a tuple; "" if it needs more than torch."""
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
+        inputs = call.args[1] if len(call.args) > 1 else keywords.get("args")
+        if isinstance(inputs, ast.Name):
+            inputs = self.values.get(inputs.id)
+        names = {node.id for node in ast.walk(inputs) if isinstance(node, ast.Name)} if inputs else set()
+        if inputs is None or names != {"torch"} or self.names.get("torch") != "torch":
+            return ""
+        code = ast.unparse(inputs)
+        code = code if isinstance(inputs, ast.Tuple) else f"({code},)"
+        return code if len(code) <= MAX_INPUTS_LENGTH else ""
 
     def builders(self) -> list[str]:
         """Return the names of the functions in the file that return a module and its inputs."""

@@ -48,11 +48,11 @@ jobs:
           fetch-depth: 2 # models are compared with the previous commit
 """
 WORKFLOW_INSTALL_STEPS = """\
-      # To export models from their sources, install the export script's requirements:
+      # To export models from their sources, install the packages that the export script needs:
       # - uses: %(setup)s
       #   with:
       #     python-version: "3.11"
-      # - run: pip install -r %(requirements)s
+      # - run: pip install %(packages)s
 """
 
 
@@ -99,9 +99,7 @@ def render_config(
             f"{mark}[toolchain]  # packages that export the models, from {file}",
             f"{mark}requires = [{', '.join(map(quote, survey.requires))}]",
         ]
-    entries = {(find_written_model(survey, it), it.source or it.command): it for it in survey.exports}
-    for script in entries.values():
-        lines += _render_model_entry(survey, script, active=script in exported)
+    lines += _render_exports(survey, exported)
     return "\n".join((*lines, ""))
 
 
@@ -156,14 +154,39 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     yield "# required = false  # skip the target on other machines"
 
 
-def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, active: bool) -> Iterator[str]:
-    """Yield the lines of a `[[model]]` entry for an export script.
+def _render_exports(survey: RepositorySurvey, exported: Sequence[ExportScript]) -> Iterator[str]:
+    """Yield a `[[model]]` entry for each model that scripts export, and one for each script whose model is unknown."""
+    scripts = {(find_written_model(survey, it), it.source or it.command or it.path): it for it in survey.exports}
+    entries: dict[str, list[ExportScript]] = {}
+    for (model, _), script in scripts.items():
+        entries.setdefault(model or f"unknown model of {script.path}", []).append(script)
+    toolchain = " and `[toolchain]` above" if survey.requires and not exported else ""
+    for alternatives in entries.values():
+        active = next((script for script in alternatives if script in exported), None)
+        for script in alternatives:
+            yield ""
+            yield from _describe_export(script)
+            model = find_written_model(survey, script)
+            if script is not active and (script.source or script.command):
+                line = f"the `{'source' if script.source else 'command'}` line" if model else "these lines"
+                path = "" if model else ", and set `path`"
+                yield f"# Uncomment {line}{toolchain}{path} to enable this."
+            mark = "" if model else "# "
+            if script is alternatives[0] or not model:  # another script of the same model needs no second entry
+                yield f"{mark}[[model]]"
+                yield f"{mark}path = {quote(model or 'models/….onnx')}"
+            yield f"{'' if script is active else '# '}{_render_export_setting(script)}"
 
-    If the model is unknown, all lines are comments; otherwise only the last line, unless the entry is `active`.
-    """
-    model = find_written_model(survey, script)
-    mark, last = ("" if model else "# "), ("" if active else "# ")
-    yield ""
+
+def _render_export_setting(script: ExportScript) -> str:
+    if script.source:
+        return f"source = {quote(script.source)}"
+    words = script.command or ("{python}", script.path, "--out", "{output}")
+    return f"command = [{', '.join(map(quote, words))}]"
+
+
+def _describe_export(script: ExportScript) -> Iterator[str]:
+    """Yield comments about an export script, and about what it needs for the comparison with PyTorch."""
     yield f"# {escape_unprintable(script.path)}:{script.line} calls `torch.onnx.export`."
     if script.source:
         function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
@@ -182,18 +205,21 @@ def _render_model_entry(survey: RepositorySurvey, script: ExportScript, *, activ
     if script.builder:
         function = f"`{escape_unprintable(script.builder.rpartition(':')[2])}`"
         yield from _wrap_comment(
-            f"To compare the model with PyTorch, return `(module, inputs)` from {function}, where `inputs` is a tuple "
-            f"of example inputs, and set `source = {quote(script.builder)}` instead of `command`."
+            f"To compare the model with PyTorch, add a function that returns the result of {function} and a tuple of "
+            f"example inputs, and set `source = {quote(name_source_function(script))}` instead of `command`."
         )
-    if not active and (script.source or script.command):
-        yield "# Uncomment the last line to enable this."
-    yield f"{mark}[[model]]"
-    yield f"{mark}path = {quote(model or 'models/….onnx')}"
-    if script.source:
-        yield f"{last}source = {quote(script.source)}"
-    else:
-        words = script.command or ("{python}", script.path, "--out", "{output}")
-        yield f"{last}command = [{', '.join(map(quote, words))}]"
+
+
+def name_source_function(script: ExportScript) -> str:
+    """Return the name of a new source that calls the function in `builder`: `model.py:build_with_inputs`."""
+    return f"{script.builder}_with_inputs"
+
+
+def render_source_function(script: ExportScript) -> str:
+    """Return the code of the source that calls the function in `builder`, which must return only the module."""
+    inputs = script.inputs or "(torch.zeros(1, 3, 224, 224),)  # replace with example inputs of the model"
+    name = name_source_function(script).rpartition(":")[2]
+    return f"def {name}():\n    import torch\n    return {script.builder.rpartition(':')[2]}().eval(), {inputs}\n"
 
 
 def find_written_model(survey: RepositorySurvey, script: ExportScript) -> str:
@@ -216,8 +242,10 @@ def render_workflow(survey: RepositorySurvey) -> str:
     text += "          persist-credentials: false\n"
     if survey.exports:
         below = f"{survey.below_root}/" if survey.below_root else ""
-        requirements = escape_unprintable(below + (survey.requirements or "requirements.txt"))
-        text += WORKFLOW_INSTALL_STEPS % {"setup": SETUP_PYTHON_ACTION, "requirements": requirements}
+        packages = (
+            f"-r {escape_unprintable(below + survey.requirements)}" if survey.requirements else "torch onnxscript"
+        )
+        text += WORKFLOW_INSTALL_STEPS % {"setup": SETUP_PYTHON_ACTION, "packages": packages}
     return text + render_workflow_step(survey)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -11,18 +12,30 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from onnxgate.commands.init.deployed_runtimes import Deployments, find_deployments, select_reader
+from onnxgate.commands.init.deployed_runtimes import (
+    IGNORED_FOLDERS,
+    Deployments,
+    find_deployments,
+    select_reader,
+)
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.fact_extraction import read_facts
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config
+from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.git import repository
 from onnxgate.project.git.repository import find_git_root
 
 EXPORT_PACKAGES = ("torch", "onnxscript")
 REQUIREMENTS_GLOBS = ("requirements*.txt", "requirements/*.txt")
+UNREAD_SUFFIXES = frozenset(
+    {".cfg", ".csproj", ".gradle", ".json", ".kts", ".sh", ".toml", ".txt", ".xml", ".yaml", ".yml"}
+)
+"""Suffixes of files that may declare ONNX Runtime in a form that is not read, such as `pixi.toml`."""
+MAX_UNREAD_FILES, MAX_UNREAD_BYTES = 1000, 1_000_000
+"""Maximum number and size of the files that are searched for the name of ONNX Runtime."""
 MAX_ATTRIBUTE_CHECKS = 100
 """Maximum number of models for which git attributes are read."""
 
@@ -41,6 +54,7 @@ class RepositorySurvey:
     uses_lfs: bool = False
     exports: tuple[ExportScript, ...] = ()
     deployments: Deployments = field(default=Deployments())
+    mentions: tuple[str, ...] = ()  # if nothing is deployed: files that mention ONNX Runtime but are not read
     requires: tuple[str, ...] = ()  # the repository's requirements of torch and onnxscript
     requirements: str = ""  # the file that contains them
     parent_config: str = ""  # a config in a folder above, which also applies to these models
@@ -94,6 +108,7 @@ def survey_repository(folder: Path) -> RepositorySurvey:
             script for path in _list_files(folder, "*.py") for script in find_export_scripts(folder / path, path)
         ),
         deployments=replace(deployments, problems=tuple(dict.fromkeys((*problems, *deployments.problems)))),
+        mentions=() if deployments.runtimes else tuple(_find_mentions(folder, root)),
         requires=requires,
         requirements=requirements,
         parent_config=_find_parent_config(folder, root),
@@ -141,16 +156,39 @@ def _survey_deployments(folder: Path, root: Path | None, nested: Iterable[PurePo
     """Find deployed packages that files below the folder declare; if there are none, search the whole repository."""
     excluded = set(nested)
     paths = [path for path in _list_files(folder, "*") if not set(PurePosixPath(path).parents) & excluded]
-    found = find_deployments(folder, filter(select_reader, paths))
+    found = find_deployments(folder, paths, root)
     if _has_deployed_runtime(found) or root is None or root == folder:
         return found
-    others = [Path(os.path.relpath(root / path, folder)).as_posix() for path in _list_files(root, "*")]
-    above = [path for path in others if path.startswith("../")]
-    elsewhere = find_deployments(folder, filter(select_reader, above))
+    above = [path for path in _list_repository(folder, root) if path.startswith("../")]
+    elsewhere = find_deployments(folder, above, root)
     problems = (*found.problems, *elsewhere.problems)
     if _has_deployed_runtime(elsewhere) or not found.runtimes:
         return Deployments(elsewhere.runtimes, problems, (*found.runtimes, *elsewhere.ignored))
     return replace(found, problems=problems)
+
+
+def _list_repository(folder: Path, root: Path | None) -> list[str]:
+    """Return the files of the whole repository, relative to the folder."""
+    if root is None or root == folder:
+        return _list_files(folder, "*")
+    return [Path(os.path.relpath(root / path, folder)).as_posix() for path in _list_files(root, "*")]
+
+
+def _find_mentions(folder: Path, root: Path | None) -> Iterator[str]:
+    """Yield the files that mention ONNX Runtime and may declare it, but have no reader."""
+    candidates = [
+        path
+        for path in map(PurePosixPath, _list_repository(folder, root))
+        if path.suffix in UNREAD_SUFFIXES
+        and not IGNORED_FOLDERS.intersection(path.parts)
+        and path.name not in (CONFIG_NAME, LOCK_NAME)
+        and select_reader(path.as_posix()) is None
+    ]
+    for path in candidates[:MAX_UNREAD_FILES]:
+        with contextlib.suppress(UnreadableFileError, OSError):
+            is_small = (folder / path).stat().st_size <= MAX_UNREAD_BYTES
+            if is_small and re.search(r"\bonnxruntime\b(?!-extensions)", read_text(folder / path), re.IGNORECASE):
+                yield path.as_posix()
 
 
 def _has_deployed_runtime(deployments: Deployments) -> bool:

@@ -13,7 +13,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from onnxgate.commands.files_without_config import make_request, predict_matrix
-from onnxgate.commands.init.deployed_runtimes import NPM_PACKAGES, DeployedRuntime
+from onnxgate.commands.init.declarations import NPM_PACKAGES
+from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
 from onnxgate.core.errors import ConfigError, OnnxgateError
 from onnxgate.core.findings import name_runtimes
 from onnxgate.core.matrix import MatrixModel
@@ -31,7 +32,7 @@ MANY_MINORS = 8
 """Number of minor releases in a target above which the config suggests checking only the oldest and the newest."""
 MAX_NAMED = 3
 """Maximum number of files or models named in a comment."""
-REFUSED_PHRASE = "does not load on"
+REFUSED_PHRASES = ("does not load on", "do not load on")
 DEVELOPMENT_PHRASE = "This is a development dependency; the deployed release may differ"
 NO_DATA_PHRASE = "There is no prediction: onnxgate has no support data for"
 BUILD_PROVIDERS = {
@@ -58,7 +59,8 @@ class SuggestedTarget:
         return tuple(
             comment
             for comment in self.comments
-            if REFUSED_PHRASE in comment or comment.startswith((NO_DATA_PHRASE, DEVELOPMENT_PHRASE))
+            if any(phrase in comment for phrase in REFUSED_PHRASES)
+            or comment.startswith((NO_DATA_PHRASE, DEVELOPMENT_PHRASE))
         )
 
 
@@ -137,21 +139,24 @@ def _deployed_folder(file: str) -> str:
 def assign_targets(targets: Sequence[SuggestedTarget], models: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return each folder that is deployed with its own dependencies, and the names of the targets for its models.
 
-    The result is empty if all targets apply to all models, or if a deployed folder contains no model, because it may
-    then deploy models from another folder.
+    A deployed folder without models may deploy models outside of these folders; if there are none, those of any folder.
+    The result is empty if all targets apply to all models.
     """
     folders = {folder for target in targets for folder in target.folders if folder}
     services = {folder for folder in folders if not any(folder.startswith(f"{other}/") for other in folders)}
     with_models = {folder for folder in services if any(model.startswith(f"{folder}/") for model in models)}
-    if with_models != services or any(map(is_glob, services)):
+    if any(map(is_glob, services)):
         return {}
+    has_others = any(not model.startswith(tuple(f"{folder}/" for folder in services)) for model in models)
+    without_models = set() if has_others else services - with_models
+
+    def applies_to(folder: str, service: str) -> bool:
+        owners = {service, *without_models}
+        return not folder or any(folder == owner or folder.startswith(f"{owner}/") for owner in owners)
+
     assigned = {
-        service: tuple(
-            target.name
-            for target in targets
-            if any(not it or it == service or it.startswith(f"{service}/") for it in target.folders)
-        )
-        for service in sorted(services)
+        service: tuple(target.name for target in targets if any(applies_to(it, service) for it in target.folders))
+        for service in sorted(with_models)
     }
     return assigned if any(len(names) < len(targets) for names in assigned.values()) else {}
 
@@ -206,7 +211,7 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
 
     They also name the package that is checked, if it is not the deployed one.
     """
-    places = [f"{it.file}:{it.line} (`{it.requirement}`)" for it in runtimes]
+    places = [f"{it.file}:{it.line} (`{it.declaration}`)" for it in runtimes]
     without_version = "" if requirement else " without a version"
     lines = [f"Declared{without_version} in {join_phrases(places, MAX_NAMED)}."]
     if all(it.is_for_development for it in runtimes):
@@ -217,9 +222,11 @@ def _describe_declarations(requirement: str, runtimes: Sequence[DeployedRuntime]
     if others:
         package = "CPU" if others.keys() & BUILD_PROVIDERS.keys() else "pip"
         replaced = any(it.pin and it.pin not in requirement for it in runtimes)
-        release = "minor release" if replaced else "release" if all(it.pin for it in runtimes) else "releases"
+        same = " of the same minor release" if replaced else " of the same release"
+        if not all(it.pin for it in runtimes):  # another package has other patch releases in the same range
+            same = " in the same range" if requirement else ""
         names = join_phrases(list(others.values()))
-        lines.append(f"Checked with the {package} package `{ONNXRUNTIME}` of the same {release}, not with {names}.")
+        lines.append(f"Checked with the {package} package `{ONNXRUNTIME}`{same}, not with {names}.")
     return tuple(lines)
 
 
@@ -235,32 +242,49 @@ def describe_prediction(
     if not runtimes:
         return (f"{NO_DATA_PHRASE} `{requirement}`.",)
     sentences = []
-    if predictions:
+    refused = _group_models(runtimes, predictions, "refused")
+    unknown = _group_models(runtimes, predictions, "unknown")
+    problems = [
+        f"{_name_models(models)} {REFUSED_PHRASES[len(models) > 1]} {where}" for where, models in refused.items()
+    ]
+    if predictions and not refused and not unknown:
+        verb = "loads" if len(predictions) == 1 else "load"
+        (where,) = _group_models(runtimes, predictions, "loads")
+        problems = [f"{_name_models([model.path for model in predictions])} {verb} on {where}"]
+    if problems:
         later = _find_releases_without_data(parsed.specifier, index)
         ending = f" (no prediction for {later})" if later else ""
-        sentences.append(f"Prediction: {_summarize_predictions(runtimes, predictions)}{ending}.")
+        more = "; …" if len(problems) > MAX_NAMED else ""
+        sentences.append(f"Prediction: {'; '.join(problems[:MAX_NAMED])}{more}{ending}.")
+    for where, models in unknown.items():
+        sentences.append(f"There is no prediction for {_name_models(models)} on {where}.")
     if pointers:
-        names = join_phrases([f"`{pointer}`" for pointer in pointers], MAX_NAMED)
-        state = "it is a Git LFS pointer" if len(pointers) == 1 else "they are Git LFS pointers"
-        sentences.append(f"There is no prediction for {names}: {state} (content not fetched).")
+        state = "a Git LFS pointer" if len(pointers) == 1 else "Git LFS pointers"
+        verb = "was" if len(pointers) == 1 else "were"
+        sentences.append(
+            f"There is no prediction for {_name_models(pointers)}, which {verb} {state} when this file was written."
+        )
     return tuple(sentences)
 
 
-def _summarize_predictions(runtimes: Sequence[str], predictions: Predictions) -> str:
+def _group_models(runtimes: Sequence[str], predictions: Predictions, state: str) -> dict[str, list[str]]:
+    """Return the models that are in a state on some of the runtimes, grouped by the names of these runtimes."""
     known = [f"{ONNXRUNTIME} {release}" for release in _newest_patches(SpecifierSet())]
     known = sorted({*known, *runtimes}, key=lambda name: Version(name.partition(" ")[2]))
-    problems = []
+    groups: dict[str, list[str]] = {}
     for model in predictions:
         states = {entry.runtime: entry.state for entry in model.runtimes}
-        for state, phrase in (("refused", REFUSED_PHRASE), ("unknown", "cannot be predicted on")):
-            affected = [runtime for runtime in runtimes if states.get(runtime, "unknown") == state]
-            if affected:
-                problems.append(f"`{model.path}` {phrase} {name_runtimes(affected, known)}")
-    if not problems:
-        count = len(predictions)
-        subject = {1: "the model loads", 2: "both models load"}.get(count, f"all {count} models load")
-        return f"{subject} on {name_runtimes(runtimes, known)}"
-    return f"{'; '.join(problems[:MAX_NAMED])}{'; …' if len(problems) > MAX_NAMED else ''}"
+        affected = [runtime for runtime in runtimes if states.get(runtime, "unknown") == state]
+        if affected:
+            groups.setdefault(name_runtimes(affected, known), []).append(model.path)
+    return groups
+
+
+def _name_models(models: Sequence[str]) -> str:
+    """Return the names of a few models, or the number of many. Other models may exist, which cannot be read."""
+    if len(models) > MAX_NAMED:
+        return f"{len(models)} models"
+    return join_phrases([f"`{model}`" for model in models])
 
 
 def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) -> str:
@@ -284,6 +308,20 @@ def _newest_patches(specifier: SpecifierSet) -> list[str]:
     """Return the newest patch of each minor release in the range that has support data."""
     fitting = [release for release in limits.load_limit_table().releases if specifier.contains(release)]
     return list({Version(release).release[:2]: release for release in fitting}.values())
+
+
+def find_uncovered_runtimes(deployed: Sequence[DeployedRuntime], targets: Sequence[str]) -> list[DeployedRuntime]:
+    """Return the deployed runtimes with a release that none of the targets' requirements allows."""
+    requirements = [Requirement(target) for target in targets]
+    return [runtime for runtime in deployed if not _is_covered(runtime, requirements)]
+
+
+def _is_covered(runtime: DeployedRuntime, targets: Sequence[Requirement]) -> bool:
+    checked = _checked_requirement(runtime)
+    specifier = Requirement(checked).specifier if checked else SpecifierSet()
+    releases = [runtime.pin] if runtime.pin and runtime.pin in checked else _newest_patches(specifier)
+    ranges = [target.specifier for target in targets if target.name in (ONNXRUNTIME, runtime.package)]
+    return not checked or all(any(allowed.contains(release) for allowed in ranges) for release in releases)
 
 
 def has_many_minors(requirement: str) -> bool:

@@ -58,14 +58,14 @@ OPENVINO = (
         r" \(shape=(?P<expected>[^)\n]{1,100})\)"
         r" and the tensor \(shape=(?P<actual>\([^)\n]{0,100}\))\) are incompatible",
         means="an input has shape {actual}; the model requires {expected}",
-        fix="pass an input of that shape, re-export with a dynamic axis, or call `model.reshape` in OpenVINO",
+        fix="pass an input of the required shape, re-export with a dynamic axis, or call `model.reshape` in OpenVINO",
         rules=("input-shape-narrowed",),
     ),
     Entry(
         name="openvino-input-name",
         patterns=r"Port for tensor name (?P<name>[^\n]{1,200}?) was not found",
         means="the model has no input or output `{name}`",
-        fix="use the names in `compiled.inputs` and `compiled.outputs`",
+        fix="use the names in `compiled_model.inputs` and `compiled_model.outputs`",
         rules=("input-renamed", "output-renamed"),
         self_explanatory=True,
     ),
@@ -107,7 +107,7 @@ OPENVINO = (
             "the inputs of a node must have the same type",
         ),
         why="a common cause is that only part of the model was converted to float16",
-        fix="insert a `Cast` before one input, or convert the whole model",
+        fix="insert a `Cast` node so that the types match, or convert the whole model to float16",
         rules=("type-mismatch", "load-failed"),
     ),
     Entry(

@@ -17,7 +17,7 @@ TORCH_ONNX = (
         name="torch-data-dependent",
         patterns=r"Could not (?:guard on|extract specialized integer from) data-dependent"
         r" (?:expression|symbolic)? ?(?P<detail>[^\n]{0,200})",
-        means="the model's code depends on the value of a tensor: {detail}",
+        means="a branch or size in the model's code depends on the value of a tensor: {detail}",
         fix="use `torch.cond` or `torch.where` in the line shown in the traceback",
         example="Could not guard on data-dependent expression Eq(u0, 1)",
         source="torch.export, GuardOnDataDependentSymNode",
@@ -34,7 +34,8 @@ TORCH_ONNX = (
             "an axis is requested as dynamic, but the model's code fixes or limits its size",
         ),
         why="typical causes are an example batch size of 1, a `view` with fixed sizes, and a comparison of sizes",
-        fix="use example inputs of size 2 or more and `x.shape[0]` or -1, or follow the suggestion in the message",
+        fix="use example inputs of size 2 or more, compute sizes with `x.shape[0]` or -1, "
+        "or follow the suggestion in the message",
         rules=("dynamic-axis-lost", "export-failed"),
     ),
     Entry(
@@ -62,7 +63,7 @@ TORCH_ONNX = (
             r"Detected mismatch between the structure of `inputs` and `dynamic_shapes`",
         ),
         means="`dynamic_shapes` does not match the inputs, or the exporter does not support it",
-        fix="use the argument names of `forward`; with `dynamo=False`, pass `dynamic_axes`",
+        fix="use the argument names of `forward` as keys; with `dynamo=False`, pass `dynamic_axes` instead",
         rules=("export-failed",),
     ),
     Entry(
@@ -90,7 +91,7 @@ TORCH_ONNX = (
         name="torch-opset-unsupported",
         patterns=r"Unsupported (?:onnx_opset_version|ONNX opset version): (?P<opset>\d{1,9})",
         means="the exporter cannot write opset {opset}",
-        why="the TorchScript exporter does not support newer opsets",
+        why="the TorchScript exporter does not support the newest opsets",
         fix="request an older opset, or export with `dynamo=True`",
         affected="opset 24 and newer with `dynamo=False` in torch 2.13",
         rules=("export-failed",),
@@ -244,7 +245,7 @@ OTHER_EXPORTERS = (
             r"No ONNX handler registered for JAX primitive: '?(?P<op>[\w-]{1,100})",
         ),
         means="jax2onnx has no conversion for the primitive `{op}`",
-        fix="rewrite this part of the function with other operations, or upgrade jax2onnx",
+        fix="replace this primitive with other operations, or upgrade jax2onnx",
         rules=("source-not-exportable", "export-failed"),
         example="No plugins registered for primitive 'rev'",
         source="jax2onnx 0.4 to 0.17, enpasos/jax2onnx#36",
@@ -278,14 +279,15 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
     ExportErrorCause(r"unrecognized namespace (\S+)", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UserError: Constraints violated \(([^)]+)\)",
-        "the source fixes the size of axis `{0}`: keep the size symbolic in the source, and use example inputs of size "
-        "2 or more on each dynamic axis; or, for this axis, remove the entry in `dynamic_shapes` or use `Dim.AUTO`",
+        "the source fixes the size of axis `{0}`: compute sizes from `x.shape` instead of constants, and use example "
+        "inputs of size 2 or more on each dynamic axis; if the axis may be fixed, remove it from `dynamic_shapes` or "
+        "use `Dim.AUTO`",
         False,
     ),
     ExportErrorCause(
         r"conflicts between user-specified ranges and inferred ranges.*static shape of \d+ for dimension "
         r"inputs\['([^']+)'\]\.shape\[(\d+)\]",
-        "the source fixes `{0}.shape[{1}]`: keep this size symbolic in the source, or remove the axis from "
+        "the source fixes `{0}.shape[{1}]`: compute sizes from `x.shape` instead of constants, or remove the axis from "
         "`dynamic_shapes`",
         False,
     ),

@@ -107,9 +107,9 @@ def _fix_kernel(captured: CapturedGroups) -> str:
 def _describe_missing_kernel(captured: CapturedGroups) -> str:
     releases = list(_find_kernels(captured["op"], int(captured["since"])))
     if len(releases) == len(_load_implementations()):
-        return "all releases, for types without a kernel"
+        return "all releases, if a type has no kernel"
     if releases and releases[-1] == _newest_release():
-        return f"{_describe_before(releases[0])}; newer releases for types without a kernel"
+        return f"{_describe_before(releases[0])}; newer releases if a type has no kernel"
     return _describe_before("")
 
 
@@ -130,7 +130,7 @@ def _describe_operator(domain: str, name: str) -> str:
 
 def _fix_operator(captured: CapturedGroups) -> str:
     operator = _describe_operator(_captured_domain(captured), captured["op"])
-    return "export at an opset with this operator, or correct its name or domain" + (
+    return "export at an opset that has this operator, or correct the operator's name or domain" + (
         f"; {operator}" if operator else ""
     )
 
@@ -164,7 +164,7 @@ ENTRIES = (
         means="the model uses IR version {version}; this release supports up to {limit}",
         why="the model was saved with a newer `onnx` package",
         fix=_fix_ir,
-        anywhere="lower the IR version with `onnxgate fix`, or raise the target's version",
+        anywhere="lower the IR version with `onnxgate fix`, or raise the target's `runtime`",
         affected=lambda captured: _describe_before(_first_release_with_ir(captured)),
         rules=("ir-version-too-new",),
         family="ir",
@@ -174,7 +174,8 @@ ENTRIES = (
         name="ir-version-refused",
         patterns=r"Unknown model file format version",
         means="the model's IR version is missing, or newer than this release supports",
-        fix="upgrade ONNX Runtime, or lower the IR version with `onnxgate fix` (onnxruntime 1.8 supports up to 7)",
+        fix="upgrade ONNX Runtime, or lower the IR version with `onnxgate fix` "
+        "(onnxruntime 1.8 supports IR versions up to 7)",
         affected="onnxruntime 1.8 and older",
         rules=("ir-version-too-new",),
         family="ir",
@@ -184,7 +185,7 @@ ENTRIES = (
         patterns=r"Missing model IR version",
         means="the model has no IR version",
         why="the file may not be an ONNX model",
-        fix="set `model.ir_version` and save the model",
+        fix="if the file is an ONNX model, set `model.ir_version` and save the model",
         rules=("invalid-model",),
         family="ir",
         self_explanatory=True,
@@ -195,7 +196,7 @@ ENTRIES = (
         r"domain (?P<domain>\S{1,80}) is till opset (?P<limit>\d{1,9})",
         means="the model imports opset {opset} of `{domain}`; this release supports up to {limit}",
         fix=_fix_opset,
-        anywhere="export at an opset that every target supports, or raise the target's version",
+        anywhere="export at an opset that every target supports, or raise the target's `runtime`",
         affected=lambda captured: _describe_before(_first_release_with_opset(captured)),
         rules=("opset-too-new", "opset-experimental"),
         family="opset",
@@ -204,7 +205,7 @@ ENTRIES = (
         name="opset-missing",
         patterns=r"Missing opset in the model",
         means="the model imports no opset",
-        fix="add an opset import for each domain in use",
+        fix="add an opset import for each operator domain that the model uses",
         rules=("invalid-model",),
         family="opset",
         self_explanatory=True,
@@ -213,7 +214,7 @@ ENTRIES = (
         name="ort-format-version",
         patterns=r"ORT format model version \[(?P<version>[^\]]{0,40})\] is not supported",
         means="the file uses ORT format version {version}, which this build cannot read",
-        fix="deploy the `.onnx` file, or convert it with the deployed release",
+        fix="deploy the `.onnx` file, or convert it to ORT format with the ONNX Runtime release that you deploy",
         affected=_affected_format,
         source="microsoft/onnxruntime#8044, and the corpus of 1.8 to 1.13",
     ),
@@ -223,8 +224,8 @@ ENTRIES = (
             r"Missing Model\. Invalid ORT format model",
             r"Failed to create (?:graph|node|value_info) from ORT format",
         ),
-        means="the file in ORT format is incomplete",
-        fix="convert the `.onnx` file again",
+        means="the ORT format file is incomplete",
+        fix="convert the `.onnx` file to ORT format again",
         rules=("not-a-model",),
     ),
     Entry(
@@ -239,7 +240,7 @@ ENTRIES = (
         ),
         means="`{op}` version {since} has no kernel for the types of the node",
         fix=_fix_kernel,
-        anywhere="cast to a type for which every target has a kernel, or raise the target's version",
+        anywhere="cast to a type for which every target has a kernel, or raise the target's `runtime`",
         affected=_describe_missing_kernel,
         rules=("missing-kernel",),
         family="no_kernel",
@@ -277,7 +278,7 @@ ENTRIES = (
         means="the model imports opset {opset}, which does not define the operator `{op}`",
         why="the operator was added in a newer opset, was renamed, or belongs to a different domain",
         fix=_fix_operator,
-        anywhere="export with operators that every runtime supports, or raise the target's version",
+        anywhere="export with operators that every runtime supports, or raise the target's `runtime`",
         rules=("unknown-operator",),
         family="no_op",
     ),

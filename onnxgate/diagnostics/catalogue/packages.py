@@ -61,7 +61,8 @@ PIP = (
             r"ReadTimeoutError: HTTPS?ConnectionPool\(host='(?P<url>[^'\n]{1,200})'",
         ),
         means="the package index does not respond",
-        fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; offline, use `--no-index --find-links FOLDER`",
+        fix="set `HTTPS_PROXY`, `PIP_INDEX_URL` or `PIP_CERT`; "
+        "to install offline, pass `--no-index --find-links FOLDER`",
     ),
     Entry(
         name="pip-no-distribution",
@@ -125,7 +126,7 @@ PIP = (
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
         means="pip found no wheel, and the build from source failed",
-        why="often the release is older than this Python version",
+        why="often, the requested release is older than the installed Python version",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
@@ -185,7 +186,7 @@ UV = (
             r"error sending request for url \((?P<url>[^)\s]{1,300})\)",
         ),
         means="the package index does not respond",
-        fix="set `HTTPS_PROXY`, `UV_DEFAULT_INDEX` or `SSL_CERT_FILE`; with `--offline`, uv uses only its cache",
+        fix="set `HTTPS_PROXY`, `UV_DEFAULT_INDEX` or `SSL_CERT_FILE`; to use only the cache of uv, pass `--offline`",
     ),
     Entry(
         name="uv-wheel-unsupported",
@@ -273,7 +274,7 @@ _PACKAGE_OF_MODULE = {
 
 def _install_command(captured: CapturedGroups) -> str:
     package = _PACKAGE_OF_MODULE.get(captured["name"], captured["name"])
-    return f"run `python -m pip install {package}` with the `python` that runs the command"
+    return f"install the package with the Python interpreter that reported the error: `python -m pip install {package}`"
 
 
 SYSTEM = (
@@ -295,7 +296,7 @@ SYSTEM = (
             r"This repository is over its data quota",
         ),
         means="Git LFS could not fetch a file",
-        fix="install git-lfs and run `git lfs pull`; if the quota is exceeded, cache `.git/lfs` between jobs",
+        fix="install git-lfs and run `git lfs pull`; if the quota is exceeded, cache `.git/lfs` between CI jobs",
         rules=("lfs-pointer",),
         example="This repository is configured for Git LFS but 'git-lfs' was not found on your path.",
         source="git-lfs 2 and 3: hooks, filter, smudge and batch messages",
@@ -305,7 +306,7 @@ SYSTEM = (
         name="disk-full",
         patterns=(r"No space left on device", r"OSError: \[Errno 28\]"),
         means="the disk is full",
-        fix="run `onnxgate runtimes prune` or `pip cache purge`, or install CPU-only builds of the packages",
+        fix="free up space with `onnxgate runtimes prune` or `pip cache purge`, or install CPU-only packages",
         example="OSError: [Errno 28] No space left on device",
         source="error ENOSPC, which any program can report",
         self_explanatory=True,
@@ -316,9 +317,10 @@ SYSTEM = (
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the module `{name}` is not installed in this environment",
-        why="the command runs in a different environment, or the package is an optional dependency",
+        why="the package was installed for a different Python interpreter, or is an optional dependency",
         fix=_install_command,
-        anywhere="run `python -m pip install PACKAGE` with the `python` that runs the command",
+        anywhere="install the package with the Python interpreter that reported the error: "
+        "`python -m pip install PACKAGE`",
         rules=("export-failed",),
         example="ModuleNotFoundError: No module named 'onnxruntime'",
         source="error ModuleNotFoundError of Python 3.6 and newer",

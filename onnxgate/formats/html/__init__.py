@@ -158,7 +158,7 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     runtimes = wording.list_runtimes(report)
     if not runtimes or not report.cells:
         return None
-    matrix = wording.table_cells(report)
+    matrix = wording.cells_by_model(report)
     rows = []
     for model, cells in matrix.items():
         name = render_code(truncate(model))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from onnxgate.core.errors import ConfigError, UnavailableError
+from onnxgate.core.errors import ConfigError, StorageError, UnavailableError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import (
     CaseResult,
@@ -29,7 +28,6 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.text import first_line
 from onnxgate.evidence.export import SecondExport
 from onnxgate.gate.execution.stable_exports import StableExport, StableExports, digest_written
@@ -194,7 +192,8 @@ class Exporter:
         observation = exporting.source.result()
         result = observation.result if isinstance(observation, Completed) else None
         if not isinstance(result, ExportResult) or not result.eager:
-            undone = explain_missing_reference(prepared.path, observation, self._settings.stages)
+            settings = self._settings
+            undone = explain_missing_reference(prepared.path, observation, settings.stages, settings.project.folder)
             return SourceOutputs(None, None, (undone,))
         eager = {case.name: outputs for case, outputs in zip(prepared.fed.cases, result.eager, strict=False)}
         sample = make_example_case(prepared.facts, result.input_names, result.sample)
@@ -353,7 +352,9 @@ class StartedModel:
         return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
 
 
-def explain_missing_reference(model: str, observation: Observation, stages: Collection[Stage]) -> IncompleteCheck:
+def explain_missing_reference(
+    model: str, observation: Observation, stages: Collection[Stage], folder: Path
+) -> IncompleteCheck:
     """Return why outputs of the source are missing. The export stage, if selected, reports failed exports itself."""
     failed = ""
     match observation:
@@ -361,7 +362,7 @@ def explain_missing_reference(model: str, observation: Observation, stages: Coll
             return IncompleteCheck(Stage.PARITY, model, "", reason, hint)
         case Completed(result=ExportResult(failure=Failure() as failure)) | Refused(failure=failure):
             failed = failure.summary
-            if fault := find_fault_in_text(f"{failure.type}: {failure.text}", tempfile.gettempdir()):
+            if fault := export_stage.find_failure_cause(failure, folder):
                 return IncompleteCheck(Stage.PARITY, model, "", fault.message, fault.hint)
         case Crashed(signal=signal, during=during):
             failed = f"{signal} during {during}"
@@ -382,6 +383,7 @@ def call_inputs(
 
     Raises:
         ConfigError: the function fails, or does not return inputs.
+        StorageError: a fault of the machine, such as a full disk, made the function fail.
     """
     try:
         toolchain = ProjectToolchain.of_project(project)
@@ -395,6 +397,10 @@ def call_inputs(
             return cases
         case Unavailable(reason=reason, hint=hint):
             return InputCases((), reason, hint)
+        case Completed(result=InputsResult(failure=Failure() as failure)) if fault := export_stage.find_failure_cause(
+            failure, project.folder
+        ):
+            raise StorageError(f'`inputs = "{source}"` failed: {fault.message}', hint=fault.hint)
         case _:
             raise ConfigError(f'`inputs = "{source}"` failed: {_describe_failure(answer)}')
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -96,7 +96,8 @@ def _describe_scope(request: GateRequest) -> str:
 def describe_left_out(request: GateRequest, models: int) -> list[str]:
     """List the stages, models and cases that a check of `models` models skips."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
-    parts = [f"skipped stages: {', '.join(left_out)}"] if left_out else []
+    parts = [] if models else ["the paths select no model"]
+    parts += [f"skipped stages: {', '.join(left_out)}"] if left_out else []
     others = len(request.project.models()) - models
     if others > 0:
         parts.append(f"{others} model{'s' if others > 1 else ''} not selected")
@@ -108,8 +109,7 @@ def describe_left_out(request: GateRequest, models: int) -> list[str]:
 def _cells(request: GateRequest, outcome: GateOutcome) -> Iterator[Cell]:
     findings: dict[str, list[Finding]] = {}
     for finding in outcome.findings:
-        if not finding.ignored:
-            findings.setdefault(finding.model, []).append(finding)
+        findings.setdefault(finding.model, []).append(finding)
     for planned in outcome.planned:
         for runtime in planned.runtimes:
             pair = (planned.path, runtime.name)
@@ -126,21 +126,24 @@ def _cell_state(
 ) -> CellState:
     """Return the state of a model on a runtime.
 
-    `findings` are the findings about the model; a finding without runtimes applies to all runtimes.
+    `findings` are the findings about the model; a finding without runtimes applies to all runtimes. An ignored error
+    counts as a warning.
     """
     gathered, pair = outcome.gathered, (model, runtime)
-    levels = {finding.level for finding in findings if not finding.runtimes or runtime in finding.runtimes}
-    if "error" in levels or model in outcome.blocked or pair in outcome.failed:
+    concerned = [finding for finding in findings if not finding.runtimes or runtime in finding.runtimes]
+    if any(finding.level == "error" and not finding.ignored for finding in concerned):
         return "fail"
-    is_undone = Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair) for it in gathered.undone)
-    is_skipped = any(_is_undone_for(it, *pair) for it in gathered.skipped)
-    is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
+    if model in outcome.blocked or pair in outcome.failed:
+        return "fail"
     has_ran = pair in gathered.execution.ran
-    if is_undone:
+    is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
+    # Comparisons say nothing about a runtime on which the model loaded and all cases ran.
+    stages = {Stage.RUNTIME} if has_ran and not is_faulty else {Stage.RUNTIME, Stage.PARITY}
+    if Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair, stages) for it in gathered.undone):
         return "undecided"
-    if is_skipped:
+    if not has_ran and any(_is_undone_for(it, *pair, stages) for it in gathered.skipped):
         return "skipped"
-    if "warning" in levels:
+    if any(finding.level != "note" for finding in concerned):
         return "warning"
     if is_faulty:
         return "undecided"
@@ -152,10 +155,8 @@ def _cell_state(
     return "predicted" if has_verdict else "not predicted"
 
 
-def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str) -> bool:
-    if undone.stage not in (Stage.RUNTIME, Stage.PARITY):
-        return False
-    return undone.model in ("", model) and undone.runtime in ("", runtime)
+def _is_undone_for(undone: IncompleteCheck, model: str, runtime: str, stages: Collection[Stage]) -> bool:
+    return undone.stage in stages and undone.model in ("", model) and undone.runtime in ("", runtime)
 
 
 def _counts(outcome: GateOutcome) -> dict[str, int]:

@@ -204,7 +204,7 @@ def load_division(file: Path, state: CheckState, of: int) -> Division:
     try:
         entries = msgspec.convert(json.loads(content), PlanFile).include
     except (ValueError, RecursionError, msgspec.ValidationError) as error:
-        raise UsageError(f"`{file}` is not a plan: {error}", hint=_PLAN_HINT) from error
+        raise UsageError(f"`{file}` is not a plan", hint=_PLAN_HINT) from error
     shards = {path: entry.index for entry in entries for path in entry.paths}
     division = Division(state, of, tuple(shards.get(path, 0) for path in state.models))
     if 0 in division.shards or any(entry.key != division.key for entry in entries):

@@ -141,6 +141,7 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
 
 
 MAX_REPORT_BYTES = 256 * 2**20
+NOT_A_REPORT = "it is not an onnxgate report"
 RERUN_HINT = "re-run the job of this shard, or see its log"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
@@ -192,7 +193,7 @@ class _ReportHead(msgspec.Struct):
 
 def decode_report_file(name: str, content: bytes) -> ReportFile:
     """Decode and validate the content of a report file."""
-    report, problem, hint = None, "", RERUN_HINT
+    report, head, problem, hint = None, None, "", RERUN_HINT
     try:
         head = msgspec.json.decode(content, type=_ReportHead) if content.strip() else None
         if head is None:
@@ -204,10 +205,13 @@ def decode_report_file(name: str, content: bytes) -> ReportFile:
             problem, hint = f"it was written by onnxgate {head.onnxgate}; this is {__version__}", SAME_VERSION_HINT
         else:
             report = msgspec.json.decode(content, type=Report)
-    except msgspec.ValidationError as error:
-        problem = f"it is not an onnxgate report: {error}"
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        problem = f"it is truncated or not JSON: {error}"
+    except msgspec.ValidationError:
+        if head is None:
+            problem, hint = NOT_A_REPORT, SHARD_REPORTS_HINT
+        else:
+            problem = "it is a damaged onnxgate report"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        problem = "it is truncated or not JSON"
     if report is not None and report.shard is None:
         problem, hint = "it is the report of a check that ran without `--shard`", SHARD_REPORTS_HINT
     elif report is not None and report.shard is not None:

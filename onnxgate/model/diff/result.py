@@ -25,121 +25,121 @@ Verdict = Literal["identical", "same", "different", "undecided"]
 class Side(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two compared models."""
 
-    name: str  # as given on the command line
-    sha256: str
-    size_bytes: int
-    nodes: int  # including subgraphs and local functions
-    weights: int
+    name: str  # file name, as given on the command line
+    sha256: str  # SHA-256 of the file
+    size_bytes: int  # size of the file
+    nodes: int  # number of nodes, including subgraphs and local functions
+    weights: int  # number of weights
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
     """Change to a version field, metadata key or data file. `before` is null if it was added, `after` if removed."""
 
-    what: str
-    before: str | None = None
-    after: str | None = None
+    what: str  # name of the field, metadata key or file, such as "IR version"
+    before: str | None = None  # old value; null if it was added
+    after: str | None = None  # new value; null if it was removed
 
 
 class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
     """One change to an input or output of the model."""
 
-    role: Literal["input", "output"]
-    change: Literal["added", "removed", "renamed", "changed", "reordered"]
-    name: str
-    was: str = ""  # previous name, if the name changed
-    before: ValueInfo | None = None
-    after: ValueInfo | None = None
+    role: Literal["input", "output"]  # whether the change affects an input or an output
+    change: Literal["added", "removed", "renamed", "changed", "reordered"]  # kind of change
+    name: str  # name in the new model, or in the old model if it was removed; "" for a new order
+    was: str = ""  # previous name; "" if the name did not change
+    before: ValueInfo | None = None  # old type and shape; null if there was none
+    after: ValueInfo | None = None  # new type and shape; null if there is none
     text: str = ""  # description of the change, such as "axis 0 changed from `batch` to 1"
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
     """Number of nodes with a given operator in the old and the new model."""
 
-    operator: str
-    before: int
-    after: int
+    operator: str  # such as "Conv" or "com.microsoft.Gelu"
+    before: int  # number of nodes in the old model
+    after: int  # number of nodes in the new model
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """One change to a node, such as a changed attribute."""
 
-    kind: Literal["attribute", "input", "outputs", "graph"]
-    text: str  # such as "attribute `strides` changed from [1, 1] to [2, 2]"
+    kind: Literal["attribute", "input", "outputs", "graph"]  # part of the node that changed
+    text: str  # description, such as "attribute `strides` changed from [1, 1] to [2, 2]"
 
 
 class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     """One changed node. `name` and `operator` are from the new model, or from the old model if the node was removed."""
 
-    change: Literal["added", "removed", "replaced", "changed"]
+    change: Literal["added", "removed", "replaced", "changed"]  # kind of change
     scope: tuple[str, ...] = ()  # local functions and nodes that contain the node, outermost first
-    operator: str
-    name: str
-    was: str = ""  # operator of the replaced node
-    was_name: str = ""
+    operator: str  # operator of the node, such as "Conv"
+    name: str  # name of the node
+    was: str = ""  # operator of the node that was replaced; "" for other changes
+    was_name: str = ""  # previous name of the node; "" if the name did not change
     position: int  # index of the node in its graph
-    inserted: bool = False  # whether the node was inserted between two connected nodes
+    inserted: bool = False  # whether the node was added to or removed from an existing connection
     reads: tuple[str, ...] = ()  # sources of the inputs, except weights, such as "`Conv` `c1`" or "input `x`"
-    feeds: tuple[str, ...] = ()  # nodes and graph outputs that use the outputs
-    details: tuple[Detail, ...] = ()
+    feeds: tuple[str, ...] = ()  # nodes and graph outputs that use the node's outputs
+    details: tuple[Detail, ...] = ()  # what changed in the node
 
 
 class EndChange(msgspec.Struct, frozen=True, kw_only=True):
     """A graph output that a different node computes than in the old model."""
 
-    scope: tuple[str, ...] = ()
-    output: str
-    before: str  # node or input that provides the value, such as "`Relu` `r1`"
-    after: str
+    scope: tuple[str, ...] = ()  # local functions and nodes that contain the graph, outermost first
+    output: str  # name of the graph output
+    before: str  # node or input that provided the value, such as "`Relu` `r1`"
+    after: str  # node or input that now provides the value
 
 
 class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
     """One changed local function."""
 
-    change: Literal["added", "removed", "renamed", "changed"]
-    name: str
-    was: str = ""
-    text: str = ""
+    change: Literal["added", "removed", "renamed", "changed"]  # kind of change
+    name: str  # name of the function in the new model, or in the old model if it was removed
+    was: str = ""  # previous name; "" if the name did not change
+    text: str = ""  # description of the change; "" if there is nothing to add
 
 
 class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
     """One changed weight: an initializer, a `Constant` or a tensor attribute."""
 
-    change: Literal["added", "removed", "changed", "copied", "unreadable"]
-    name: str
-    was: str = ""  # previous name, or name of the original if the weight is a copy
-    type: str = ""
-    shape: tuple[int, ...] = ()
-    sha256: str = ""
-    values: str = ""  # elements of a small weight
-    was_type: str = ""
-    was_shape: tuple[int, ...] = ()
-    was_sha256: str = ""
-    was_values: str = ""
+    change: Literal["added", "removed", "changed", "copied", "unreadable"]  # kind of change
+    name: str  # name in the new model, or in the old model if the weight was removed
+    was: str = ""  # previous name, or name of the original if the weight is a copy; "" if there is none
+    type: str = ""  # new element type, such as "float"
+    shape: tuple[int, ...] = ()  # new shape
+    sha256: str = ""  # SHA-256 of the new data
+    values: str = ""  # new elements of a small weight; "" for a large one
+    was_type: str = ""  # old element type
+    was_shape: tuple[int, ...] = ()  # old shape
+    was_sha256: str = ""  # SHA-256 of the old data
+    was_values: str = ""  # old elements of a small weight; "" for a large one
     elements: int = 0  # number of differing elements
-    total: int = 0
-    largest: float | None = None  # largest absolute change to an element
-    relative: float | None = None  # relative L2 change
+    total: int = 0  # number of elements
+    largest: float | None = None  # largest absolute change of an element; null if unknown
+    relative: float | None = None  # L2 norm of the change divided by the L2 norm of the old weight; null if unknown
     text: str = ""  # remarks, such as the reason why the weight could not be read
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Difference between two models."""
 
-    version: int = SCHEMA_VERSION
-    onnxgate: str
-    verdict: Verdict  # identical: same bytes; same: different bytes, but the same results
-    old: Side
-    new: Side
+    version: int = SCHEMA_VERSION  # version of this format
+    onnxgate: str  # version of onnxgate that compared the models
+    verdict: Verdict  # "identical": same bytes; "same": different bytes, but the same results
+    old: Side  # the first model
+    new: Side  # the second model
     beside: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
-    interface: tuple[InterfaceChange, ...] = ()
-    stamps: tuple[Changed, ...] = ()  # version fields
-    metadata: tuple[Changed, ...] = ()
-    files: tuple[Changed, ...] = ()
-    operators: tuple[OperatorChange, ...] = ()
-    functions: tuple[FunctionChange, ...] = ()
-    nodes: tuple[NodeChange, ...] = ()
+    interface: tuple[InterfaceChange, ...] = ()  # changed inputs and outputs
+    stamps: tuple[Changed, ...] = ()  # changed version fields, such as the IR version
+    metadata: tuple[Changed, ...] = ()  # changed metadata entries
+    files: tuple[Changed, ...] = ()  # changed external data files
+    operators: tuple[OperatorChange, ...] = ()  # operators whose number of nodes changed
+    functions: tuple[FunctionChange, ...] = ()  # changed local functions
+    nodes: tuple[NodeChange, ...] = ()  # changed nodes
     ends: tuple[EndChange, ...] = ()  # graph outputs that are computed by a different node
-    weights: tuple[WeightChange, ...] = ()
+    weights: tuple[WeightChange, ...] = ()  # changed weights
 
 
 class WeightChanges(msgspec.Struct, frozen=True, kw_only=True):

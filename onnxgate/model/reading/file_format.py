@@ -67,7 +67,7 @@ class FileWindow:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, position + index + 1
         if len(piece) < _VARINT_BYTES:
             raise TruncatedModel(_truncation_message(self.size_bytes))
-        raise UnreadableModel(f"a damaged model (invalid varint at byte {position:,})")
+        raise UnreadableModel(f"a corrupted model (invalid varint at byte {position:,})")
 
     def _exactly(self, start: int, count: int) -> bytes:
         pieces = []
@@ -119,7 +119,7 @@ def iter_fields(source: FileWindow, start: int, end: int) -> Iterator[Field]:
 
 def _read_field(source: FileWindow, number: int, wire: int, tag: int, after: int, end: int) -> Field:
     if not 0 < number <= _MAX_FIELD_NUMBER:
-        raise UnreadableModel(f"a damaged model (invalid field at byte {tag:,})")
+        raise UnreadableModel(f"a corrupted model (invalid field at byte {tag:,})")
     if wire == VARINT:
         value, position = source.varint(after)
         return Field(number, wire, tag, after, position, value)
@@ -130,7 +130,7 @@ def _read_field(source: FileWindow, number: int, wire: int, tag: int, after: int
         return Field(number, wire, tag, after, after + _FIXED_BYTES[wire])
     if wire == GROUP:
         return Field(number, wire, tag, after, _skip_group(source, number, after, end))
-    raise UnreadableModel(f"a damaged model (invalid field at byte {tag:,})")
+    raise UnreadableModel(f"a corrupted model (invalid field at byte {tag:,})")
 
 
 def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int:
@@ -146,7 +146,7 @@ def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int
             if not within:
                 return position
         elif wire in (GROUP, GROUP_END):
-            raise UnreadableModel(f"a damaged model (invalid field at byte {tag:,})")
+            raise UnreadableModel(f"a corrupted model (invalid field at byte {tag:,})")
         else:
             field = _read_field(source, number, wire, tag, position, end)
             position = field.end
@@ -158,7 +158,7 @@ def _skip_group(source: FileWindow, number: int, position: int, end: int) -> int
 def _overrun_error(source: FileWindow, field: Field, end: int) -> UnreadableModel:
     if end == source.size_bytes:
         return TruncatedModel(_truncation_message(source.size_bytes, field.end))
-    return UnreadableModel(f"a damaged model (the field at byte {field.tag:,} exceeds its message)")
+    return UnreadableModel(f"a corrupted model (the field at byte {field.tag:,} extends beyond its message)")
 
 
 def _truncation_message(size_bytes: int, needed_bytes: int = 0) -> str:
@@ -286,7 +286,7 @@ def _describe_zip(path: Path) -> str:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
-        return "a damaged zip archive"
+        return "a corrupted zip archive"
     if any(name.endswith("/data.pkl") or name == "data.pkl" for name in names):
         return "a PyTorch checkpoint (a zip archive)"
     inside = [name for name in names if name.endswith(".onnx")]
@@ -308,7 +308,7 @@ _TEXTS = (
     ((b"<!doctype html", b"<html", b"<head", b"<body"), "an HTML page"),
     ((b"<?xml",), "an XML document"),
     ((b"<<<<<<< ",), "an unresolved merge conflict"),
-    ((b"version https://git-lfs",), "a damaged Git LFS pointer"),
+    ((b"version https://git-lfs",), "a corrupted Git LFS pointer"),
     ((b"outs:",), "a DVC file"),
 )
 
@@ -346,5 +346,5 @@ def _detect_from_fields(source: FileWindow) -> str:
             is_model = source.read(0, 1) == bytes([_GRAPH_FIELD << 3 | LENGTH])
         return str(reason) if is_model else unknown
     except UnreadableModel:
-        return "a damaged model" if any(field.number == _GRAPH_FIELD for field in fields) else unknown
+        return "a corrupted model" if any(field.number == _GRAPH_FIELD for field in fields) else unknown
     return "" if any(_MODEL_FIELDS.get(field.number) == field.wire for field in fields) else unknown

@@ -238,4 +238,4 @@ def iter_omitted_list(omitted: OmittedList, path: Path) -> Iterator[AttributePro
         try:
             yield from iter_list_pieces(FileWindow(file), omitted.offset, omitted.offset + omitted.length)
         except DecodeError as error:
-            raise UnreadableModel("a damaged model (invalid protobuf message)") from error
+            raise UnreadableModel("a corrupted model (invalid protobuf message)") from error

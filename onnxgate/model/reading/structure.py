@@ -252,7 +252,7 @@ def read_view(
     except DecodeError as error:
         with open_regular(path) as file:
             strip_weights(FileWindow(file))  # raises a more specific error if possible
-        raise UnreadableModel("a damaged model (invalid protobuf message)") from error
+        raise UnreadableModel("a corrupted model (invalid protobuf message)") from error
     is_hashed = is_whole and len(content) < REMEMBERED_BYTES  # the digest of the file includes omitted data
     view = ModelView(proto, hashlib.sha256(content).hexdigest() if is_hashed else "")
     if not is_whole and OMITTED_KEY.encode() in content:

@@ -90,7 +90,7 @@ def _read_omitted(tensor: TensorProto, omitted: tuple[OmittedData, ...], model: 
     try:
         decoded = type(tensor).FromString(content)
     except DecodeError as error:
-        raise UnreadableWeightError("its data is damaged") from error
+        raise UnreadableWeightError("its data is corrupted") from error
     decoded.data_type = tensor.data_type
     yield decoded.raw_data or _encode_typed_data(decoded)
 

@@ -126,7 +126,7 @@ class _Walk:
             "".join(self._names)
         except TypeError:
             text = next(name for name in self._names if not isinstance(name, str))
-            raise UnreadableModel(f"a damaged model (the name {text!r} is not valid UTF-8)") from None
+            raise UnreadableModel(f"a corrupted model (the name {text!r} is not valid UTF-8)") from None
 
     def tensors(self) -> Iterator[tuple[str, TensorProto]]:
         """Yield all tensors of the model: first initializers, then tensors in attributes."""

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from onnxgate.core.errors import UsageError
+from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.files import replace_atomically
+from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.toml import Keys, decode, escape_character, find_key_lines, format_key_path, loads, quote_string
 
@@ -119,18 +120,19 @@ def check_writable(path: Path) -> None:
     """Check that a config may be written, before any other work is done.
 
     Raises:
-        UsageError: the file is read-only for this user.
+        StorageError: the file is read-only for this user.
     """
     path = path.resolve()
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise UsageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint="make it writable")
+        raise StorageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint="make it writable")
 
 
 def write_config(path: Path, data: bytes, before: bytes) -> None:
     """Replace the config atomically; its mode stays the same.
 
     Raises:
-        UsageError: the content differs from `before`, or the file cannot be written.
+        UsageError: the content differs from `before`.
+        StorageError: the file cannot be written.
     """
     path = path.resolve()
     try:
@@ -141,7 +143,9 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
             shutil.copymode(path, scratch)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot write to `{path.name}`: {reason}") from error
+        fault = find_machine_fault(error)
+        hint = fault.hint if fault else "check the permissions of its folder"
+        raise StorageError(f"cannot write to `{path.name}`: {reason}", hint=hint) from error
 
 
 MAX_INLINE_FINGERPRINTS = 4

@@ -294,7 +294,8 @@ def _explain_missing(path: str, entry: ModelSettings | None, project: Project, l
     elif (project.folder / path).is_dir():
         why = "is a folder; expected a model or a glob"
     elif not _exists(project.folder / path):
-        why = "does not exist"
+        near = suggest_file(project.folder / path, path)
+        why = f"does not exist; {near}" if near else "does not exist"
     elif _is_excluded(path, project):
         why = "is excluded by `exclude`"
     elif project.config.models is not None:

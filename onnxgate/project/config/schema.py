@@ -190,6 +190,8 @@ class Conversion(msgspec.Struct):
     def _wrong(self, raw: object, type_: Any, keys: Keys) -> Any:
         choices = get_args(type_) if get_origin(type_) is Literal else ()
         near = suggest_spelling(raw, choices) if isinstance(raw, str) and len(raw) <= MAX_SUGGESTION_LENGTH else ""
+        if isinstance(raw, str) and keys[:1] == ("model",) and len(keys) <= 2:  # paths in place of `[[model]]` tables
+            near = "; did you mean `models`?"
         if isinstance(raw, (dict, list)):
             value = "a table" if isinstance(raw, dict) else "a list"
         else:

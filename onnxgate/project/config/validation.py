@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.config.globs import is_glob
+from onnxgate.project.config.project import suggest_file
 from onnxgate.project.config.schema import (
     Budget,
     Config,
@@ -181,7 +182,14 @@ class Validation(msgspec.Struct, frozen=True):
             return f"expected `file.py:callable`, got `{source}`"
         if Path(matched["file"]).is_absolute() or not self._is_inside(matched["file"]):
             return f"`{matched['file']}` is outside the project"
-        return "" if (self.folder / matched["file"]).resolve().is_file() else f"`{matched['file']}` does not exist"
+        return self._missing_file_problem(matched["file"])
+
+    def _missing_file_problem(self, name: str) -> str:
+        path = (self.folder / name).resolve()
+        if path.is_file():
+            return ""
+        near = "" if path.exists() else suggest_file(path, name)
+        return f"`{name}` does not exist{f'; {near}' if near else ''}"
 
     def _float_model_problem(self, model: ModelSettings) -> str:
         name = model.quantized_from
@@ -194,7 +202,7 @@ class Validation(msgspec.Struct, frozen=True):
             return f"expected one model, got the glob `{name}`"
         if not is_glob(model.path) and path == (self.folder / model.path).resolve():
             return f"`{name}` is the model itself; expected the float model that it was quantized from"
-        return "" if path.is_file() else f"`{name}` does not exist"
+        return self._missing_file_problem(name)
 
     def _check_ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
         yield from self._check_rule(ignore.rule, (*keys, "rule"))

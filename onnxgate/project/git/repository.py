@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Literal
 
 from onnxgate.core.subprocesses import finish_program, start_program
+from onnxgate.core.text import pluralize
 from onnxgate.model.reading.file_format import MAX_POINTER_BYTES, LfsPointer, parse_pointer
 
 SAFE_OPTIONS = ("-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
@@ -144,8 +145,16 @@ def find_merge_base(root: Path, *commits: str) -> str:
     return read_git_line(root, ["merge-base", *commits]).partition("\n")[0]
 
 
+class NoParentError(Exception):
+    """A commit does not have the parent that a name such as `HEAD^2` refers to, so that fetching cannot help."""
+
+
 def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]:
-    """Resolve a name such as `HEAD^1` beyond the end of a shallow clone; return the commit, or why there is none."""
+    """Resolve a name such as `HEAD^1` beyond the end of a shallow clone; return the commit, or why it is not available.
+
+    Raises:
+        NoParentError: the history ends before this ancestor.
+    """
     match = re.fullmatch(_ANCESTOR_NAME, name)
     commit = find_commit(root, (match["base"] or "HEAD").replace("@", "HEAD") if match else "")
     if match is None or not commit:
@@ -156,7 +165,7 @@ def resolve_ancestor(root: Path, name: str, *, offline: bool) -> tuple[str, str]
     for number in numbers:
         parents = read_parents(root, commit)
         if number > len(parents):
-            return "", f"`{commit[:12]}` has {len(parents)} parent{'s' if len(parents) != 1 else ''}"
+            raise NoParentError(f"`{commit[:12]}` has {pluralize(len(parents), 'parent') if parents else 'no parent'}")
         commit = parents[number - 1]
         if why := fetch_commit(root, commit, offline=offline):
             return "", f"the commit is `{commit[:12]}`; {why}"

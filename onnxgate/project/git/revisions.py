@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import posixpath
+import re
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
+from onnxgate.core import text
 from onnxgate.core.errors import UsageError
 from onnxgate.core.files import link_or_copy, replace_atomically, sha256_of, temporary_folder
 from onnxgate.model.reading.external_data import iter_data_locations
@@ -117,10 +119,25 @@ def resolve_revision(root: Path | None, name: str, *, offline: bool = False) -> 
         why = repository.fetch_commit(root, name, offline=offline)
         commit = "" if why else name
     elif not commit:
-        commit, why = repository.resolve_ancestor(root, name, offline=offline)
+        try:
+            commit, why = repository.resolve_ancestor(root, name, offline=offline)
+        except repository.NoParentError as problem:
+            raise UsageError(f"`--against {name}`: {problem}") from problem
     if not commit:
-        raise UsageError(f"`--against {name}`: {why or 'it does not exist in this clone'}", hint=FETCH_HINT)
+        advice = FETCH_HINT if why else _suggest_revision(root, name)
+        raise UsageError(f"`--against {name}`: {why or 'it does not exist in this clone'}", hint=advice)
     return Revision(root, name, commit, offline)
+
+
+def _suggest_revision(root: Path, name: str) -> str | None:
+    """Return a hint with the most similar branch or tag, and to fetch the name if the repository has a remote."""
+    refs = repository.read_git_line(root, ["for-each-ref", "--format=%(refname:short)"]).splitlines()
+    base = re.split(r"[~^]", name, maxsplit=1)[0]
+    near = text.find_similar(base, refs)
+    meant = f"did you mean `{near}{name[len(base) :]}`?" if near else ""
+    if not repository.read_git_line(root, ["remote"]):
+        return meant or None
+    return f"{meant} If not, {FETCH_HINT}" if meant else FETCH_HINT
 
 
 def resolve_data_path(model: str, location: str) -> str | None:

@@ -247,12 +247,17 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
             differences += [*runtime_differences(name, target, locked), *_missing_wheels(name, locked, lock)]
     removed = sorted(lock.targets.keys() - config.targets.keys())
     differences += [f"target `{name}` is locked but no longer in the config" for name in removed]
+    return (*differences, *toolchain_differences(config, lock))
+
+
+def toolchain_differences(config: Config, lock: Lock) -> tuple[str, ...]:
+    """Return a sentence if the locked toolchain is missing or does not match the config."""
     required = ", ".join(f"`{text}`" for text in config.toolchain.requires)
     if lock.toolchain is None and required:
-        differences.append(f"the toolchain is not locked; the config requires {required}")
+        return (f"the toolchain is not locked; the config requires {required}",)
     if lock.toolchain is not None and lock.toolchain.policy != toolchain_policy(config.toolchain):
-        differences.append("`requires` of `[toolchain]` changed since the lock was written")
-    return tuple(differences)
+        return ("`requires` of `[toolchain]` changed since the lock was written",)
+    return ()
 
 
 def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:

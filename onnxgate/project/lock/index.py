@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -23,21 +24,27 @@ from packaging.version import Version
 from onnxgate.core import subprocesses
 from onnxgate.core.errors import ResolutionError
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.machine_faults import OTHER_FOLDER_HINT, SPACE_HINT, WRITABLE_HINT, find_fault_in_text
+from onnxgate.core.machine_faults import ACCESS_HINT, OTHER_FOLDER_HINT, SPACE_HINT, WRITABLE_HINT, find_fault_in_text
 from onnxgate.project.lock.types import LockedPackage, Wheel
-from onnxgate.project.toml import loads
+from onnxgate.project.toml import TOMLDecodeError, loads
 
 TIMEOUT_S = 180
+VERSION_TIMEOUT_S = 10
+OLDEST_UV = Version("0.6.15")
+"""Oldest uv that writes `pylock.toml`. Source: uv 0.6.14 refuses `--format`; tested with uv 0.6.15."""
 _HTTP_TIMEOUT_S = "30"
 _UNREACHABLE_MESSAGES = (
     "Failed to fetch",
     "network was disabled",
     "could not be queried",
     "error sending request",
+    "Request failed",
+    "operation timed out",
     "403 Forbidden",
 )
 # uv reads a sign-in page as an index without files.
 _EMPTY_INDEX_MESSAGE = re.compile(r"there are no versions of [\w.-]+(?: and\b|,)")
+_UV_VERSION = re.compile(r"^uv (\d+(?:\.\d+)+)", re.MULTILINE)
 _OPTIONS = (
     *("--quiet", "--color", "never", "--no-header"),
     *("--universal", "--only-binary", ":all:", "--format", "pylock.toml"),
@@ -85,7 +92,7 @@ class UvIndex:
         """Return the newest release that has wheels for one Python version.
 
         Raises:
-            ResolutionError: the index is not available.
+            ResolutionError: the index or uv is not available.
         """
         solution = self._resolve((requirement,), python, "--no-deps")
         return solution if isinstance(solution, ReleaseNotFound) else _parse_release(solution, requirement, python)
@@ -94,7 +101,7 @@ class UvIndex:
         """Return the newest releases that are compatible with each other, with all dependencies.
 
         Raises:
-            ResolutionError: the index is not available.
+            ResolutionError: the index or uv is not available.
         """
         solution = self._resolve(requirements, python)
         if isinstance(solution, ReleaseNotFound):
@@ -124,19 +131,40 @@ class UvIndex:
             except subprocess.TimeoutExpired as error:
                 raise _index_error(f"no response within {TIMEOUT_S} s") from error
             if result.returncode == 0:
-                return loads(solution.read_text(encoding="utf-8"))
+                try:
+                    return loads(solution.read_text(encoding="utf-8"))
+                except (FileNotFoundError, UnicodeDecodeError, TOMLDecodeError) as error:
+                    raise _create_uv_error("uv wrote no valid `pylock.toml`") from error
         stderr = result.stderr.decode("utf-8", "replace")
         ending = subprocesses.describe_exit_status(result.returncode)
-        if fault := find_fault_in_text(f"{stderr}\n{ending}"):
-            is_cache = fault.hint in (SPACE_HINT, WRITABLE_HINT)
-            hint = fault.hint + OTHER_FOLDER_HINT.format("`UV_CACHE_DIR`") if is_cache else fault.hint
+        if fault := find_fault_in_text(f"{stderr}\n{ending}", is_trusted=True):
+            hint = fault.hint.replace("`ONNXGATE_CACHE_DIR`", "`UV_CACHE_DIR`")
+            if hint in (SPACE_HINT, WRITABLE_HINT, ACCESS_HINT):
+                hint += OTHER_FOLDER_HINT.format("`UV_CACHE_DIR`")
             raise ResolutionError(f"uv cannot resolve releases: {fault.message}", hint=hint)
-        reason = summarize_uv_error(stderr) or f"uv ended with {ending}"
-        if result.returncode != 1 or any(message in stderr for message in _UNREACHABLE_MESSAGES):
+        reason = summarize_uv_error(stderr)
+        if not reason:
+            raise _create_uv_error(f"uv failed without a message ({ending})")
+        if any(message in stderr for message in _UNREACHABLE_MESSAGES):
             raise _index_error(reason, offline=self.offline)
+        if result.returncode != 1:
+            raise _create_uv_error(f"uv failed: {reason}")
         if _EMPTY_INDEX_MESSAGE.search(stderr):
             raise _index_error(f"it has no files; is it a package index? ({reason})")
         return ReleaseNotFound(reason)
+
+
+def _create_uv_error(problem: str) -> ResolutionError:
+    """Return an error for a uv that does not work, or for one that is too old."""
+    uv, version = subprocesses.find_uv(), ""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        printed = subprocesses.run_supervised([uv, "--version"], timeout_s=VERSION_TIMEOUT_S).stdout
+        version = "".join(_UV_VERSION.findall(printed.decode("utf-8", "replace"))[:1])
+    if version and Version(version) < OLDEST_UV:
+        problem, hint = f"uv {version} is too old; onnxgate needs uv {OLDEST_UV} or newer", ""
+    else:
+        hint = f"check the settings of uv (`{uv}`), or "
+    return ResolutionError(problem, hint=f"{hint}upgrade it: `pip install --upgrade uv`")
 
 
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:

@@ -71,7 +71,10 @@ def read_lock(path: Path) -> str:
     except FileNotFoundError as error:
         raise LockError(f"`{path.name}` does not exist", hint="run `onnxgate lock`") from error
     except OSError as error:
-        hint = f"check its permissions: `ls -l {path.name}`"
+        if path.is_dir():
+            hint = f"rename or remove the folder `{path.name}`, then run `onnxgate lock`"
+        else:
+            hint = f"check its permissions: `ls -l {path.name}`"
         raise LockError(f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint) from error
     except UnicodeDecodeError as error:
         hint = _suggest_restoring(path.name, path.parent)
@@ -222,7 +225,8 @@ def write_lock(lock: Lock, path: Path) -> bool:
         fault = find_machine_fault(error)
         message = fault.message if fault else f"cannot write to `{path}`: {error.strerror or error}"
         hint = fault.hint if fault else "check the permissions of its folder"
-        raise StorageError(f"{message}; the old lock is unchanged", hint=hint) from error
+        unchanged = "; the old lock is unchanged" if path.exists() else ""
+        raise StorageError(f"{message}{unchanged}", hint=hint) from error
     return True
 
 

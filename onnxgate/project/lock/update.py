@@ -167,7 +167,7 @@ def _lock_model(
 
 def _read_entry(model: SelectedModel) -> LockedModel:
     if what := detect_other_type(model.absolute):
-        raise LockError(f"is not a model: {what}")
+        raise LockError(f"is {what}" if what.startswith("a truncated model") else f"is not a model: {what}")
     try:
         reading = read_model(model.absolute, model.path)
     except UnreadableModel as error:

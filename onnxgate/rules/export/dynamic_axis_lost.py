@@ -15,8 +15,8 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     An axis is dynamic in the source but fixed or limited in the exported file.
 
     ## Why it matters
-    Other sizes fail or produce wrong shapes. Typical causes are `int(x.shape[0])` and a misspelled name in
-    `dynamic_axes`. If the file still supports several sizes, this is a warning.
+    Inputs of other sizes fail or produce outputs with wrong shapes. Typical causes are `int(x.shape[0])` and a
+    misspelled name in `dynamic_axes`. If the file still supports several sizes, this is a warning.
 
     ## What to do
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
@@ -60,5 +60,5 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
         )
     return (
         f"{axis} of {dim.role} `{dim.value}` should be dynamic but has fixed size {dim.size} in the file",
-        "keep the size symbolic in the source, and use an example input of size 2 or more on this axis",
+        "compute sizes from `x.shape` instead of constants, and use an example input of size 2 or more on this axis",
     )

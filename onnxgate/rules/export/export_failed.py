@@ -66,4 +66,8 @@ def _suggest_fix(subject: Reexport, cause: ExportErrorCause | None) -> str:
     if misspelled := _MISSPELLED.search(failure.text):
         file = subject.source.rpartition(":")[0]
         return f'set `source = "{file}:{misspelled[1]}"` in `onnxgate.toml`'
-    return "fix that line" if failure.source else "fix the source code or the model's `source` in `onnxgate.toml`"
+    if failure.source:
+        return f"fix the code at `{failure.source}`"
+    if subject.is_command:
+        return "run the command manually to see its output, then fix the model's `command` in `onnxgate.toml`"
+    return "fix the source code or the model's `source` in `onnxgate.toml`"

@@ -39,6 +39,6 @@ def export_unstable(subject: Reexport) -> Iterator[Hit]:
         subject.place,
         text,
         model=subject.model,
-        fix="load trained weights or set the random seed in the source, and sort the items of sets and folders",
+        fix="load trained weights or set the random seed in the source, and sort sets and directory listings",
         identity="" if subject.second.differences else "failure",
     )

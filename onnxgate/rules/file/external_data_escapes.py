@@ -29,7 +29,7 @@ def external_data_escapes(subject: ModelFile) -> Iterator[Hit]:
             subject.place,
             f"stores weights in `{fault.location}`, which {fault.detail} ({describe_tensors(fault)})",
             model=subject.path,
-            fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to move data from the repository into the model, "
-            "or save the model with its data in the same folder",
+            fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to move the data into the model "
+            "(only for data in the repository), or save the model with its data in the same folder",
             identity=fault.location,
         )

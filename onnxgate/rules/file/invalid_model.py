@@ -22,7 +22,7 @@ RULES_BY_SUBJECT = {
 DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
 _FIXES = {
     "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
-    "input shape": "export the model with a declared rank for this input and names for its dynamic axes",
+    "input shape": "export the model so that it declares the rank of this input and names its dynamic axes",
 }
 
 

@@ -36,7 +36,7 @@ def not_a_model(subject: ModelFile) -> Iterator[Hit]:
 
 
 def _suggest_fix(other_type: str) -> str:
-    if any(word in other_type for word in ("truncated", "damaged", "empty file", "null bytes")):
+    if any(word in other_type for word in ("truncated", "corrupted", "empty file", "null bytes")):
         return "export or download the model again, and commit the complete file"
     if any(word in other_type for word in ("checkpoint", "pickle", "safetensors", "Keras")):
         return "export the weights to ONNX, and commit the exported model"

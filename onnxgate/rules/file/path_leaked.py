@@ -16,8 +16,8 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     Metadata contains a path in a home directory.
 
     ## Why it matters
-    PyTorch records absolute source paths in each node. These paths reveal a user name, and they make exports
-    of the same model from different folders differ.
+    PyTorch records absolute source paths in each node. These paths reveal a user name, and exports of the
+    same model from different folders differ.
 
     ## What to do
     - Run `onnxgate fix MODEL`, which shortens the paths, or
@@ -29,7 +29,7 @@ def path_leaked(subject: ModelFile) -> Iterator[Hit]:
     more = f" and {len(subject.graph.leaked_paths) - 1} more" if len(subject.graph.leaked_paths) > 1 else ""
     yield Hit(
         subject.place,
-        f"contains a path in a home directory in its metadata: `{first}`{more}",
+        f"contains metadata with a path in a home directory: `{first}`{more}",
         model=subject.path,
         fix=f"run `onnxgate fix {shlex.quote(subject.path)}` to shorten the paths, "
         "or configure a `source` and export the model again",

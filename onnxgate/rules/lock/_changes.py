@@ -42,7 +42,7 @@ def create_breaking_hit(
 def _describe_acceptance(change: ModelChange) -> str:
     """Return the advice to accept a change. Without the same baseline, `check` does not print the entry."""
     against = f"--against {shlex.quote(change.against)} " if change.against else ""
-    return f"or accept it with the entry that `onnxgate check {against}--show-ignores` prints"
+    return f"or accept the change with the entry that `onnxgate check {against}--show-ignores` prints"
 
 
 def create_note_hit(

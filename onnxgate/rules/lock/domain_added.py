@@ -36,7 +36,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"
         if domain in OPTIMIZED_DOMAINS:
-            fix = "commit the model before it is optimized"
+            fix = "commit the original model instead of the optimized one"
         elif domain not in ("com.microsoft", STANDARD_DOMAIN):
             fix += ", or deploy the library that registers them"
         yield create_breaking_hit(

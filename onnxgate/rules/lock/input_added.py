@@ -30,13 +30,13 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
             subject,
             f"requires input `{single.value.name}` ({format_type(single.value)}); it had no such input "
             f"{subject.baseline}",
-            f"export without `{single.value.name}`, or give it a default",
+            f"export without `{single.value.name}`, or give this input a default value",
             identity=single.value.name,
         )
     for name in sorted(had_default & inputs):
         yield create_breaking_hit(
             subject,
-            f"requires input `{name}`; it had a default {subject.baseline}",
+            f"requires input `{name}`, which had a default value {subject.baseline}",
             f"keep the initializer `{name}`",
             identity=name,
         )

@@ -38,7 +38,7 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
         yield create_breaking_hit(
             subject,
             f"no longer has {noun} {quote_names(removed)}, which had {default} {subject.baseline}",
-            "export with the initializer as an input of the graph",
+            f"export with {quote_names(removed)} as graph {noun}",
             identity=" ".join(removed),
             level=Level.WARNING,
         )

@@ -26,8 +26,8 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     An input accepts fewer shapes than at the baseline.
 
     ## Why it matters
-    Other sizes fail with `Got invalid dimensions for input`. Exporters fix the size of axes that are not declared as
-    dynamic.
+    Inputs of other sizes fail with `Got invalid dimensions for input`. Exporters fix the size of axes that are not
+    declared as dynamic.
 
     Axes that now share a name are also reported, because they must have equal sizes. If they had no names before, this
     is a warning.

@@ -26,7 +26,7 @@ def model_changed(subject: ModelLockComparison) -> Iterator[Hit]:
 
     ## What to do
     - If the change is intended, run `onnxgate lock MODEL` and commit both files.
-    - Otherwise restore the model.
+    - Otherwise, restore the model.
     """
     path = subject.facts.path
     if subject.misrecorded:

@@ -19,7 +19,8 @@ def operators_changed(subject: ModelChange) -> Iterator[Hit]:
     Retraining does not change operators, but a different architecture or exporter does.
 
     ## What to do
-    Nothing, if the change is intended. If only the weights should have changed, compare the toolchain versions.
+    No action is required if the change is intended. If only the weights should have changed, compare the versions of
+    the export packages.
     """
     changes = list(_list_changes(subject.before.operators, subject.after.operators))
     if changes:

@@ -20,7 +20,7 @@ def output_added(subject: ModelChange) -> Iterator[Hit]:
     `io-reordered` is reported instead.
 
     ## What to do
-    Nothing, if the change is intended. Otherwise, remove the output, because computing it takes time.
+    No action is required if the change is intended. Otherwise, remove the output, because computing it takes time.
     """
     moved = find_shifted_outputs(subject)
     for single in match_outputs(subject).added:

@@ -23,7 +23,7 @@ def size_grew(subject: ModelChange) -> Iterator[Hit]:
     Common causes are a higher precision and duplicated weights.
 
     ## What to do
-    Nothing, if the change is intended. To enforce a limit, set `size-mib` in the model's `budget`.
+    No action is required if the change is intended. To enforce a limit, set `size-mib` in the model's `budget`.
     """
     was, now = total_size_bytes(subject.before), total_size_bytes(subject.after)
     if was and now and 10 * now >= 11 * was and now - was >= KIB:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level
+from onnxgate.core.findings import Hit, Level, follows_from
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.rules.definition import rule
+
+UNLOCKABLE = ("external-data-missing", "external-data-escapes", "external-data-refused")
+"""Rules about models that `onnxgate lock` refuses, because their facts would be incomplete."""
 
 
 @rule(ModelLockComparison, "unlocked-model", level=Level.ERROR, since="0.1.0")
@@ -29,4 +32,5 @@ def unlocked_model(subject: ModelLockComparison) -> Iterator[Hit]:
             "is not locked",
             model=path,
             fix=f"run `onnxgate lock {shlex.quote(path)}` and commit the lock",
+            relations=follows_from(*UNLOCKABLE),
         )

@@ -20,7 +20,8 @@ def weights_changed(subject: ModelChange) -> Iterator[Hit]:
     A binary diff does not show whether a model was retrained or only exported again.
 
     ## What to do
-    Nothing, if the change is intended. If only the code should have changed, check the random seed and the checkpoint.
+    No action is required if the change is intended. If only the code should have changed, check the random seed and the
+    checkpoint.
     """
     weights = subject.weights
     if weights is not None and (text := _describe_changes(weights)):

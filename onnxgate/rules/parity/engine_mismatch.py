@@ -29,7 +29,7 @@ def engine_mismatch(subject: Comparison) -> Iterator[Hit]:
         subject,
         "engine",
         f"from {'the source' if by_source else subject.reference}",
-        "remove the target from the model's `targets`, narrow it to releases whose outputs agree",
+        "remove the target from the model's `targets`, narrow the target to releases whose outputs agree",
         note=f" ({subject.known_limit})" if subject.known_limit else "",
         relations=follows_from("export-stale") if by_source else (),
     )

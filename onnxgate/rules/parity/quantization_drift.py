@@ -68,4 +68,6 @@ def _suggest_fix(subject: Comparison) -> str:
     accept = f"`onnxgate lock --measure {shlex.quote(subject.model)}` to accept the loss"
     if subject.layers and subject.layers[0].clipped >= 0.01:
         return f"calibrate the model with realistic inputs, or run {accept}"
-    return f"quantize the model per channel, do not quantize the named layers, or run {accept}"
+    if subject.layers:
+        return f"quantize the model per channel, do not quantize the named layers, or run {accept}"
+    return f"quantize the model per channel, or run {accept}"

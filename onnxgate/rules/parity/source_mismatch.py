@@ -37,11 +37,11 @@ def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
     if subject.at_no_node:
         return "change the source so that it computes the same values during export"
     if subject.first is not None and subject.first.detail:  # a weight differs, which is not a rounding error
-        return "export it again"
+        return "export the model again"
     if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):
-        return "export it again"
+        return "export the model again"
     measured = f"`onnxgate lock --measure {shlex.quote(subject.model)}`"
     return (
-        f"run {measured} to measure the rounding errors of its source; "
+        f"run {measured} to measure the rounding errors of the source; "
         "if the difference exceeds these errors, export the model again"
     )

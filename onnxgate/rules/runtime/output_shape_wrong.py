@@ -16,13 +16,13 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     An output does not have the declared shape.
 
     ## Why it matters
-    Results for other sizes are wrong, or callers that allocate memory for the declared shape fail. An output axis that
-    shares a name with an input axis must have the same size.
+    Results are wrong for some input sizes, or callers that allocate memory for the declared shape fail. An output axis
+    that shares a name with an input axis must have the same size.
 
     ## What to do
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.
     - Export with an example input of size 2 or more on this axis.
-    - If the shape is correct, rename the axis of the output.
+    - If the returned shape is correct, give the output axis a different name.
     """
     if select_worst_attempts(subject):
         return

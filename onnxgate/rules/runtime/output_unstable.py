@@ -42,7 +42,7 @@ def _create_aliased_hits(subject: ModelRuns) -> Iterator[Hit]:
     if not attempts:
         return
     names = list(dict.fromkeys(name for attempt in attempts for name in attempt.outputs.aliased))
-    shares = "shares memory with an input: it changes" if len(names) == 1 else "share memory with an input: they change"
+    shares = "shares memory with an input and changes" if len(names) == 1 else "share memory with an input and change"
     yield Hit(
         subject.place,
         f"{name_outputs(names)} {shares} when the input is reused or freed",

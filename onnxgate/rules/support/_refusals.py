@@ -50,9 +50,9 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
     match way:
         case OpsetChange(domain, version, whole):
             scope = "the whole model" if whole else "this operator"
-            condition = "" if subject.ways.everywhere else " with support data"
+            limits = "" if subject.ways.everywhere else " (ignoring runtimes without support data)"
             of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-            return f"export at opset {version}{of_domain}, at which all required runtimes{condition} support {scope}"
+            return f"export at opset {version}{of_domain}, at which {subject.ways.required} {scope}{limits}"
         case TypeCast(_, to, exact, back, inputs):
             remark = "" if exact else " (may lose precision)"
             if not inputs:
@@ -62,14 +62,14 @@ def _describe_way(way: Suggestion, subject: RefusedOperation) -> str:
             noun = "input" if len(inputs) == 1 else "inputs"
             return f"cast the {noun} {names} of `{subject.operator}` to `{to}`{result}{remark}"
         case FunctionExpansion():
-            return "replace it with the operators of its ONNX function definition"
+            return f"replace `{subject.operator}` with the operators of its ONNX function definition"
         case OperatorReplacement(domain, name, _, attributes):
             words = ", ".join(f'`{attribute}` = "{value}"' for attribute, value in attributes)
             operator = name if domain == "ai.onnx" else f"{domain}.{name}"
             return f"use `{operator}` instead{f', with {words}' if words else ''}"
         case DomainImport(domain, version):
             scope = "the local function" if subject.nodes.function else "the model"
-            return f"import version {version} of `{domain}` in {scope}"
+            return f"import version {version} of domain `{domain}` in {scope}"
         case MinimumReleaseRaise(release):
             return f"raise the target to {release}"
         case AttributeAddition(attributes):

@@ -27,6 +27,6 @@ def attribute_unsupported(subject: RefusedOperation) -> Iterator[Hit]:
     yield from create_refusal_hits(
         subject,
         "attribute-unsupported",
-        "export it with the attributes and inputs that the imported opset defines",
+        "export the model with the attributes and inputs that the imported opset defines",
         causes=OPSET_RULES,
     )

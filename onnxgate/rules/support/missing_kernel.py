@@ -22,6 +22,5 @@ def missing_kernel(subject: RefusedOperation) -> Iterator[Hit]:
     Apply the fix shown in the finding. Usually, this is a different opset, a cast to a supported type, or a newer
     runtime.
     """
-    yield from create_refusal_hits(
-        subject, "missing-kernel", "export it with types that all required runtimes support, or with other operators"
-    )
+    default_fix = f"export the model with types that {subject.ways.required}, or with other operators"
+    yield from create_refusal_hits(subject, "missing-kernel", default_fix)

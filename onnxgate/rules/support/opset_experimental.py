@@ -28,7 +28,7 @@ def opset_experimental(subject: ModelOnRuntime) -> Iterator[Hit]:
         newest, since = subject.runtime.newest_opsets[domain], subject.opset_works_since.get(domain, "")
         raised = f"raise the target to {since}" if since else "wait for a release that supports it"
         of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-        export = f"export at opset {subject.common_opsets[domain]}{of_domain}, which all required runtimes support"
+        export = f"export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
         yield Hit(
             subject.place,
             f"imports opset {version} of `{domain}`, which is under development",

@@ -46,7 +46,7 @@ def opset_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
 def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
     since = subject.opset_works_since.get(domain, "")
     convertible = domain == "ai.onnx" and subject.is_convertible and not subject.model.function_opsets
-    convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert it, " if convertible else ""
+    convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert the model, " if convertible else ""
     of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
-    export = f"export at opset {subject.common_opsets[domain]}{of_domain}, which all required runtimes support"
+    export = f"export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
     return f"{convert}{export}, or {f'raise the target to {since}' if since else 'wait for a release that supports it'}"

@@ -15,8 +15,8 @@ def provider_fallback(subject: ProviderFallback) -> Iterator[Hit]:
     A required provider has no kernel for some nodes.
 
     ## Why it matters
-    Another provider runs these nodes, and copying tensors between devices takes time. This rule applies only to builds
-    that the runtime stage has inspected.
+    Another provider runs these nodes, and copying tensors between devices takes time. This rule applies only to ONNX
+    Runtime builds that the runtime stage has inspected.
 
     ## What to do
     - Export with operators and types that the provider supports.

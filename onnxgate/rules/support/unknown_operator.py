@@ -23,6 +23,5 @@ def unknown_operator(subject: RefusedOperation) -> Iterator[Hit]:
     - use other operators, or
     - raise the target's `runtime`, and run `onnxgate lock`.
     """
-    yield from create_refusal_hits(
-        subject, "unknown-operator", "export it with operators that all required runtimes support", causes=OPSET_RULES
-    )
+    default_fix = f"export the model with operators that {subject.ways.required}"
+    yield from create_refusal_hits(subject, "unknown-operator", default_fix, causes=OPSET_RULES)

@@ -18,6 +18,7 @@ import filelock
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.files import temporary_folder
 from onnxgate.core.machine_faults import (
+    ACCESS_HINT,
     LIMIT_HINTS,
     OTHER_FOLDER_HINT,
     SPACE_HINT,
@@ -166,7 +167,8 @@ class Environments:
             finally:
                 lock.release()
         raise UnavailableError(
-            f"another onnxgate process has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s"
+            f"another onnxgate process has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s",
+            hint="run the command again when that process has finished",
         )
 
     def _build(
@@ -223,7 +225,7 @@ class Environments:
     def _create_uv_error(self, problem: str, ended: CompletedCommand, hint: str | None = None) -> UnavailableError:
         """Return an error with uv's message, or with the machine fault that the message describes."""
         reason = _uv_error(ended)
-        fault = find_fault_in_text(f"{reason}\n{ended.err}", self._cache)
+        fault = find_fault_in_text(f"{reason}\n{ended.err}", self._cache, is_trusted=True)
         if fault is not None:
             return UnavailableError(f"{_NOT_CREATED}: {fault.message}", hint=_cache_hint(fault, self._cache))
         return UnavailableError(f"{problem}: {reason}", hint=hint)
@@ -265,7 +267,7 @@ def _cache_hint(fault: MachineFault | None, cache: Path, installer_variable: str
     if fault is not None and (fault.hint in LIMIT_HINTS or "`TMPDIR`" in fault.hint):
         return fault.hint
     variable = "ONNXGATE_CACHE_DIR" if fault is None or str(cache) in fault.message else installer_variable
-    if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT):
+    if fault is None or fault.hint not in (SPACE_HINT, WRITABLE_HINT, ACCESS_HINT):
         return f"set `{variable}` to another folder"
     return fault.hint + OTHER_FOLDER_HINT.format(f"`{variable}`")
 
@@ -300,7 +302,7 @@ def find_interpreter(minor: str, commands: CommandRunner, *, offline: bool) -> P
             return candidate
     raise UnavailableError(
         f"Python {minor} was not found",
-        hint=f"run `uv python install {minor}`, or add its folder to `{PATH_VARIABLE}`",
+        hint=f"run `uv python install {minor}`, or add the folder of an installed Python {minor} to `{PATH_VARIABLE}`",
     )
 
 

@@ -157,7 +157,7 @@ class NodeBuilder:
         if _INTEGRITY_ERROR.search(ended.err):
             return UnavailableError(
                 f"`{runtime.name}` does not match the lock: {reason}",
-                hint="check which npm registry the package comes from",
+                hint="check npm's `registry` setting: the registry may provide a different package",
             )
         if self._offline and code == "ENOTCACHED":
             return UnavailableError(

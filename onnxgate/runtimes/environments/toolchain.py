@@ -79,6 +79,10 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     problems = []
     for name, candidate in _toolchain_candidates(folder, settings):
         path = interpreter_in(candidate)
+        if path is None and settings.python is not None:
+            problem = "has no Python interpreter" if candidate.exists() else "does not exist"
+            hint = "set it to a Python interpreter, or to the folder of an environment"
+            raise UnavailableError(f"{name} {problem}", hint=hint)
         if path is None:
             problems.append(f"{name} does not exist")
             continue
@@ -93,9 +97,9 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
         problems.append(f"{name} has {' and '.join(lacks)}")
     packages = ", ".join(" or ".join(f"`{name}`" for name in require) for require in requires)
     missing = f"no Python environment with {packages} was found" if packages else "no Python environment was found"
-    hint = "activate the environment that exports the models, or set `toolchain.python` to it"
+    hint = "activate the Python environment that exports the models, or set `toolchain.python` to its path"
     if settings.python is not None:
-        hint = "install the packages in `toolchain.requires` there, or set `toolchain.python` to another environment"
+        hint = "install the missing packages in this environment, or set `toolchain.python` to another one"
     raise UnavailableError(f"{missing}: {'; '.join(problems)}", hint=hint)
 
 

@@ -73,7 +73,7 @@ def check_user_environment(path: Path, runtime: LockedRuntime, commands: Command
     for name, version in {runtime.engine: runtime.release, **locked}.items():
         installed = {runtime.engine: release, **versions}.get(name, "")
         if installed != version:
-            hint = f"install {name} {version} there"
+            hint = f"install {name} {version} in this environment"
             if installed:
                 hint += f", or lock the installed version: `onnxgate lock --upgrade {name}={installed}`"
             problem = f"{_describe_installed(name, installed)}, but the lock pins {version}"

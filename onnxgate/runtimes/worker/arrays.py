@@ -49,7 +49,7 @@ def write_array(path: str, value: Any) -> bool:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         np.save(path, array, allow_pickle=False)
     except OSError as error:
-        raise UnusableError("an output cannot be written: %s" % error.strerror) from error
+        raise UnusableError("an output cannot be written: %s" % (error.strerror or error)) from error
     return True
 
 

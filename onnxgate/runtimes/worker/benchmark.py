@@ -124,6 +124,6 @@ def _peak_in_fresh_process(job: Job, model: str, case: Dict[str, Any]) -> float:
             if reply is not None:
                 child.stdin.close()
                 if reply["outcome"] != "completed":
-                    raise failures.UnusableError("the memory measurement failed: its process did not run the model")
+                    raise failures.UnusableError("the process that measures memory did not run the model")
                 return float(reply["result"]["mib"])
-    raise failures.UnusableError("the memory measurement failed: its process exited without a result")
+    raise failures.UnusableError("the process that measures memory exited without a result")

@@ -72,7 +72,7 @@ def compare_contents(baseline: RevisionModels, path: str, before: ModelFacts, no
         if isinstance(answer, CallFailure):
             failure = describe_failure(answer, "comparing the model with its baseline")
         elif answer.failed:
-            failure = (answer.failed, "re-run the check while no other program writes to the file")
+            failure = (answer.failed, "run the check again when no other program is writing to the file")
         else:
             old, new, weights = answer.before or old, answer.now, answer.weights
     views = tuple(map(GroupVerdicts, groups, old, new)) if failure is None else ()

@@ -139,7 +139,7 @@ def compare_files(query: ContentQuery) -> ContentComparison:
     try:
         present = read_view(query.present)
     except (OSError, UnreadableModel) as reason:
-        return ContentComparison(failed=f"the file changed and cannot be read: {reason}")
+        return ContentComparison(failed=f"the file changed during the check and cannot be read: {reason}")
     now = predict_from_operators(present, query.conditions)
     if base is None:
         return ContentComparison(now=now, lasting=True)

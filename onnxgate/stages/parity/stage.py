@@ -314,16 +314,14 @@ class _OutputComparer:
         figures = (figure for difference in differences for figure in difference.figures)
         has_numbers = any(figure.metric == "sqnr_db" for figure in figures)
         for output in sorted(self.uncertain):
-            reason = f"labels of output `{output}` differ, but there are too few to compare a quantized model"
+            reason = f"labels of output `{output}` differ, but there are too few labels to assess a quantized model"
             self.reasons[reason] = 'add real inputs with `inputs = "samples/*.npz"`, or set `tolerance` for this output'
             if has_numbers:
                 self.by_design.add(reason)
 
     def report_negligible(self) -> None:
         """Report outputs whose nonzero results are negligible in every case."""
-        hint = (
-            "set `tolerance` for this output by name, with a smaller `atol`, or with the same `atol` if 0 is expected"
-        )
+        hint = "set `tolerance` for this output: a smaller `atol`, or the same `atol` if values near 0 are expected"
         self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
 
 

@@ -101,7 +101,7 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
     selected = _find_body(schema, opset, node, types)
     if selected is None:
         name = f"{operation.label}({since})"
-        return f"the function body of `{name}` depends on shapes" if name in _SHAPE_DEPENDENT_BODIES else None
+        return f"the function body of `{name}` depends on input shapes" if name in _SHAPE_DEPENDENT_BODIES else None
     body, written_for = selected
 
     def type_nodes() -> tuple[TypedNode, ...]:

@@ -32,7 +32,9 @@ Another round follows if a round determined output types of operators that the o
 """
 MAX_FUNCTION_CALLS = 4000
 """Maximum number of different calls to local functions. Types are inferred for each of them separately."""
-_TOO_MANY_CALLS = f"its local functions are called in more than {MAX_FUNCTION_CALLS:,} different ways"
+_TOO_MANY_CALLS = (
+    f"its local functions are called with more than {MAX_FUNCTION_CALLS:,} combinations of types and attributes"
+)
 _MAX_OPERATIONS = 2**16
 """Maximum number of different operations in the cache that all models share."""
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})

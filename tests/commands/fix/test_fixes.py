@@ -186,7 +186,7 @@ def test_data_outside_is_not_read(how: str, tmp_path: Path) -> None:
         (inside / "link.bin").symlink_to(secret)
     question = fix_request(path, root=tmp_path / "repository")
 
-    assert refused(EXTERNAL_DATA, question) == (f"`{location}` is outside the repository")
+    assert refused(EXTERNAL_DATA, question) == f"`{location}` is outside the folder `{tmp_path / 'repository'}`"
 
 
 @pytest.mark.parametrize(

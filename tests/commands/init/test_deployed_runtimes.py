@@ -84,7 +84,26 @@ def read_packages(folder: Path, name: str, text: str) -> list[str]:
             "package-lock.json",
             '{"packages": {"": {"dependencies": {"onnxruntime-web": "^1.17.0"}},\n'
             '"node_modules/onnxruntime-web": {"version": "1.20.1"}}}',
-            ["onnxruntime-web==1.20.1:1"],
+            ["onnxruntime-web==1.20.1:2"],
+        ),
+        ("Dockerfile", "FROM mcr.microsoft.com/azureml/onnxruntime:v1.15.1 AS run\n", ["onnxruntime==1.15.1:1"]),
+        (
+            "Dockerfile",
+            "ARG V=v1.15.1-cuda\nFROM --platform=x mcr.microsoft.com/azureml/onnxruntime:${V}",
+            ["onnxruntime-gpu==1.15.1:2"],
+        ),
+        ("Dockerfile", "FROM python:3.11 AS onnxruntime\nFROM onnxruntime\n", []),
+        (
+            "setup.cfg",
+            "[options]\ninstall_requires =\n    numpy\n    onnxruntime==1.18.1\n[options.extras_require]\n"
+            "gpu = onnxruntime-gpu>=1.18\n",
+            ["onnxruntime==1.18.1:4", "onnxruntime-gpu>=1.18:6"],
+        ),
+        (
+            "setup.py",
+            "from setuptools import setup\nNEEDS = ['numpy',\n 'onnxruntime==1.18.1']\n"
+            "setup(install_requires=NEEDS, extras_require={'gpu': ['onnxruntime-gpu>=1.18', name]})\n",
+            ["onnxruntime==1.18.1:3", "onnxruntime-gpu>=1.18:4"],
         ),
         ("tests/requirements.txt", "onnxruntime==1.18.1", []),
         ("setup.txt", "onnxruntime==1.18.1", []),
@@ -170,8 +189,11 @@ def test_pip_replaces_a_package_of_conda(tmp_path: Path) -> None:
         ("dependencies:\n- numpy\n  onnxruntime", "3: not read: `onnxruntime`"),
         ("dependencies:\n{% if x %}\n- numpy", "2: not read: `{% if x %}`"),
         ('dependencies:\n- "onnx\\x72untime"', '2: not read: `- "onnx\\x72untime"`'),
-        ("dependencies:\n- onnxruntime[version='>=1.18']", "2: the version `[version='>=1.18']` is not supported"),
-        ("dependencies:\n- onnxruntime=1.17|1.18", "2: the version `=1.17|1.18` is not supported"),
+        (
+            "dependencies:\n- onnxruntime[version='>=1.18']",
+            "2: `onnxruntime`: the version `[version='>=1.18']` is not supported",
+        ),
+        ("dependencies:\n- onnxruntime=1.17|1.18", "2: `onnxruntime`: the version `=1.17|1.18` is not supported"),
     ],
 )
 def test_unread_lines_of_conda_environment(tmp_path: Path, text: str, problem: str) -> None:
@@ -205,6 +227,8 @@ DEV_GROUP = '[dependency-groups]\ndev = ["onnxruntime==1.19.2"]\n'
         ("pyproject.toml", '[project.optional-dependencies]\ntest = ["onnxruntime==1.19.2"]\n'),
         ("pyproject.toml", '[tool.poetry.group.dev.dependencies]\nonnxruntime = "1.19.2"\n'),
         ("Pipfile", '[dev-packages]\nonnxruntime = "==1.19.2"\n'),
+        ("setup.cfg", "[options.extras_require]\ntest = onnxruntime==1.19.2\n"),
+        ("setup.py", "setup(extras_require={'test': ['onnxruntime==1.19.2']})\n"),
         ("package.json", '{"devDependencies": {"onnxruntime-node": "1.19.2"}}'),
     ],
 )
@@ -287,12 +311,31 @@ def test_ranges_of_npm(tmp_path: Path, text: str, expected: str) -> None:
         ("uv.lock", "[[package]\n", "uv.lock: not valid TOML: line 1"),
         ("pyproject.toml", "\xff[", "pyproject.toml: not valid TOML: line 1"),
         ("package.json", "{", "package.json: not valid JSON: expecting property name"),
-        ("package.json", '{"dependencies": {"onnxruntime-web": "workspace:*"}}', "package.json:1: the version `work"),
-        ("package.json", '{"dependencies": {"onnxruntime-web": "^1.18 || ^1.20"}}', "package.json:1: the version `^1"),
-        ("pyproject.toml", '[tool.poetry.dependencies]\nonnxruntime = "^^1"', "pyproject.toml:2: the version `^^1`"),
+        (
+            "package.json",
+            '{"dependencies": {"onnxruntime-web": "workspace:*"}}',
+            "package.json:1: `onnxruntime-web`: the v",
+        ),
+        (
+            "package.json",
+            '{"dependencies": {"onnxruntime-web": "^1.18 || ^1.20"}}',
+            "package.json:1: `onnxruntime-web`: the v",
+        ),
+        ("pyproject.toml", '[tool.poetry.dependencies]\nonnxruntime = "^^1"', "pyproject.toml:2: `onnxruntime`: the v"),
         ("Dockerfile", "RUN pip install onnxruntime==$V", "Dockerfile:1: the version in `onnxruntime==$V` is only"),
-        ("requirements.txt", "onnxruntime>2,<1", "requirements.txt:1: no release satisfies"),
-        ("requirements.txt", "onnxruntime @ https://example.org/x.whl", "requirements.txt:1: the URL"),
+        ("requirements.txt", "onnxruntime>2,<1", "requirements.txt:1: `onnxruntime`: no release satisfies"),
+        (
+            "requirements.txt",
+            "onnxruntime @ https://example.org/x.whl",
+            "requirements.txt:1: `onnxruntime`: the URL",
+        ),
+        (
+            "Dockerfile",
+            "FROM mcr.microsoft.com/azureml/onnxruntime:latest",
+            "Dockerfile:1: the tag of the image `mcr.microsoft.com/azureml/onnxruntime:latest` does not",
+        ),
+        ("setup.cfg", "onnxruntime==1.17.3", "setup.cfg: not a valid INI file"),
+        ("setup.py", "setup(", "setup.py: not valid Python"),
         ("Pipfile.lock", '{"default": ' + "[" * 100_000, "Pipfile.lock: "),
     ],
 )
@@ -356,3 +399,26 @@ def test_a_dockerfile_does_not_use_a_lock_file(tmp_path: Path) -> None:
     deployments = find(tmp_path, requirements_dot_txt="onnxruntime==1.18.1", Dockerfile="RUN pip install onnxruntime")
 
     assert [it.file for it in deployments.runtimes] == ["Dockerfile", "requirements.txt"]
+
+
+def test_the_declaration_contains_the_marker_or_the_image(tmp_path: Path) -> None:
+    """A pin for old versions of Python differs from one without a condition."""
+    requirements = 'onnxruntime==1.16.3 ; python_version < "3.8"\nonnxruntime==1.18.1\n'
+    image = "mcr.microsoft.com/azureml/onnxruntime:v1.15.1"
+    deployments = find(tmp_path, requirements_dot_txt=requirements, Dockerfile=f"FROM {image}\n")
+
+    assert [it.declaration for it in deployments.runtimes] == [
+        image,
+        'onnxruntime==1.16.3 ; python_version < "3.8"',
+        "onnxruntime==1.18.1",
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_requirements_of_powershell(tmp_path: Path, encoding: str) -> None:
+    """Windows PowerShell writes UTF-16 with a byte order mark, which pip reads."""
+    mark = "" if encoding == "utf-16" else "\ufeff"
+    (tmp_path / "requirements.txt").write_bytes(f"{mark}numpy\r\nonnxruntime==1.18.1\r\n".encode(encoding))
+    (runtime,) = find_deployments(tmp_path, ["requirements.txt"]).runtimes
+
+    assert (runtime.requirement, runtime.line) == ("onnxruntime==1.18.1", 2)

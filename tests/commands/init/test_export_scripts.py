@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.commands.init.export_scripts import ExportScript, find_export_scripts
+from onnxgate.commands.init.generated_files import name_source_function, render_source_function
 
 
 def find_scripts(folder: Path, source: str) -> list[ExportScript]:
@@ -165,3 +166,34 @@ def test_a_source_in_another_file(tmp_path: Path) -> None:
     (script,) = find_export_scripts(path, "tools/export.py")
 
     assert script.source == "net.py:build"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "expected"),
+    [
+        ("torch.zeros(1, 4)", "(torch.zeros(1, 4),)"),
+        ("(torch.zeros(1, 4),)", "(torch.zeros(1, 4),)"),
+        ("x", "(torch.ones(2, 3),)"),
+        ("np.zeros(4)", ""),
+        ("(torch.zeros(size),)", ""),
+        ("missing", ""),
+    ],
+)
+def test_inputs_of_a_call(tmp_path: Path, inputs: str, expected: str) -> None:
+    """The inputs are repeated in the suggested function only if their code does not need other names."""
+    text = "import torch\ndef build():\n    return Net()\ndef main():\n    x = torch.ones(2, 3)\n"
+    (script,) = find_scripts(tmp_path, f"{text}    torch.onnx.export(build(), {inputs}, 'x.onnx')\n")
+
+    assert script.inputs == expected
+
+
+def test_the_suggested_function_is_a_source(tmp_path: Path) -> None:
+    """The script still calls the old function, which returns only the module; the new one also returns the inputs."""
+    text = "import torch\ndef build():\n    return Net()\ndef main():\n    net = build()\n    net.eval()\n"
+    text += "    torch.onnx.export(net, torch.zeros(1, 4), 'x.onnx')\n"
+    (script,) = find_scripts(tmp_path, text)
+    function = render_source_function(script)
+    (pasted,) = find_scripts(tmp_path, f"{text}\n{function}")
+
+    assert function == ("def build_with_inputs():\n    import torch\n    return build().eval(), (torch.zeros(1, 4),)\n")
+    assert pasted.source == name_source_function(script) == "tools/export.py:build_with_inputs"

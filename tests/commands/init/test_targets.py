@@ -13,6 +13,7 @@ from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
 from onnxgate.commands.init.targets import (
     assign_targets,
     describe_prediction,
+    find_uncovered_runtimes,
     has_many_minors,
     predict_models,
     suggest_targets,
@@ -181,8 +182,60 @@ def test_predictions_include_kernels(tmp_path: Path) -> None:
         "Prediction: `kernel.onnx` does not load on onnxruntime 1.18.1.",
     )
     assert describe_prediction("onnxruntime==1.18.1", predictions[1:]) == (
-        "Prediction: the model loads on onnxruntime 1.18.1.",
+        "Prediction: `net.onnx` loads on onnxruntime 1.18.1.",
     )
+
+
+def test_models_with_the_same_prediction_are_named_together(tmp_path: Path) -> None:
+    """The comment states only what was predicted: models that cannot be read are neither named nor counted."""
+    for name in "abcd":
+        save_model(tmp_path / f"{name}.onnx", ir=10, opset=21)
+    save_model(tmp_path / "old.onnx", ir=9, opset=17)
+    models = ["a.onnx", "b.onnx", "c.onnx", "d.onnx"]
+    predictions = predict_models(tmp_path, [*models, "old.onnx"], 1)
+
+    assert describe_prediction("onnxruntime==1.17.3", predictions[:2]) == (
+        "Prediction: `a.onnx` and `b.onnx` do not load on onnxruntime 1.17.3.",
+    )
+    assert describe_prediction("onnxruntime==1.17.3", predictions[:4]) == (
+        "Prediction: 4 models do not load on onnxruntime 1.17.3.",
+    )
+    assert describe_prediction("onnxruntime==1.18.1", predictions[:4]) == (
+        "Prediction: 4 models load on onnxruntime 1.18.1.",
+    )
+    assert describe_prediction("onnxruntime>=1.15,<1.16", predictions[3:]) == (
+        "Prediction: `d.onnx` does not load on onnxruntime 1.15.1.",
+        "There is no prediction for `old.onnx` on onnxruntime 1.15.1.",
+    )
+
+
+def test_a_range_of_another_package() -> None:
+    """npm lacks some patch releases: only the range is the same, not each release."""
+    (target,) = suggest_targets([deployed("onnxruntime-web", ">=1.18,<1.20", "package.json")], (), None)
+    (unpinned,) = suggest_targets([deployed("onnxruntime-gpu", "")], (), None)
+
+    assert target.comments[1] == (
+        "Checked with the pip package `onnxruntime` in the same range, not with `onnxruntime-web`."
+    )
+    assert unpinned.comments[1] == "Checked with the CPU package `onnxruntime`, not with `onnxruntime-gpu`."
+
+
+@pytest.mark.parametrize(
+    ("runtime", "is_covered"),
+    [
+        (deployed("onnxruntime", "==1.18.1"), True),
+        (deployed("onnxruntime", "==1.20.1"), False),
+        (deployed("onnxruntime", ">=1.18,<1.20"), True),
+        (deployed("onnxruntime", ">=1.18,<1.21"), False),
+        (deployed("onnxruntime-web", "==1.19.7", "package.json"), True),
+        (deployed("onnxruntime", ""), True),
+    ],
+)
+def test_runtimes_that_the_targets_of_a_config_cover(runtime: DeployedRuntime, is_covered: bool) -> None:
+    """A release that became deployed after the config was written is not checked."""
+    uncovered = find_uncovered_runtimes([runtime], ["onnxruntime~=1.18.0", "onnxruntime==1.19.*", "openvino"])
+
+    assert uncovered == ([] if is_covered else [runtime])
 
 
 def test_an_unknown_release_is_noted() -> None:
@@ -203,10 +256,11 @@ def test_releases_after_the_support_data_are_named(tmp_path: Path) -> None:
 
     (open_ended,) = describe_prediction(f"onnxruntime>={minor}", predictions)
     assert open_ended == (
-        f"Prediction: both models load on onnxruntime {newest} (no prediction for releases newer than {newest})."
+        f"Prediction: `a.onnx` and `b.onnx` load on onnxruntime {newest} "
+        f"(no prediction for releases newer than {newest})."
     )
     (bounded,) = describe_prediction(f"onnxruntime>={minor},<{after_newest()}", predictions)
-    assert bounded == f"Prediction: both models load on onnxruntime {newest}."
+    assert bounded == f"Prediction: `a.onnx` and `b.onnx` load on onnxruntime {newest}."
 
 
 @pytest.mark.index
@@ -226,7 +280,7 @@ def test_later_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: pyte
 def test_pointers_have_no_prediction() -> None:
     """Models that Git LFS has not fetched are named."""
     assert describe_prediction("onnxruntime==1.18.1", (), None, ["models/net.onnx"]) == (
-        "There is no prediction for `models/net.onnx`: it is a Git LFS pointer (content not fetched).",
+        "There is no prediction for `models/net.onnx`, which was a Git LFS pointer when this file was written.",
     )
 
 
@@ -241,20 +295,29 @@ MONOREPO = [
     ("more", "models", "expected"),
     [
         ([], ["svc/a/x.onnx", "svc/b/y.onnx"], {"svc/a": ("a-requirements", "a-docker"), "svc/b": ("b",)}),
-        ([], ["svc/a/x.onnx", "shared/y.onnx"], {}),
+        ([], ["svc/a/x.onnx", "shared/y.onnx"], {"svc/a": ("a-requirements", "a-docker")}),
         ([], ["models/y.onnx"], {}),
         (
             [deployed("onnxruntime", "==1.21.0", "Dockerfile")],
             ["svc/a/x.onnx", "svc/b/y.onnx"],
             {"svc/a": ("a-requirements", "a-docker", "docker"), "svc/b": ("b", "docker")},
         ),
-        ([deployed("onnxruntime", "==1.20.1", "svc/c/requirements.txt")], ["svc/a/x.onnx", "svc/b/y.onnx"], {}),
+        (
+            [deployed("onnxruntime", "==1.21.0", "svc/c/requirements.txt")],
+            ["svc/a/x.onnx"],
+            {},
+        ),
+        (
+            [deployed("onnxruntime", "==1.20.1", "svc/c/requirements.txt")],
+            ["svc/a/x.onnx", "svc/b/y.onnx"],
+            {"svc/a": ("a-requirements", "a-docker", "b"), "svc/b": ("b",)},
+        ),
     ],
 )
 def test_models_of_each_deployed_folder(
     more: list[DeployedRuntime], models: list[str], expected: dict[str, tuple[str, ...]]
 ) -> None:
-    """The runtimes of a folder apply to its models, if each folder with a deployment has models."""
+    """The runtimes of a folder apply to its models; those of a folder without models apply to models elsewhere."""
     targets = suggest_targets([*MONOREPO, *more], (), None, models=models)
 
     assert assign_targets(targets, models) == expected
@@ -268,8 +331,8 @@ def test_predictions_are_limited_to_the_models_of_the_folder(tmp_path: Path) -> 
     targets = suggest_targets(MONOREPO[::2], predict_models(tmp_path, models, 1), None, models=models)
 
     assert [target.comments[-1] for target in targets] == [
-        "Prediction: the model loads on onnxruntime 1.18.1.",
-        "Prediction: the model loads on onnxruntime 1.20.1.",
+        "Prediction: `svc/a/x.onnx` loads on onnxruntime 1.18.1.",
+        "Prediction: `svc/b/y.onnx` loads on onnxruntime 1.20.1.",
     ]
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from onnxgate.commands.files_without_config import make_request
-from onnxgate.core.findings import STATIC_STAGES, Stage
+from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, IncompleteCheck, Place, Stage
 from onnxgate.core.report import Finding
+from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate import pipeline
+from onnxgate.gate.request import ExecutionResult, StageResults, StepResult
 from onnxgate.gate.results.verdict import build_report
 from tests.harness.models import write
-from tests.harness.sharded_outcomes import make_project, request_of
+from tests.harness.sharded_outcomes import make_project, report_of, request_of
 
 
 class Counted(tuple[Finding, ...]):
@@ -41,7 +43,7 @@ def test_findings_are_not_searched_for_each_cell(tmp_path: Path) -> None:
 
 
 def test_errors_fail_the_cells_that_they_concern(tmp_path: Path) -> None:
-    """An error without runtimes fails all cells of its model in each set of stages; an ignored one fails none."""
+    """An error without runtimes fails all cells of its model in each set of stages; an ignored one is a warning."""
     project = make_project(tmp_path / "project")
     for stages in (frozenset({Stage.LOCK}), frozenset({Stage.FILE, Stage.LOCK}), frozenset(STATIC_STAGES)):
         request = request_of(project, stages)
@@ -50,11 +52,13 @@ def test_errors_fail_the_cells_that_they_concern(tmp_path: Path) -> None:
         runtime = outcome.planned[0].runtimes[0].name
         partial = replace(outcome, findings=tuple(replace(error, runtimes=(runtime,)) for error in errors))
         ignored = replace(outcome, findings=tuple(replace(error, ignored="known") for error in errors))
+        noted = replace(outcome, findings=tuple(replace(it, level="note") for it in ignored.findings))
 
         assert {cell.state for cell in build_report(request, outcome, "error").cells} == {"fail"}
         cells = build_report(request, partial, "error").cells
         assert {cell.runtime for cell in cells if cell.state == "fail"} == {runtime}
-        assert "fail" not in {cell.state for cell in build_report(request, ignored, "error").cells}
+        assert {cell.state for cell in build_report(request, ignored, "error").cells} == {"warning"}
+        assert "warning" not in {cell.state for cell in build_report(request, noted, "error").cells}
 
 
 def test_a_model_with_a_static_error_is_not_predicted(tmp_path: Path) -> None:
@@ -70,3 +74,31 @@ def test_a_model_with_a_static_error_is_not_predicted(tmp_path: Path) -> None:
     }
     assert {cell.state for cell in report.cells} == {"fail"}
     assert {cell.state for cell in without_errors.cells} == {"predicted"}
+
+
+def test_a_missing_comparison_does_not_concern_the_runtimes(tmp_path: Path) -> None:
+    """A runtime on which the model ran is `pass` without the source; one on which it did not run is undecided."""
+    request = request_of(make_project(tmp_path / "project"), frozenset(ALL_STAGES))
+    source = IncompleteCheck(Stage.PARITY, "a.onnx", "", "torch is not installed")
+    ran = ExecutionResult(StepResult(undone=(source,)), ran=frozenset({("a.onnx", "onnxruntime 1.18.1")}))
+    report = report_of(request, StageResults(execution=ran))
+
+    assert {cell.runtime: cell.state for cell in report.cells if cell.model == "a.onnx"} == {
+        "onnxruntime 1.18.1": "pass",
+        "onnxruntime 1.19.2": "undecided",
+    }
+    assert (report.exit, [it.reason for it in report.undecided]) == (3, ["torch is not installed"])
+
+
+def test_a_run_that_could_not_be_judged_is_undecided(tmp_path: Path) -> None:
+    """A runtime is never `pass` if a case did not complete, or if its own check is incomplete."""
+    request = request_of(make_project(tmp_path / "project"), frozenset(ALL_STAGES))
+    runtimes = ("onnxruntime 1.18.1", "onnxruntime 1.19.2")
+    failed = ModelRuns(model="a.onnx", place=Place("a.onnx"), runtime=runtimes[0], attempts=())
+    undone = IncompleteCheck(Stage.RUNTIME, "a.onnx", runtimes[1], "the budget could not be checked")
+    execution = ExecutionResult(
+        StepResult(undone=(undone,)), ran=frozenset(("a.onnx", name) for name in runtimes), faulty=(failed,)
+    )
+    report = report_of(request, StageResults(execution=execution))
+
+    assert [cell.state for cell in report.cells if cell.model == "a.onnx"] == ["undecided", "undecided"]

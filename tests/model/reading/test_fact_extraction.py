@@ -171,12 +171,12 @@ def test_opsets_of_functions(tmp_path: Path) -> None:
 
 
 def test_unreadable(tmp_path: Path) -> None:
-    """A file with a valid top level and an invalid graph is a damaged model."""
+    """A file with a valid top level and an invalid graph is a corrupted model."""
     content = parse().SerializeToString().replace(b"\x0a\x01x", b"\x0a\x7fx")
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
 
-    with pytest.raises(UnreadableModel, match="a damaged model"):
+    with pytest.raises(UnreadableModel, match="a corrupted model"):
         read_facts(path, "model.onnx")
 
 

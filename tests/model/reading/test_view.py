@@ -79,7 +79,7 @@ def test_a_view_has_nested_graphs_and_functions() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_view_of_a_damaged_model_is_complete(seed: int, tmp_path: Path) -> None:
-    """A view of a damaged model is complete, so that the checks read everything."""
+    """A view of a corrupted model is complete, so that the checks read everything."""
     compared = 0
     for index in range(150):
         path = tmp_path / "m.onnx"

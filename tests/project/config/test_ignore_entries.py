@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import errno
+import os
 import re
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onnxgate.core.errors import UsageError
+from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.ignore_entries import (
     IgnoreEdit,
@@ -207,8 +209,25 @@ def test_a_read_only_file_is_refused(tmp_path: Path) -> None:
     check_writable(path)
     path.chmod(0o444)
 
-    with pytest.raises(UsageError, match="is read-only"):
+    with pytest.raises(StorageError, match="is read-only"):
         check_writable(path)
+
+
+def test_a_full_disk_is_a_fault_of_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit status is 3, the hint names the remedy, and the config is unchanged."""
+    path = tmp_path / "onnxgate.toml"
+    path.write_bytes(b"x = 1\n")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", fail)
+    with pytest.raises(StorageError) as caught:
+        write_config(path, b"x = 2\n", b"x = 1\n")
+
+    assert caught.value.message == "cannot write to `onnxgate.toml`: no space left on device"
+    assert caught.value.hint == "free up disk space"
+    assert path.read_bytes() == b"x = 1\n"
 
 
 def test_writing_keeps_mode_and_link(tmp_path: Path) -> None:

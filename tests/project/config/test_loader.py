@@ -249,6 +249,14 @@ rule = "opset-to-new"
             "line 3: `model[0].source`: `nowhere.py` does not exist",
         ),
         (
+            "[[model]]\npath = 'a.onnx'\nsource = 'exprot.py:build'",
+            "line 3: `model[0].source`: `exprot.py` does not exist; did you mean `export.py`?",
+        ),
+        (
+            "model = ['*.onnx']",
+            "line 1: `model[0]`: expected a table, got the string `*.onnx`; did you mean `models`?",
+        ),
+        (
             "[[model]]\npath = 'a.onnx'\nsource = '../export.py:build'",
             "line 3: `model[0].source`: `../export.py` is outside the project",
         ),

@@ -103,6 +103,10 @@ def test_globs(folder: Path, text: str, expected: list[str]) -> None:
         ('models = ["models/x.onnx"]', "line 1: `models[0]`: `models/x.onnx` does not exist"),
         ('[[model]]\npath = "models/x.onnx"', "line 2: `model[0].path`: `models/x.onnx` does not exist"),
         (
+            '[[model]]\npath = "tests/dat/c.onnx"',
+            "line 2: `model[0].path`: `tests/dat/c.onnx` does not exist; did you mean `tests/data/c.onnx`?",
+        ),
+        (
             '[[model]]\npath = "models"',
             "line 2: `model[0].path`: `models` is a folder; expected a model or a glob",
         ),

@@ -331,9 +331,7 @@ def test_further_ancestors_in_a_clone_of_depth_1(origin: Origin, tmp_path: Path)
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("HEAD^3", "`{}` has 2 parents"),
         (f"HEAD~{MAX_FETCHED_COMMITS + 1}", f"it is more than {MAX_FETCHED_COMMITS} commits back, and was not fetched"),
-        ("HEAD^0^9", "`{}` has 2 parents"),
         ("nowhere^1", "it does not exist in this clone"),
         (GONE, "it could not be fetched from `origin`"),
     ],
@@ -346,6 +344,19 @@ def test_parent_that_is_not_there(origin: Origin, tmp_path: Path, name: str, why
 
     assert raised.value.message.startswith(f"`--against {name}`: {why.format(origin.merge[:12])}")
     assert "`fetch-depth: 2` for `HEAD^1`" in (raised.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("HEAD^3", "`{}` has 2 parents"), ("HEAD^0^9", "`{}` has 2 parents")],
+)
+def test_parent_that_does_not_exist(origin: Origin, tmp_path: Path, name: str, why: str) -> None:
+    """The commit object lists all parents, so there is no hint to fetch one."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    with pytest.raises(UsageError) as raised:
+        choose_baseline(root, name, {})
+
+    assert (raised.value.message, raised.value.hint) == (f"`--against {name}`: {why.format(origin.merge[:12])}", None)
 
 
 def test_fetching_does_not_change_history(origin: Origin, tmp_path: Path) -> None:

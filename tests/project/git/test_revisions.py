@@ -72,6 +72,36 @@ def test_no_revision(root: Path, name: str) -> None:
         resolve_revision(root, name)
 
 
+def test_before_the_first_commit(root: Path) -> None:
+    """The history of a complete clone has a beginning, and nothing older can be fetched."""
+    first = git(root, "rev-parse", "HEAD~1")
+    with pytest.raises(UsageError) as raised:
+        resolve_revision(root, "HEAD~5")
+
+    assert (raised.value.message, raised.value.hint) == (f"`--against HEAD~5`: `{first[:12]}` has no parent", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("releese/v2", "did you mean `release/v2`?"),
+        ("releese/v2~1", "did you mean `release/v2~1`?"),
+        ("nowhere", None),
+    ],
+)
+def test_a_misspelled_revision(root: Path, name: str, hint: str | None) -> None:
+    """The hint names a similar branch or tag; without a remote, there is nothing to fetch."""
+    git(root, "branch", "release/v2")
+    with pytest.raises(UsageError) as raised:
+        resolve_revision(root, name)
+
+    assert raised.value.hint == hint
+    git(root, "remote", "add", "origin", str(root))
+    with pytest.raises(UsageError) as raised:
+        resolve_revision(root, name)
+    assert str(raised.value.hint).startswith(f"{hint} If not, fetch it first" if hint else "fetch it first")
+
+
 def test_no_repository() -> None:
     """Outside of a git repository every revision is an error."""
     with pytest.raises(UsageError, match="the project is not in a git repository"):

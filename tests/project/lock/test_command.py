@@ -198,3 +198,16 @@ def test_names_that_command(checkout: Checkout) -> None:
 
     assert "\x1b" not in result
     assert not any(line.lstrip().startswith("::") for line in result.splitlines())
+
+
+def test_a_toolchain_that_is_not_installed(locked: Checkout) -> None:
+    """The lock is not reported as up to date, because `lock --check` would ask to run the command again."""
+    (locked.folder / "onnxgate.toml").write_text(CONFIG + '[toolchain]\nrequires = ["torch==1.0.1"]\n')
+    printed = locked.run(status=3)
+
+    assert "`onnxgate.lock` is unchanged: 2 models, 2 runtimes\n" in printed
+    assert (
+        "error: `onnxgate.lock` is not complete: the toolchain is not locked; the config requires `torch==1.0.1`\n"
+        "hint: activate the environment"
+    ) in printed
+    assert "the toolchain is not locked; the config requires `torch==1.0.1`\n" in locked.run("--check", status=1)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from onnxgate.core.errors import StorageError
+from onnxgate.core.errors import LockError, StorageError
 from onnxgate.project.lock.lock_file import load_lock, parse_lock, render_lock, write_lock
 from onnxgate.project.lock.types import Lock, LockedTarget, LockedToolchain
 from onnxgate.project.toml import find_key_lines, loads
@@ -98,8 +98,19 @@ def test_write_fails_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(StorageError, match="no space"):
+    with pytest.raises(StorageError, match=r"no space.*; the old lock is unchanged"):
         write_lock(SAMPLE, path)
+    with pytest.raises(StorageError, match=r"no space left on device$"):
+        write_lock(SAMPLE, tmp_path / "first.lock")
 
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_instead_of_a_lock(tmp_path: Path) -> None:
+    """The permissions of a folder are not the cause, and the hint works."""
+    (tmp_path / "onnxgate.lock").mkdir()
+    with pytest.raises(LockError, match=r"cannot read `onnxgate\.lock`: is a directory") as caught:
+        load_lock(tmp_path / "onnxgate.lock")
+
+    assert caught.value.hint == "rename or remove the folder `onnxgate.lock`, then run `onnxgate lock`"

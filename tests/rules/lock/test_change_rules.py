@@ -264,7 +264,7 @@ def test_the_command_that_prints_the_ignore(against: str, options: str) -> None:
     change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at …", against=against)
     (hit,) = [hit for rule in CHANGE_RULES for hit in rule.judge(change)]
 
-    assert f"accept it with the entry that `onnxgate check {options}--show-ignores` prints" in hit.fix
+    assert f"accept the change with the entry that `onnxgate check {options}--show-ignores` prints" in hit.fix
 
 
 def test_outputs_with_the_same_name() -> None:

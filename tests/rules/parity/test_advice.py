@@ -64,7 +64,7 @@ def test_measuring_is_not_suggested_twice(bound_from: Literal["config", "lock"])
     difference = msgspec.structs.replace(FAR, bound_from=bound_from)
     (hit,) = source_mismatch.judge(_comparison("source", difference))
 
-    assert hit.fix == "export it again, or set `tolerance` for the model if the difference is acceptable"
+    assert hit.fix == "export the model again, or set `tolerance` for the model if the difference is acceptable"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_number_of_allowed_elements_is_shown() -> None:
     """The bound is shown unless it is 0."""
     some = msgspec.structs.replace(LABELS, bound=1.0)
 
-    assert describe_worst(_comparison("source", LABELS)) == "differs in 2 of 64 elements in `sizes batch=1`"
+    assert describe_worst(_comparison("source", LABELS)) == "differs in 2 of 64 elements with `sizes batch=1`"
     assert describe_worst(_comparison("source", some)) == (
-        "differs in 2 of 64 elements (allowed: 1, default for the type) in `sizes batch=1`"
+        "differs in 2 of 64 elements (allowed: 1, default for the type) with `sizes batch=1`"
     )

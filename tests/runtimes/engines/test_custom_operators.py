@@ -110,7 +110,7 @@ def test_failed_registration_is_undecided(bench: Bench) -> None:
         str(bench.folder / "absent.so"): "`absent.so` cannot be registered: the file does not exist",
         str(text): "`text.so` cannot be registered: Fail: ",
         str(other): f"`{other.name}` cannot be registered: Fail: ",
-        "numpy": "`numpy` cannot be registered: its module `numpy` has no `get_library_path`",
+        "numpy": "`numpy` cannot be registered: its module `numpy` has no function `get_library_path`",
         "not-installed": "`not-installed` cannot be registered: ",
     }
     for extension, expected in wrong.items():

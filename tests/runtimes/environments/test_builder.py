@@ -358,4 +358,7 @@ def test_an_interpreter_of_another_version_is_passed_over(tmp_path: Path, monkey
         find_interpreter("3.99", CommandRunner(), offline=True)
 
     assert caught.value.message == "Python 3.99 was not found"
-    assert caught.value.hint == "run `uv python install 3.99`, or add its folder to `ONNXGATE_PYTHON_PATH`"
+    assert (
+        caught.value.hint
+        == "run `uv python install 3.99`, or add the folder of an installed Python 3.99 to `ONNXGATE_PYTHON_PATH`"
+    )

@@ -139,8 +139,13 @@ def test_configured_interpreter_is_not_replaced(make: Make, tmp_path: Path) -> N
 
 def test_configured_path_does_not_exist(tmp_path: Path) -> None:
     """The message names a configured path that does not exist."""
-    with pytest.raises(UnavailableError, match=r"`toolchain\.python` \(gone\) does not exist$"):
+    with pytest.raises(UnavailableError, match=r"^`toolchain\.python` \(gone\) does not exist$") as caught:
         find_toolchain(tmp_path, Toolchain(python="gone"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UnavailableError, match=r"^`toolchain\.python` \(empty\) has no Python interpreter$"):
+        find_toolchain(tmp_path, Toolchain(python="empty"))
+
+    assert caught.value.hint == "set it to a Python interpreter, or to the folder of an environment"
 
 
 def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:

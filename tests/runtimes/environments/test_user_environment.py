@@ -109,19 +109,19 @@ def test_unmet_requirement_is_reported(own: Path, requested: Target, expected: s
         (
             {"release": "1.30.0"},
             "`.venv` has onnxruntime 1.31.1, but the lock pins 1.30.0",
-            "install onnxruntime 1.30.0 there, "
+            "install onnxruntime 1.30.0 in this environment, "
             "or lock the installed version: `onnxgate lock --upgrade onnxruntime=1.31.1`",
         ),
         (
             {"packages": ("onnxruntime-extensions==0.14.0",)},
             "`.venv` has onnxruntime-extensions 0.15.2, but the lock pins 0.14.0",
-            "install onnxruntime-extensions 0.14.0 there, "
+            "install onnxruntime-extensions 0.14.0 in this environment, "
             "or lock the installed version: `onnxgate lock --upgrade onnxruntime-extensions=0.15.2`",
         ),
         (
             {"packages": ("foo==1.0",)},
             "`.venv` has no foo, but the lock pins 1.0",
-            "install foo 1.0 there",
+            "install foo 1.0 in this environment",
         ),
         ({"environment": "absent"}, "`absent` does not exist", "set `python` to an interpreter or to the folder of an"),
     ],

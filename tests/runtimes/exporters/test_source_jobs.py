@@ -76,7 +76,8 @@ def test_converter_that_is_not_installed(project: Path, package: str, title: str
 
     assert failure(result) == (
         "ConverterMissingError",
-        f"exporting {title} models requires `{missing}` in the toolchain: run `pip install {missing}`",
+        f"exporting {title} models requires `{missing}`: "
+        f"run `pip install {missing}` in the environment that exports the models",
     )
 
 

@@ -36,6 +36,7 @@ from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.types import LockedRuntime, LockedToolchain
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
+from onnxgate.rules.export.export_failed import export_failed
 from onnxgate.rules.export.export_opset_ignored import export_opset_ignored
 from onnxgate.runtimes.environments.toolchain import Interpreter
 from onnxgate.stages import export as stage
@@ -336,6 +337,15 @@ def test_command_that_fails(new_project: NewProject, status: int, log: str, kind
 
     assert evidence.subject is not None
     assert evidence.subject.failure == Failure(type=kind, text=text)
+
+
+def test_fix_of_a_command(new_project: NewProject) -> None:
+    """The fix of a failed command does not name a `source`, which the model does not have."""
+    evidence = stage.collect_evidence((project := new_project(COMMAND)), planned_for(project), command_result(3, "no"))
+    assert evidence.subject is not None
+    (hit,) = export_failed.judge(evidence.subject)
+
+    assert hit.fix == "run the command manually to see its output, then fix the model's `command` in `onnxgate.toml`"
 
 
 def test_command_failure_contains_no_local_path(new_project: NewProject) -> None:

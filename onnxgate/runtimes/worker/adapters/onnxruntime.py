@@ -187,5 +187,5 @@ def _find_library(extension: str) -> str:
     module = importlib.import_module(name if name in modules or not modules else modules[0])
     path = getattr(module, "get_library_path", None)
     if path is None:
-        raise LookupError("its module `%s` has no `get_library_path`" % module.__name__)
+        raise LookupError("its module `%s` has no function `get_library_path`" % module.__name__)
     return str(path())

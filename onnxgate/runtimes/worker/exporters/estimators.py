@@ -186,7 +186,7 @@ def _eager_call(
     raw = _uses_raw_scores(recipe.options or {})
     methods = [find_method(name, recipe.model, raw) for name in outputs]
     if None in methods:
-        return f"no method of the estimator is known to compute output `{outputs[methods.index(None)]}`"
+        return f"it is unknown which method of the estimator computes output `{outputs[methods.index(None)]}`"
     last_step = recipe.model  # the last step of a pipeline computes its outputs
     while type(last_step).__name__ == "Pipeline":
         last_step = last_step.steps[-1][1]

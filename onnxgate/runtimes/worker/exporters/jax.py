@@ -83,7 +83,7 @@ def _dynamic_axes(recipe: SourceResult, source: str) -> List[Mapping[int, str]]:
         requested = [requested.get(name) for name in names]
     count = len(recipe.args)
     if len(requested) != count or not all(axes is None or isinstance(axes, Mapping) for axes in requested):
-        expected = f"{pluralize(count, 'mapping')} of axis to name"
+        expected = f"{pluralize(count, 'mapping')} from axes to names"
         raise unexpected_return(source, f"invalid `dynamic_shapes`; expected {expected}")
     return [dict(axes or {}) for axes in requested]
 

@@ -57,7 +57,9 @@ def require_converters(title: str, converters: Tuple[str, ...]) -> None:
     if missing:
         names = "` and `".join(missing)
         install = f"`pip install {' '.join(missing)}`"
-        problem = f"exporting {title} models requires `{names}` in the toolchain: run {install}"
+        problem = (
+            f"exporting {title} models requires `{names}`: run {install} in the environment that exports the models"
+        )
         raise ConverterMissingError(problem)
 
 
@@ -137,14 +139,14 @@ def _collect_cases(job: Wire, cases: List[Dict[str, str]], phase: Phase) -> None
     name = f"`{split_source(job['source'])[1]}`"
     returned = _call_source(job, phase, "inputs")
     if isinstance(returned, Mapping) or not hasattr(returned, "__iter__"):
-        expected = "a list of mappings of names to arrays"
+        expected = "a list of mappings from input names to arrays"
         raise unexpected_return(job["source"], f"{describe_type(returned)}; expected {expected}")
     for index, case in enumerate(returned):
         if index == MAX_CASES:
             raise SourceError(f"{name} yields more than {MAX_CASES} cases; return fewer")
         where = f"case {index} of {name}"
         if not isinstance(case, Mapping):
-            raise SourceError(f"{where} is {describe_type(case)}; expected a mapping of names to arrays")
+            raise SourceError(f"{where} is {describe_type(case)}; expected a mapping from input names to arrays")
         odd = next((key for key in case if not isinstance(key, str)), "")
         if odd != "":
             raise SourceError(f"{where} has the key `{odd}`; expected the name of an input")
