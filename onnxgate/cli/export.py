@@ -12,11 +12,10 @@ from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions
 from onnxgate.cli.shared.outputs import print_lines
 from onnxgate.cli.shared.project_request import load_project
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress
-from onnxgate.commands.export import apply_export, export_models, find_toolchain_warnings
+from onnxgate.commands.export import apply_export, assume_runtimes, export_models, find_toolchain_warnings
 from onnxgate.core.files import temporary_folder
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.lock.lock_file import load_lock
-from onnxgate.project.lock.types import Lock
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain
 
@@ -33,7 +32,7 @@ def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
 
     Exit status: 1 if an export failed or, with `--check`, if a model differs; 3 if a model could not be compared.
     """
-    project = load_project(options)
+    project = load_project(options, paths)
     models = project.models(paths, base=options.start, absent=True)
     exported = [model for model in models if model.settings.is_exported]
     counts: Counter[str] = Counter()
@@ -55,7 +54,7 @@ def _export(
     """Export all models, and then yield each model with the outcome of its export."""
     if not models:
         return
-    lock = load_lock(project.lock_path) if project.lock_path.exists() else Lock()
+    lock = load_lock(project.lock_path) if project.lock_path.exists() else assume_runtimes(project)
     toolchain = ProjectToolchain.of_project(project)
     if not options.quiet:
         print_lines(find_toolchain_warnings(toolchain, lock))

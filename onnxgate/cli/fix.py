@@ -13,7 +13,7 @@ import msgspec
 
 from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without, target_option
-from onnxgate.cli.shared.project_request import find_project, make_project_request
+from onnxgate.cli.shared.project_request import find_project, make_project_request, require_selection
 from onnxgate.cli.shared.terminal import print_wrapped
 from onnxgate.cli.shared.worker_pool import open_pool, open_progress, pause_progress, print_limit_notes
 from onnxgate.commands.files_without_config import make_request
@@ -127,9 +127,11 @@ def _make_request(
     paths: tuple[Path, ...], target: str | None, against: str | None, options: CommonOptions
 ) -> tuple[Project, GateRequest, bool]:
     """Return the project, the request to check its models, and whether the locked runtimes can be started."""
-    project = find_project(options) if target is None else None
+    project = find_project(options, paths) if target is None else None
     if project is None:
         set_command_folder(options.start)
+        if target is None:
+            require_selection(paths, options)
         request = make_request(paths, target, options.start, options.jobs, "minors", example="onnxgate fix .")
         if target is None:
             request = msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, lock=Lock()))

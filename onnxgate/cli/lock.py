@@ -94,7 +94,7 @@ def command(
     Pins that still match the config are kept, unless `--upgrade` is given. With PATHS, only the entries of these models
     are updated.
     """
-    project = load_project(options)
+    project = load_project(options, paths)
     _check_options(paths, check, upgrades, measure, preview)
     for option, is_given in (("--fail-on", options.fail_on != "error"), ("--no-ignores", options.no_ignores)):
         if is_given and not preview:
@@ -253,7 +253,7 @@ def _locked_runtimes(lock: Lock) -> set[LockedRuntime]:
 
 def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
     text = read_lock(project.lock_path)
-    lock = parse_lock(text, project.lock_path.name)
+    lock = parse_lock(text, project.lock_path.name, project.folder)
     with create_caching_analyzer(options.jobs, static_dir(), project.folder) as examiner:
         files = examiner.files(project, project.models(paths, base=options.start), lock)
     stale = list(_find_differences(project, lock, text, files))

@@ -45,7 +45,7 @@ def command(
     Each job runs `onnxgate check --shard I/N --plan FILE --output json=report-I.json` with the same PATHS, and a last
     job runs `onnxgate merge report-*.json`.
     """
-    project = load_project(options)
+    project = load_project(options, paths)
     lock = load_lock(project.lock_path)
     models = project.models([str(path) for path in paths], base=options.start)
     plan = plan_shards(project, lock, models, shards, measured=measured)

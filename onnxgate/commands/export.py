@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from onnxgate.core.findings import Hit, Level
 from onnxgate.model.subgraphs.instrumented_models import find_unused_data, read_data_locations, replace_model
-from onnxgate.project.config.project import SelectedModel
-from onnxgate.project.lock.types import Lock
+from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.lock.releases import apply_selection
+from onnxgate.project.lock.types import Lock, LockedRuntime, LockedTarget
 from onnxgate.project.plan import plan_models
 from onnxgate.rules import ALL
 from onnxgate.rules.export.export_failed import export_failed
@@ -20,6 +24,8 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.stages import export as stage
 from onnxgate.stages.export import ExportOutcome
 from onnxgate.stages.export_jobs import ProjectToolchain, plan_export
+from onnxgate.stages.support import has_release_limits
+from onnxgate.support.limits import load_limit_table
 
 
 def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator[str]:
@@ -29,6 +35,19 @@ def find_toolchain_warnings(toolchain: ProjectToolchain, lock: Lock) -> Iterator
     interpreter = probe_interpreter(toolchain.python, lock.toolchain.packages)
     if state := stage.compare_toolchain(toolchain.project, lock.toolchain, interpreter):
         yield from (f"warning: {hit.message}" for hit in toolchain_drift.judge(state))
+
+
+def assume_runtimes(project: Project) -> Lock:
+    """Return a lock for an export before the first `lock`: the releases with support data that each target admits."""
+    table = load_limit_table()
+    targets = {}
+    for name, target in project.config.targets.items():
+        requirement = Requirement(target.runtime)
+        releases = [release for release in table.releases if requirement.specifier.contains(release)]
+        runtimes = [LockedRuntime(engine=canonicalize_name(requirement.name), release=release) for release in releases]
+        runtimes = [runtime for runtime in runtimes if has_release_limits(runtime)]
+        targets[name] = LockedTarget(policy="", runtimes=apply_selection(runtimes, target.select) if runtimes else ())
+    return Lock(targets=targets)
 
 
 def export_models(

@@ -247,6 +247,7 @@ def _find_undecided_models(
     Models with an error in the file stage are skipped: they fail or, as Git LFS pointers, are already undecided.
     """
     errors = {it.hit.model for it in outcome.gathered.judged if it.stage is Stage.FILE and it.level is Level.ERROR}
+    errors |= {it.model for it in outcome.gathered.undone if it.stage is Stage.FILE}  # such as an unreadable file
     for model in models:
         undecided = model.rate(required=target is not None) == "undecided" or (
             target is not None and model.on("unknown")

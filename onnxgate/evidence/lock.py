@@ -50,6 +50,7 @@ class ModelChange(msgspec.Struct, frozen=True, kw_only=True):
     after: ModelFacts
     place: Place
     baseline: str  # phrase for messages: "at `origin/main`", "in the lock"
+    against: str = ""  # value of `--against` that selects the baseline; "" if the lock is the baseline
     from_lock: bool = False  # the lock is the baseline, so `model-changed` reports the change
     weights: WeightChanges | None = None  # None if the weights are equal or some are not available
     minimum: MinimumRelease | None = None  # None if the release is the same or cannot be predicted

@@ -30,7 +30,7 @@ from onnxgate.formats.text import Terminal
 WORD_WIDTH = 6
 """Width of the column with the verdicts (`ok`, `warn`, `FAIL` or `?`), in characters."""
 MORE_REASONS_HINT = "`-v` lists all reasons and findings"
-MIN_JOINED = 4
+MIN_JOINED = 3
 """Minimum number of models with the same answer that share one paragraph."""
 PLURALS = {
     "loads on ": " load on ",

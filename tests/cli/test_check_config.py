@@ -1,4 +1,4 @@
-"""The config that `onnxgate check` uses."""
+"""The config that commands with PATHS use."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import parse_outputs
-from onnxgate.cli.shared.project_check import find_project_config
-from onnxgate.core.errors import StorageError, UsageError
+from onnxgate.cli.shared.project_request import find_project_config, load_project
+from onnxgate.core.errors import ConfigError, StorageError, UsageError
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def find(start: Path, *paths: str, **options: object) -> Path | None:
 def test_the_nearest_config_to_the_model(monorepo: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The config nearest to the models is used and announced, even if it is below the working directory."""
     assert find(monorepo, path) == monorepo / "b" / "onnxgate.toml"
-    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the nearest config to the models\n"
+    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the config nearest to the models\n"
 
 
 def test_the_config_of_the_working_directory(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_a_nested_project(monorepo: Path, capsys: pytest.CaptureFixture[str]) ->
 
     assert find(monorepo, "tools/m.onnx", "b/models/m.onnx") == monorepo / "onnxgate.toml"
     assert capsys.readouterr().err == (
-        "note: models with their own config are checked with `onnxgate.toml`; "
+        "note: using `onnxgate.toml` also for models that have their own config; "
         "to use `b/onnxgate.toml`, add `--config b/onnxgate.toml`\n"
     )
 
@@ -80,7 +80,7 @@ def test_models_of_several_projects(monorepo: Path, paths: tuple[str, ...], name
         find(monorepo, *paths)
 
     assert error.value.message == f"the models belong to several projects: {names}"
-    assert error.value.hint == "check one project at a time, such as `onnxgate check --config a/onnxgate.toml`"
+    assert error.value.hint == "select one project at a time, for example with `--config a/onnxgate.toml`"
 
 
 def test_models_without_a_config(monorepo: Path) -> None:
@@ -116,3 +116,96 @@ def test_unwritable_output_is_refused_at_once(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="cannot be written"):
         parse_outputs([f"json={tmp_path / 'file' / 'x.json'}"])
+
+
+TARGET = '[targets.server]\nruntime = "onnxruntime>=1.18"\n'
+
+
+@pytest.fixture
+def nested(monorepo: Path) -> Path:
+    """Return a repository whose root project contains only `tools/m.onnx`."""
+    (monorepo / "onnxgate.toml").write_text(f'models = ["**/*.onnx"]\nexclude = ["a", "b"]\n{TARGET}')
+    for folder in ("a", "b"):
+        (monorepo / folder / "onnxgate.toml").write_text(f'models = ["**/*.onnx"]\n{TARGET}')
+    return monorepo
+
+
+@pytest.mark.parametrize("models", ['models = ["**/*.onnx"]\nexclude = ["a", "b"]', 'models = ["tools/*.onnx"]'])
+@pytest.mark.parametrize("paths", [("b/models/m.onnx",), ("b",), ("b/onnxgate.toml", "b/models/m.onnx", "b/README")])
+def test_models_that_only_the_nested_project_contains(
+    nested: Path, models: str, paths: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the project of the working directory has none of the models, the config nearest to them is used."""
+    (nested / "onnxgate.toml").write_text(f"{models}\n{TARGET}")
+    (nested / "b" / "README").touch()
+
+    assert find(nested, *paths) == nested / "b" / "onnxgate.toml"
+    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the config nearest to the models\n"
+
+
+def test_models_of_a_neighboring_project(nested: Path) -> None:
+    """A model outside of the project of the working directory is checked with its own config."""
+    assert find(nested / "a", "../b/models/m.onnx") == nested / "b" / "onnxgate.toml"
+
+
+def test_excluded_models_of_another_project(nested: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A hook passes all changed models; the note names the config of those that are excluded here."""
+    assert find(nested, "tools/m.onnx", "b/models/m.onnx") == nested / "onnxgate.toml"
+    assert capsys.readouterr().err == (
+        "note: models that belong to `b/onnxgate.toml` are skipped; to check them, add `--config b/onnxgate.toml`\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("root", "paths", "names"),
+    [
+        ('exclude = ["a", "b"]', ("a/m.onnx", "b/models/m.onnx"), "`a/onnxgate.toml` and `b/onnxgate.toml`"),
+        ("", ("tools/m.onnx", "b/models/m.onnx"), "`b/onnxgate.toml` and `onnxgate.toml`"),
+    ],
+)
+def test_models_of_this_project_and_of_nested_ones(nested: Path, root: str, paths: tuple[str, ...], names: str) -> None:
+    """Models are not skipped silently because a nested project contains them."""
+    (nested / "onnxgate.toml").write_text(f'models = ["tools/*.onnx"]\n{root}\n{TARGET}')
+    with pytest.raises(UsageError) as error:
+        find(nested, *paths)
+
+    assert error.value.message == f"the models belong to several projects: {names}"
+    assert error.value.hint is not None
+    assert f"`--config {names.split('`')[1]}`" in error.value.hint
+
+
+def test_an_excluded_model_without_another_config(nested: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The output names the reason why a model is not selected: hooks also pass excluded models."""
+    (nested / "onnxgate.toml").write_text(f'models = ["**/*.onnx"]\nexclude = ["tools"]\n{TARGET}')
+    project = load_project(CommonOptions(directory=nested), ("tools/m.onnx", "README.md"))
+
+    assert project.models(("tools/m.onnx",), base=nested) == ()
+    assert capsys.readouterr().err == "note: `tools/m.onnx` is excluded by `exclude` in `onnxgate.toml`\n"
+
+
+@pytest.mark.parametrize(
+    ("folders", "hint"),
+    [
+        (("a", "b"), "to use a project below this folder, add `--directory a` or `--directory b`"),
+        (("a",), "to use the project below this folder, add `--directory a`"),
+        (
+            ("a", "b", "c/x y", "d", "e"),
+            "to use a project below this folder, add `--directory a`, `--directory b`, `--directory 'c/x y'` or 2 more",
+        ),
+        ((), "run `onnxgate init`"),
+        ((".venv/p", "node_modules/p"), "run `onnxgate init`"),
+    ],
+)
+def test_projects_below_a_folder_without_a_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folders: tuple[str, ...], hint: str
+) -> None:
+    """`init` refuses a repository whose models all belong to nested projects, so the hint names these projects."""
+    (tmp_path / ".git").mkdir()
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "onnxgate.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        load_project(CommonOptions())
+
+    assert error.value.hint == hint

@@ -148,8 +148,8 @@ if __name__ == "__main__":
     (model,) = load_config(config).models()
 
     assert (
-        "# The call also sets `input_names`: to apply these settings, return a mapping with\n"
-        "# these keys, `model` and `args` from `build`.\n" in text
+        "# The call also sets `input_names`: to apply these settings, return a mapping\n"
+        "# with these keys, `model` and `args` from `build`.\n" in text
     )
     assert model.settings.source == "export.py:build"
 

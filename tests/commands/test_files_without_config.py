@@ -144,3 +144,15 @@ def test_a_pointer_stays_undecided(tmp_path: Path) -> None:
 
     assert (matrix.verdict, matrix.findings) == ("undecided", ())
     assert matrix.models[0].on("unknown") == ("onnxruntime 1.18.1",)
+
+
+@pytest.mark.parametrize("target", [None, "onnxruntime>=1.18"])
+def test_an_unreadable_file_has_one_reason(tmp_path: Path, target: str | None) -> None:
+    """Loading a file that cannot be read on each release would not help, so no hint recommends it."""
+    stamped_file(tmp_path / "ok.onnx", 8, 17)
+    (tmp_path / "ring.onnx").symlink_to("ring.onnx")
+    report = check_files(make_request([Path()], target, tmp_path, 1), "error", drawn=False, target=target).report
+
+    assert {("ring.onnx", "the file cannot be opened: too many levels of symbolic links", "")} == {
+        (it.model, it.reason, it.hint) for it in report.undecided
+    }

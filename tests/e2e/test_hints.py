@@ -71,16 +71,27 @@ def test_a_damaged_lock_is_restored(small: Repository, content: str) -> None:
 
 @pytest.mark.index
 def test_a_damaged_lock_is_deleted(small: Repository) -> None:
-    """Deleting the lock and running `onnxgate lock` creates a new one."""
+    """Deleting the lock and running `onnxgate lock` creates a new one. Nothing is committed that could be restored."""
     lock = small.folder / "onnxgate.lock"
+    git(small.folder, "update-ref", "-d", "HEAD")
     lock.write_text("garbage [", encoding="utf-8")
     error = fails(small, "check", "--static")
-    assert "or delete it and run `onnxgate lock`" in error.err
+    assert error.err.endswith("\nhint: delete it and run `onnxgate lock`\n")
     lock.unlink()
     (missing,) = hinted_commands(fails(small, "check", "--static"))
     follow(small, missing)
 
     assert small.run("check", "--static").status == 0
+
+
+@pytest.mark.parametrize("content", ["garbage [", "\xff"])
+def test_a_damaged_lock_that_is_committed(small: Repository, content: str) -> None:
+    """Restoring a committed lock that is damaged as well would not help."""
+    (small.folder / "onnxgate.lock").write_bytes(content.encode("latin-1"))
+    commit(small.folder)
+    errors = [fails(small, *arguments).err for arguments in (("check", "--static"), ("lock", "--check"))]
+
+    assert all(error.endswith("\nhint: delete it and run `onnxgate lock`\n") for error in errors)
 
 
 def test_a_conflict_in_the_lock(small: Repository) -> None:
@@ -284,10 +295,12 @@ def test_a_misspelled_callable(small: Repository) -> None:
 
 
 def test_a_model_that_is_outside_of_the_project(small: Repository, tmp_path: Path) -> None:
-    """The hint points to the other project, in which the same command works."""
+    """The hint points to the other project, in which the same command works. The repository is not a project."""
     other = tmp_path / "other"
     shutil.copytree(small.folder, other)
+    (other / "onnxgate.toml").rename(other / "moved.toml")
     error = fails(small, "check", "--static", str(other / "models" / "small.onnx"))
+    (other / "moved.toml").rename(other / "onnxgate.toml")
 
     assert "run onnxgate in the project that contains the model" in error.err
     assert small.at(other).run("check", "--static", "models/small.onnx").status == 0
@@ -354,6 +367,32 @@ def test_an_untracked_model_of_a_nested_project(nested: tuple[Repository, tuple[
     follow(in_named_folder(repository, error.err), add)
 
     assert run_any(repository, "check", "--static", *options, path) != USAGE_ERROR
+
+
+@pytest.mark.parametrize("arguments", [("check", "--static"), ("lock", "--check"), ("plan", "--shards", "1"), ("fix",)])
+def test_commands_above_a_project(small: Repository, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    """All commands find the project from PATHS; without PATHS, the hint names the option that selects it."""
+    shutil.copytree(small.folder, tmp_path / "outer" / "a project")
+    above = small.at(tmp_path / "outer")
+    error = fails(above, *arguments)
+    (option,) = re.findall(r"^hint: .*add `([^`]+)`$", error.err, re.MULTILINE)
+    result = above.run(*arguments, "a project/models/small.onnx")
+
+    assert option == "--directory 'a project'"
+    assert result.err == "note: using `a project/onnxgate.toml`, the config nearest to the models\n"
+    assert above.run(*arguments, *shlex.split(option)).err == ""
+
+
+def test_an_excluded_model(small: Repository) -> None:
+    """Hooks pass excluded models, so the check passes; the output names the reason why the model is not checked."""
+    small.write("onnxgate.toml", f'exclude = ["bad.onnx"]\n{small.read("onnxgate.toml")}')
+    small.run("lock", "--offline")
+    small.write("bad.onnx", "")
+    reason = "`bad.onnx` is excluded by `exclude` in `onnxgate.toml`"
+
+    assert reason in small.run("check", "--static", "bad.onnx").out
+    assert reason in small.report("--static", "bad.onnx", "models/small.onnx")["remarks"]
+    assert small.run("lock", "--check", "bad.onnx").err == f"note: {reason}\n"
 
 
 def test_a_missing_lock_of_a_nested_project(small: Repository, tmp_path: Path) -> None:

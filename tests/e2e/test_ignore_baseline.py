@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Sequence
 from typing import Any
@@ -237,6 +238,24 @@ def test_a_snippet_accepts_its_finding(old: Repository) -> None:
 
     assert [finding["rule"] for finding in report["findings"] if finding["ignored"]] == ["unknown-operator"]
     assert len(counted(report)) == 4
+
+
+@pytest.mark.parametrize("against", ["HEAD", "HEAD^1"])
+def test_the_hint_of_a_change_prints_its_entry(small: Repository, against: str) -> None:
+    """Outside CI, the entry that accepts a change is printed only for the same baseline; the hint names it."""
+    write(small.folder / "models" / "small.onnx", NARROWED)
+    relock(small)
+    commit(small.folder)
+    write(small.folder / "models" / "small.onnx", CHANGED)
+    relock(small)
+    if against == "HEAD^1":
+        commit(small.folder)
+    findings = small.report("--static", "--against", against, status=1)["findings"]
+    (finding,) = [finding for finding in findings if finding["rule"] == "input-removed"]
+    (command,) = re.findall(r"`onnxgate (check [^`]+)`", finding["fix"])
+    out = small.run(*shlex.split(command), "--static", status=1).out
+
+    assert f'fingerprints = ["{finding["fingerprint"]}"]' in out
 
 
 def test_a_pyproject_with_other_line_ends_is_written_too(old: Repository) -> None:

@@ -14,12 +14,18 @@ import msgspec
 from onnxgate.cli.shared.hint_commands import set_command_folder
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
-from onnxgate.cli.shared.project_request import current_date, load_project_config, make_project_request
+from onnxgate.cli.shared.project_request import (
+    current_date,
+    find_project_config,
+    load_project_config,
+    make_project_request,
+    require_selection,
+)
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, Stage
 from onnxgate.core.report import Report
-from onnxgate.core.text import join_phrases, pluralize
+from onnxgate.core.text import pluralize
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
@@ -118,42 +124,6 @@ def _refuse_options_without_stage(request: CheckRequest) -> None:
             raise UsageError(f"`{option}` requires the stage `{stages[0].value}` or `{stages[1].value}`")
 
 
-def find_project_config(paths: Sequence[Path], options: CommonOptions) -> Path | None:
-    """Return the config to use for the models, or None if there is none.
-
-    This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents or, if there
-    is none, the one nearest to the models. Other configs that belong to models are named in a note on stderr.
-
-    Raises:
-        UsageError: no config applies to the working directory, and the models belong to several projects.
-    """
-    if options.config is not None:
-        return options.config
-    here = find_config(options.start)
-    configs = {config for path in paths for config in _find_own_configs(options.start / path)}
-    nested = configs - {None, here.resolve() if here is not None else None}
-    names = sorted(f"`{_relative_name(config, Path.cwd())}`" for config in nested if config is not None)
-    if here is not None:
-        if names:
-            used = _relative_name(here.resolve(), Path.cwd())
-            hint = f"to use {names[0]}, add `--config {names[0][1:]}"
-            _print_note(f"models with their own config are checked with `{used}`; {hint}", options)
-        return here
-    if len(configs) > 1:
-        names += ["no config"] if None in configs else []
-        message = f"the models belong to several projects: {join_phrases(names)}"
-        raise UsageError(message, hint=f"check one project at a time, such as `onnxgate check --config {names[0][1:]}")
-    if not configs or None in configs:
-        return None
-    _print_note(f"using {names[0]}, the nearest config to the models", options)
-    return configs.pop()
-
-
-def _print_note(text: str, options: CommonOptions) -> None:
-    if not options.quiet:
-        click.echo(escape_log_line(f"note: {text}"), err=True)
-
-
 def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
     """Return a function that prints how many results of static stages were reused; None without `-v`."""
     if not options.verbose or options.quiet:
@@ -164,25 +134,6 @@ def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
         click.echo(escape_log_line(line), err=True)
 
     return print_reuse
-
-
-def _find_own_configs(path: Path) -> set[Path | None]:
-    """Return the config nearest to a file or folder. If a folder has none, return the configs of the models in it."""
-    folder = Path(os.path.realpath(path if path.is_dir() else path.parent))
-    config = find_config(folder)
-    if config is not None or not path.is_dir():
-        return {config}
-    folders = {file.parent for file in folder.rglob("*.onnx") if not _is_hidden(file, folder)}
-    return {find_config(it) for it in folders} or {None}
-
-
-def _is_hidden(file: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in file.relative_to(folder).parts[:-1])
-
-
-def _relative_name(path: Path, start: Path) -> str:
-    resolved = start.resolve()
-    return (path.relative_to(resolved) if path.is_relative_to(resolved) else path).as_posix()
 
 
 def _check_files(
@@ -206,6 +157,8 @@ def _check_files(
             ignored = request.target is not None and find_config(options.start) is not None
             hint = "omit `--target`, which ignores the config" if ignored else "run `onnxgate init` to create one"
             raise UsageError(f"`{option}` requires a config", hint=hint)
+    if request.target is None:
+        require_selection(request.paths, options)
     files = make_request(request.paths, request.target, options.start, options.jobs)
     static = msgspec.structs.replace(files.static, fresh=request.fresh, report_reuse=_print_reuse(options))
     files = msgspec.structs.replace(files, static=static)
@@ -230,7 +183,8 @@ def _check_project(
     before = _read_writable_config(config, ignoring.until) if ignoring.write else b""
     project = load_project_config(config)
     lock = load_lock(project.lock_path)
-    models = project.models([str(path) for path in request.paths], base=options.start)
+    paths = [str(path) for path in request.paths]
+    models = project.models(paths, base=options.start)
     share = None
     if request.shard is not None:
         from onnxgate.gate.sharding.plan import select_share
@@ -258,6 +212,8 @@ def _check_project(
         from onnxgate.gate.sharding.shard_report import build_shard_report
 
         report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
+    excluded = project.describe_excluded(paths, base=options.start)
+    report = msgspec.structs.replace(report, remarks=tuple(sorted({*report.remarks, *excluded})))
     if meter is not None:
         from onnxgate.gate.sharding.plan import save_measured_costs
 

@@ -10,15 +10,15 @@ from pathlib import Path, PurePosixPath
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
-from onnxgate.commands.init.declarations import (
+from onnxgate.commands.init.dependencies.declarations import (
     DEVELOPMENT_GROUP,
     Reader,
     indicates_development,
     is_development_file,
     split_name,
 )
-from onnxgate.commands.init.dockerfiles import is_dockerfile, read_dockerfile
-from onnxgate.commands.init.lock_files import (
+from onnxgate.commands.init.dependencies.dockerfiles import is_dockerfile, read_dockerfile
+from onnxgate.commands.init.dependencies.lock_files import (
     MANIFESTS,
     read_npm_lock,
     read_pipfile_lock,
@@ -26,7 +26,7 @@ from onnxgate.commands.init.lock_files import (
     read_toml_lock,
     read_yarn_lock,
 )
-from onnxgate.commands.init.manifests import (
+from onnxgate.commands.init.dependencies.manifests import (
     read_conda_environment,
     read_package_json,
     read_pipfile,
@@ -34,7 +34,11 @@ from onnxgate.commands.init.manifests import (
     read_setup_cfg,
     read_setup_py,
 )
-from onnxgate.commands.init.requirements_files import RequirementsFile, collect_requirements_files, read_requirements
+from onnxgate.commands.init.dependencies.requirements_files import (
+    RequirementsFile,
+    collect_requirements_files,
+    read_requirements,
+)
 from onnxgate.commands.init.text_files import UnreadableFileError, read_text
 from onnxgate.project.engines import is_satisfiable
 

@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from onnxgate.commands.files_without_config import make_request, predict_matrix
-from onnxgate.commands.init.declarations import NPM_PACKAGES
+from onnxgate.commands.init.dependencies.declarations import NPM_PACKAGES
 from onnxgate.commands.init.deployed_runtimes import DeployedRuntime
 from onnxgate.core.errors import ConfigError, OnnxgateError
 from onnxgate.core.findings import name_runtimes

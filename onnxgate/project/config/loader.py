@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +36,8 @@ from onnxgate.project.toml import (
 CONFIG_NAME = "onnxgate.toml"
 PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
+MAX_SEARCHED_FOLDERS = 10_000
+_SKIPPED_FOLDERS = ("node_modules", "site-packages")
 MAX_LINE_LENGTH = 100
 """Maximum length of the invalid line in an error message."""
 
@@ -50,6 +54,21 @@ def find_config(start: Path) -> Path | None:
         if folder == root:
             break
     return None
+
+
+def find_configs_below(folder: Path) -> list[Path]:
+    """Return the configs in subfolders, except those in hidden folders, npm folders and virtual environments.
+
+    The search ends after `MAX_SEARCHED_FOLDERS` folders, because the folder may be a whole file system.
+    """
+    configs = []
+    for parent, folders, _ in itertools.islice(os.walk(folder.absolute()), MAX_SEARCHED_FOLDERS):
+        folders[:] = sorted(it for it in folders if not it.startswith(".") and it not in _SKIPPED_FOLDERS)
+        for config in (Path(parent, CONFIG_NAME), Path(parent, PYPROJECT)):
+            if config.is_file() if config.name == CONFIG_NAME else _has_config(config):
+                configs.append(config)
+                break
+    return [config for config in configs if config.parent != folder.absolute()]
 
 
 def _has_config(path: Path) -> bool:

@@ -16,13 +16,16 @@ import msgspec
 
 from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.core.findings import Place
-from onnxgate.core.text import find_similar, join_quoted, suggest_spelling
+from onnxgate.core.text import find_similar, join_phrases, join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
 from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
 from onnxgate.project.git.repository import find_git_root, is_ignored, read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quote_string
 
 LOCK_NAME = "onnxgate.lock"
+MAX_NAMED_PATHS = 5
+_GITLINK_MODE = "160000"
+"""Mode of a submodule in git's index."""
 
 
 class MergedSettings(msgspec.Struct, frozen=True):
@@ -100,6 +103,16 @@ class Project:
         check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
+
+    def describe_excluded(self, paths: Sequence[str], *, base: Path | None = None) -> tuple[str, ...]:
+        """Return a note that names the models among these paths that `exclude` matches: they are not selected."""
+        start = base or Path.cwd()
+        models = [path for path in paths if path.endswith(MODEL_SUFFIX)]
+        inside = {path: _path_inside(Path(os.path.normpath(start / path)), self) for path in models}
+        excluded = [f"`{path}`" for path, relative in inside.items() if relative and _is_excluded(relative, self)]
+        verb = "is" if len(excluded) == 1 else "are"
+        named = join_phrases(excluded, MAX_NAMED_PATHS)
+        return (f"{named} {verb} excluded by `exclude` in `{self.path.name}`",) if excluded else ()
 
     def selected(self, path: str) -> SelectedModel:
         """Return the model at a path, with its settings."""
@@ -215,6 +228,9 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     if problems:
         raise ConfigError(f"`{name}` refers to models that are not in the project", problems=problems)
     if not listing:
+        advice = (_suggest_submodule_update(pattern, project) for pattern in project.config.models or ())
+        if hint := next(filter(None, advice), ""):
+            raise ConfigError(f"`{name}` selects no models; a git submodule is not initialized", hint=hint)
         hint = 'add models to git with `git add`, or set `models = ["models/**/*.onnx"]`'
         raise ConfigError(f"`{name}` selects no models", hint=hint)
 
@@ -223,25 +239,59 @@ def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterato
     """Yield a problem for each glob without a match. It may be a typo, which would silently skip models or settings."""
     if not listing:
         return  # a project without models is a separate error
-    for pattern in filter(is_glob, project.config.models or ()):
-        if not any(_expand_pattern(pattern, project.folder)) and not any(matches(pattern, path) for path in listing):
-            yield _render_problem(pattern, None, f"matches no file{_suggest_glob(pattern, listing)}", project)
+    patterns = project.config.models or ()
+    for pattern in patterns:
+        if any(_expand_pattern(pattern, project.folder)) or any(matches(pattern, path) for path in listing):
+            continue
+        if is_glob(pattern):
+            why = _suggest_submodule(pattern, project) or _suggest_glob(pattern, patterns, listing)
+            yield _render_problem(pattern, None, f"matches no file{why}", project)
+        elif (project.folder / pattern).is_dir() and (why := _suggest_submodule(pattern, project)):
+            yield _render_problem(pattern, None, f"contains no model{why}", project)
     for entry in project.config.model:
         if is_glob(entry.path) and not any(matches(entry.path, path) for path in listing):
-            near = _suggest_glob(entry.path, listing)
-            yield _render_problem(entry.path, entry, f"matches no model{near}", project)
+            entries = [it.path for it in project.config.model]
+            why = _suggest_submodule(entry.path, project) or _suggest_glob(entry.path, entries, listing)
+            yield _render_problem(entry.path, entry, f"matches no model{why}", project)
 
 
-def _suggest_glob(pattern: str, listing: Collection[str]) -> str:
+def _suggest_glob(pattern: str, used: Collection[str], listing: Collection[str]) -> str:
+    """Return a suggestion for a glob without a match, which is not one of the globs that the config already uses."""
     name = pattern.rpartition("/")[2]
     moved = sorted({str(PurePosixPath(path).with_name(name)) for path in listing})
-    return suggest_spelling(
-        pattern, [glob for glob in moved if any(matches(glob, path) for path in listing)] or sorted(listing)
-    )
+    globs = [glob for glob in moved if any(matches(glob, path) for path in listing)]
+    present = {glob.removeprefix("./") for glob in used}
+    return suggest_spelling(pattern, [glob for glob in globs or sorted(listing) if glob not in present])
+
+
+def _suggest_submodule(pattern: str, project: Project) -> str:
+    """Return a suggestion for a path or glob that needs a git submodule; "" if no submodule is missing."""
+    update = _suggest_submodule_update(pattern, project)
+    return f": the git submodule is not initialized; {update}" if update else ""
+
+
+def _suggest_submodule_update(pattern: str, project: Project) -> str:
+    """Return how to initialize the git submodule that contains a path or glob; "" if no submodule is missing.
+
+    git creates an empty folder for a submodule if the repository is cloned without its submodules.
+    """
+    folder = literal_folder(pattern) if is_glob(pattern) else pattern
+    parents = [PurePosixPath(folder), *PurePosixPath(folder).parents]
+    missing = [str(path) for path in parents if path.name and not (project.folder / path / ".git").exists()]
+    if not missing or find_git_root(project.folder) is None:
+        return ""
+    listed = read_git_output(project.folder, "ls-files", "--stage", "-z", "--", *(f":(literal){it}" for it in missing))
+    for entry in (listed or "").split("\0"):
+        details, _, path = entry.partition("\t")
+        if details.startswith(f"{_GITLINK_MODE} ") and path in missing:
+            return f"run `git submodule update --init {shlex.quote(path)}`"
+    return ""
 
 
 def _explain_missing(path: str, entry: ModelSettings | None, project: Project, listing: Collection[str]) -> str:
-    if (project.folder / path).is_dir():
+    if not _exists(project.folder / path) and (update := _suggest_submodule(path, project)):
+        why = f"does not exist{update}"
+    elif (project.folder / path).is_dir():
         why = "is a folder; expected a model or a glob"
     elif not _exists(project.folder / path):
         near = suggest_file(project.folder / path, path)
@@ -275,7 +325,9 @@ def select_by_paths(
     absent = [path for path in paths if not os.path.lexists(files[path]) and files[path] not in to_be]
     if absent:
         problem = f"{join_quoted(absent)} {'does' if len(absent) == 1 else 'do'} not exist"
-        raise UsageError(problem, hint=suggest_file(files[absent[0]], absent[0]))
+        inside = _path_inside(files[absent[0]], project)
+        hint = inside and _suggest_submodule_update(inside, project)
+        raise UsageError(problem, hint=hint or suggest_file(files[absent[0]], absent[0]))
     selected: set[str] = set()
     for path, file in files.items():
         matching = [model.path for model in _find_matching_models(file, models, project)]

@@ -24,6 +24,7 @@ from onnxgate.project.engines import (
     package_name,
     runs_on_node,
 )
+from onnxgate.project.git.repository import run_git
 from onnxgate.project.lock.types import (
     VERSION,
     Lock,
@@ -36,7 +37,7 @@ from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
 
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
-_RESTORE_HINT = "restore it (`git checkout HEAD -- {name}`), or delete it and run `onnxgate lock`"
+_RECREATE_HINT = "delete it and run `onnxgate lock`"
 
 
 def load_lock(path: Path) -> Lock:
@@ -46,7 +47,16 @@ def load_lock(path: Path) -> Lock:
     Raises:
         LockError: the file is missing or invalid, or was written by a newer onnxgate.
     """
-    return parse_lock(read_lock(path), path.name)
+    return parse_lock(read_lock(path), path.name, path.parent)
+
+
+def _suggest_restoring(name: str, folder: Path | None) -> str:
+    """Return the hint for a damaged lock. It names the committed lock only if there is one with other content."""
+    if folder is not None:
+        committed = run_git(folder, ["cat-file", "blob", f"HEAD:./{name}"], offline=True)
+        if committed.returncode or committed.stdout == (folder / name).read_bytes():
+            return _RECREATE_HINT
+    return f"restore it (`git checkout HEAD -- {name}`), or {_RECREATE_HINT}"
 
 
 def read_lock(path: Path) -> str:
@@ -67,13 +77,12 @@ def read_lock(path: Path) -> str:
             hint = f"check its permissions: `ls -l {path.name}`"
         raise LockError(f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint) from error
     except UnicodeDecodeError as error:
-        hint = _RESTORE_HINT.format(name=path.name)
+        hint = _suggest_restoring(path.name, path.parent)
         raise LockError(f"`{path.name}` is damaged: it is not valid UTF-8", hint=hint) from error
 
 
-def parse_lock(text: str, name: str) -> Lock:
-    """Parse the text of a lock; `name` is the file's name in errors."""
-    restore = _RESTORE_HINT.format(name=name)
+def parse_lock(text: str, name: str, folder: Path | None = None) -> Lock:
+    """Parse the text of a lock. `name` is the file's name in errors; `folder` is None for the lock of a revision."""
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         hint = f"use the file from one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
@@ -82,20 +91,24 @@ def parse_lock(text: str, name: str) -> Lock:
         raw = loads(text)
         version = raw.get("version")
         if not isinstance(version, int):
-            raise LockError(f"`{name}` is damaged: `version` is missing", hint=restore)
+            raise LockError(f"`{name}` is damaged: `version` is missing", hint=_suggest_restoring(name, folder))
         if version > VERSION:
             problem = f"`{name}` has format version {version}; this version of onnxgate reads up to {VERSION}"
             raise LockError(problem, hint="upgrade onnxgate")
         lock = msgspec.convert(raw, Lock, strict=True)
     except (TOMLDecodeError, msgspec.ValidationError) as error:
-        raise LockError(f"`{name}` is damaged: {lower_first(str(error))}", hint=restore) from error
+        raise LockError(
+            f"`{name}` is damaged: {lower_first(str(error))}", hint=_suggest_restoring(name, folder)
+        ) from error
     problems = tuple(find_lock_problems(lock))
     if len(problems) == 1:
-        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=restore)
+        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=_suggest_restoring(name, folder))
     if problems:
         more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
         shown = (*problems[:MAX_PROBLEMS], *more)
-        raise LockError(f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=restore)
+        raise LockError(
+            f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=_suggest_restoring(name, folder)
+        )
     return lock
 
 

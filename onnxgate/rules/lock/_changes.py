@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
@@ -14,7 +15,6 @@ from onnxgate.model.interface_matching import InterfaceMatch, ValuePair, match_v
 
 REVISION = "revision"
 """Value of `Hit.topic` for breaking changes that were found by comparing with a git revision, not with the lock."""
-ACCEPT_HINT = "or accept the change with the entry that `onnxgate check --show-ignores` prints"
 MAX_NAMES = 6
 LOCK_BASELINE_RULES = ("model-changed",)
 """Rules that report any change to the content of a model if it is compared with the lock."""
@@ -31,12 +31,18 @@ def create_breaking_hit(
         change.place,
         message,
         model=change.after.path,
-        fix=f"{fix}, {ACCEPT_HINT}",
+        fix=f"{fix}, {_describe_acceptance(change)}",
         relations=follows_from(*LOCK_BASELINE_RULES) if change.from_lock else (),
         level=level,
         topic=topic or ("" if change.from_lock else REVISION),
         identity=identity,
     )
+
+
+def _describe_acceptance(change: ModelChange) -> str:
+    """Return the advice to accept a change. Without the same baseline, `check` does not print the entry."""
+    against = f"--against {shlex.quote(change.against)} " if change.against else ""
+    return f"or accept the change with the entry that `onnxgate check {against}--show-ignores` prints"
 
 
 def create_note_hit(

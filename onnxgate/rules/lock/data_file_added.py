@@ -24,7 +24,7 @@ def data_file_added(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Run `onnxgate fix --against REF MODEL` to move the data into the model (up to 2 GiB), or keep the old file name.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     new, had = find_new_data_files(subject), sorted(list_data_locations(subject.before).values())
     if new:

@@ -31,7 +31,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export without these operators, and commit the original model instead of the optimized one.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for domain, operators in find_added_domains(subject.before, subject.after).items():
         fix = "export without these operators"

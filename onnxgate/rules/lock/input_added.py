@@ -21,7 +21,7 @@ def input_added(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export without the argument, or store a default value in an initializer with the name of the input.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     had_default = {value.name for value in subject.before.optional_inputs}
     inputs = {value.name for value in subject.after.inputs}

@@ -21,7 +21,7 @@ def input_removed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Keep the input, for example with an `Identity` node whose output is unused.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for single in match_inputs(subject).removed:
         name = single.value.name

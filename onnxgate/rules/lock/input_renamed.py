@@ -21,7 +21,7 @@ def input_renamed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export with the old name in `input_names`.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for pair in match_inputs(subject).pairs:
         if pair.renamed:

@@ -35,7 +35,7 @@ def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     ## What to do
     - Declare the axis in `dynamic_shapes` (TorchScript exporter: `dynamic_axes`), and use an example input of size 2 or
       more on this axis.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     pairs = match_fed_inputs(subject)
     for pair in filter(is_narrowed, pairs):

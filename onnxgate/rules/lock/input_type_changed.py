@@ -21,7 +21,7 @@ def input_type_changed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Keep the type of the input and cast inside the model (`keep_io_types=True` in float16 converters).
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for pair in match_fed_inputs(subject):
         if not is_accepted_type(pair.before.type, pair.after.type):

@@ -29,7 +29,7 @@ def io_reordered(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Restore the order in `forward`, `input_names` and `output_names`; append new outputs at the end.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     inputs, outputs = match_inputs(subject), match_outputs(subject)
     if is_reordered(inputs):

@@ -21,7 +21,7 @@ def metadata_removed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Add the key to `model.metadata_props` in the export script.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     remaining = set(subject.after.metadata_keys)
     removed = sorted({key for key in subject.before.metadata_keys if key not in remaining})

@@ -21,7 +21,7 @@ def output_removed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export the model with this output.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for single in match_outputs(subject).removed:
         name = single.value.name

@@ -21,7 +21,7 @@ def output_renamed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export with the old name in `output_names`.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for pair in match_outputs(subject).pairs:
         if pair.renamed:

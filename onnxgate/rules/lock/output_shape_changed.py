@@ -30,7 +30,7 @@ def output_shape_changed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Export the output with its old shape: keep the axis, or declare a fixed size.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     inputs = match_fed_inputs(subject)
     for pair in match_outputs(subject).pairs:

@@ -21,7 +21,7 @@ def output_type_changed(subject: ModelChange) -> Iterator[Hit]:
 
     ## What to do
     - Keep the type: `keep_io_types=True` in float16 converters, `zipmap=False` in the scikit-learn converter.
-    - To accept the change, add the entry that `onnxgate check --show-ignores` prints to `onnxgate.toml`.
+    - To accept the change, run the same check with `--show-ignores`, and add the printed entry to `onnxgate.toml`.
     """
     for pair in match_outputs(subject).pairs:
         if not is_accepted_type(pair.after.type, pair.before.type):

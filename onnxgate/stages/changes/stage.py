@@ -40,6 +40,8 @@ NOT_IN_GIT = "the file is not tracked by git; only its lock entry is available"
 FETCH_HINT = "fetch the missing files (`git fetch`, `git lfs fetch`), or select another baseline with `--against`"
 
 
+MERGE_PARENT = "HEAD^1"
+"""Name of the baseline if CI has checked out a merge of the pull request."""
 MIN_SIZE_CHANGE = 0.01
 """Smallest relative size change that is reported."""
 
@@ -212,6 +214,7 @@ class _RevisionComparison:
             after=self.present.facts[planned.path],
             place=self.present.places[planned.path],
             baseline=self._at,
+            against=_select_again(self.baseline.revision),
             weights=content.weights,
             minimum=content.minimum,
         )
@@ -251,6 +254,14 @@ class _RevisionComparison:
         else:
             change = Change(model=planned.path, kind="renamed", before=name, said=differences)
         self.detected.changes.append(change)
+
+
+def _select_again(revision: Revision) -> str:
+    """Return the value of `--against` that selects the revision in another checkout, where `HEAD^1` may differ.
+
+    In CI, `HEAD` can be a merge commit that only exists there.
+    """
+    return revision.commit[:12] if revision.name == MERGE_PARENT else revision.name
 
 
 def _is_same_content(before: ModelFacts, after: ModelFacts) -> bool:

@@ -127,6 +127,10 @@ def test_globs(folder: Path, text: str, expected: list[str]) -> None:
             "line 3: `model[0].path`: `tests/**` matches no model",
         ),
         (
+            'models = ["models/*.onnx", "model/*.onnx"]',
+            "line 1: `models[1]`: `model/*.onnx` matches no file",  # and not: did you mean `models/*.onnx`?
+        ),
+        (
             'models = ["models/*.onnx", "test/data/*.onnx"]',
             "line 1: `models[1]`: `test/data/*.onnx` matches no file",
         ),
@@ -149,6 +153,47 @@ def test_not_tracked(folder: Path) -> None:
         models(folder, '[[model]]\npath = "models/deep/b.onnx"')
 
     assert "is not tracked by git; run `git add" in caught.value.problems[0]
+
+
+UPDATE = "run `git submodule update --init 'a sub'`"
+
+
+@pytest.fixture
+def uninitialized(folder: Path) -> Path:
+    """Add a git submodule `a sub` that is not initialized: an empty folder."""
+    git(folder, "init", "-q")
+    (folder / "a sub").mkdir()
+    git(folder, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},a sub")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('models = ["models/*.onnx", "a sub/*.onnx"]', "`models[1]`: `a sub/*.onnx` matches no file"),
+        ('models = ["models/*.onnx", "./a sub/deep/**"]', "`models[1]`: `./a sub/deep/**` matches no file"),
+        ('models = ["models", "a sub"]', "`models[1]`: `a sub` contains no model"),
+        ('models = ["models", "a sub/m.onnx"]', "`models[1]`: `a sub/m.onnx` does not exist"),
+        ('models = ["models"]\n[[model]]\npath = "a sub/*"', "`model[0].path`: `a sub/*` matches no model"),
+    ],
+)
+def test_models_of_a_submodule_that_is_not_initialized(uninitialized: Path, text: str, problem: str) -> None:
+    """The problem is not the pattern: following a suggestion of another one would drop models from the check."""
+    with pytest.raises(ConfigError) as caught:
+        models(uninitialized, text)
+
+    (actual,) = caught.value.problems
+    assert actual.endswith(f"{problem}: the git submodule is not initialized; {UPDATE}")
+
+
+def test_only_models_of_a_submodule_that_is_not_initialized(uninitialized: Path) -> None:
+    """The hint also initializes the submodule if it contains all models, and if a model is given by its path."""
+    with pytest.raises(ConfigError, match="selects no models") as caught:
+        models(uninitialized, 'models = ["a sub/*.onnx"]')
+    with pytest.raises(UsageError, match="does not exist") as named:
+        models(uninitialized, 'models = ["models"]', "a sub/m.onnx")
+
+    assert [UPDATE, UPDATE] == [caught.value.hint, named.value.hint]
 
 
 def test_no_models(folder: Path) -> None:

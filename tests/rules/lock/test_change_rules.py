@@ -255,6 +255,18 @@ def test_model_changed_replaces_changes_since_the_lock() -> None:
     assert [follows_from("model-changed")] == [hit.relations for hit in hits]
 
 
+@pytest.mark.parametrize(
+    ("against", "options"), [("origin/main", "--against origin/main "), ("HEAD~2", "--against 'HEAD~2' "), ("", "")]
+)
+def test_the_command_that_prints_the_ignore(against: str, options: str) -> None:
+    """The command selects the same baseline: without it, the check does not report the change."""
+    before, after = facts((ValueInfo("x", "tensor(float)", (1,)),)), facts(())
+    change = ModelChange(before=before, after=after, place=Place("m.onnx"), baseline="at …", against=against)
+    (hit,) = [hit for rule in CHANGE_RULES for hit in rule.judge(change)]
+
+    assert f"accept the change with the entry that `onnxgate check {options}--show-ignores` prints" in hit.fix
+
+
 def test_outputs_with_the_same_name() -> None:
     """ONNX Runtime loads such a model; the second output counts separately."""
     y = ValueInfo("y", "tensor(float)", (1,))

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 from packaging.utils import canonicalize_name
 
-from onnxgate.commands.init.conda_environment import read_environment
-from onnxgate.commands.init.declarations import (
+from onnxgate.commands.init.dependencies.conda_environment import read_environment
+from onnxgate.commands.init.dependencies.declarations import (
     DEVELOPMENT_GROUP,
     PACKAGES,
     Declaration,
@@ -21,9 +21,13 @@ from onnxgate.commands.init.declarations import (
     read_version_table,
     table,
 )
-from onnxgate.commands.init.requirements_files import parse_requirement_line
+from onnxgate.commands.init.dependencies.requirements_files import parse_requirement_line
+from onnxgate.commands.init.dependencies.version_ranges import (
+    convert_conda_version,
+    convert_npm_range,
+    convert_poetry_version,
+)
 from onnxgate.commands.init.text_files import UnreadableFileError
-from onnxgate.commands.init.version_ranges import convert_conda_version, convert_npm_range, convert_poetry_version
 
 
 def read_pyproject(text: str) -> Iterator[Declaration]:

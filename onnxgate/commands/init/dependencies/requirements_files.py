@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from onnxgate.commands.init.declarations import (
+from onnxgate.commands.init.dependencies.declarations import (
     DEVELOPMENT_GROUP,
     Declaration,
     is_development_file,

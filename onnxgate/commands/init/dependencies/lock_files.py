@@ -8,7 +8,7 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from onnxgate.commands.init.declarations import (
+from onnxgate.commands.init.dependencies.declarations import (
     DEVELOPMENT_GROUP,
     NPM_PACKAGES,
     PACKAGES,
@@ -21,7 +21,7 @@ from onnxgate.commands.init.declarations import (
     read_version_table,
     table,
 )
-from onnxgate.commands.init.version_ranges import convert_npm_range, convert_poetry_version
+from onnxgate.commands.init.dependencies.version_ranges import convert_npm_range, convert_poetry_version
 
 MANIFESTS = {"poetry.lock": "pyproject.toml", "yarn.lock": "package.json", "pnpm-lock.yaml": "package.json"}
 """Lock files that may not contain whether a package is used for development only, each with its manifest."""

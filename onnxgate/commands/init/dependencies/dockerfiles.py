@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from packaging.utils import canonicalize_name
 
-from onnxgate.commands.init.declarations import PACKAGES, Declaration, logical_lines, parse_requirement
-from onnxgate.commands.init.manifests import parse_conda_package
+from onnxgate.commands.init.dependencies.declarations import PACKAGES, Declaration, logical_lines, parse_requirement
+from onnxgate.commands.init.dependencies.manifests import parse_conda_package
+from onnxgate.commands.init.dependencies.version_ranges import convert_npm_range
 from onnxgate.commands.init.text_files import UnreadableFileError
-from onnxgate.commands.init.version_ranges import convert_npm_range
 from onnxgate.project.engines import ONNXRUNTIME
 
 _VARIABLE = re.compile(r"\$(?:\{(\w+)(?::?-([^}]*))?\}|(\w+))")

@@ -1,0 +1,1 @@
+"""Read which ONNX Runtime packages the dependency files of a repository declare."""
