@@ -140,7 +140,7 @@ def test_standard_output_on_a_full_disk() -> None:
     with Path("/dev/full").open("w") as full:
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
 
-    expected = "error: cannot write to standard output: no space left on device\nhint: free disk space\n"
+    expected = "error: cannot write to standard output: no space left on device\nhint: free up disk space\n"
     assert (result.returncode, result.stderr) == (3, expected)
 
 

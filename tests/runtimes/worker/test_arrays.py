@@ -31,5 +31,5 @@ def test_a_full_disk_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     assert fault == (
         f"cannot write to the temporary folder `{tempfile.gettempdir()}`: no space left on device",
-        "free disk space, or set `TMPDIR` to another folder",
+        "free up disk space, or set `TMPDIR` to another folder",
     )
