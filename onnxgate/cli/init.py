@@ -110,7 +110,7 @@ def command(
             models = _models_from_git_root(survey)
             steps += set_up_git_driver(survey.root, models, _print_action, uses_lfs=survey.uses_lfs)
     elif not (no_workflow and no_hooks):
-        _print_action("skip", "workflow and hooks: this folder is not a git repository")
+        _print_action("skip", "workflow and hooks: this folder is not in a git repository")
     has_lock = kept is not None and (survey.folder / LOCK_NAME).exists()
     lock_step = [] if has_lock else ["write the lock: `onnxgate lock`"]
     if survey.pointers:
@@ -169,8 +169,8 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
     for builder, script in {script.builder: script for script in survey.exports if script.builder}.items():
         setting = f"source = {generated_files.quote(generated_files.name_source_function(script))}"
         yield (
-            f"optional: set `{setting}` in {CONFIG_NAME}, so that `check` compares the model with PyTorch, and add to "
-            f"{builder.rpartition(':')[0]}:\n\n{generated_files.render_source_function(script)}"
+            f"optional: set `{setting}` in {CONFIG_NAME}, so that `check` compares the model with PyTorch, and add "
+            f"this function to {builder.rpartition(':')[0]}:\n\n{generated_files.render_source_function(script)}"
         )
     if len(exported) < len(survey.exports):
         yield f"optional: let `check` export models from source; see the comments in {CONFIG_NAME}"
@@ -181,7 +181,10 @@ def _require_models(survey: RepositorySurvey) -> None:
         return
     if survey.nested_configs:
         configs = join_phrases([f"`{config}`" for config in survey.nested_configs], MAX_NAMED)
-        raise UsageError(f"all models belong to {configs}", hint="run onnxgate in the folders of these configs")
+        verb = "covers" if len(survey.nested_configs) == 1 else "cover"
+        raise UsageError(
+            f"{configs} already {verb} all models", hint="run `onnxgate check` in the folder of each config"
+        )
     if survey.untracked:
         hint = f"run `git add {shlex.quote(survey.untracked[0])}`"
         raise UsageError("git does not track any `.onnx` file here", hint=hint)
@@ -255,7 +258,7 @@ def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:
     if survey.mentions:
         verbs = "mentions `onnxruntime` but is" if len(survey.mentions) == 1 else "mention `onnxruntime` but are"
         files = join_phrases([f"`{file}`" for file in survey.mentions], MAX_NAMED)
-        _print_action("note", f"{files} {verbs} not read; choose another target with `--runtime`")
+        _print_action("note", f"{files} {verbs} not read; if this target is wrong, set `--runtime`")
 
 
 def _check_requirement(runtime: str) -> str:
@@ -320,14 +323,14 @@ def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterat
     elif text and not is_checked and (survey.below_root or not force):  # the workflow of another project
         _print_action("kept", WORKFLOW)
         step = align_step(generated_files.render_workflow_step(survey), text)
-        yield f"add to {WORKFLOW}, at the end of `steps:`:\n\n{step}"
+        yield f"add this step to {WORKFLOW}, at the end of `steps:`:\n\n{step}"
     else:
         text = generated_files.render_workflow(survey)
         _write_file(root, WORKFLOW, text, force)
     for folder in survey.nested_folders:
         if _path_from_git_root(survey, folder) not in find_checked_folders(text):
             command = f"onnxgate init --directory {shlex.quote(folder)}"
-            yield f"check {folder} in the workflow, too: `{command}` prints the step to add"
+            yield f"also check {folder} in the workflow: `{command}` prints the step to add"
 
 
 def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
@@ -348,9 +351,9 @@ def _write_hooks(survey: RepositorySurvey, root: Path) -> Iterator[str]:
     else:
         _print_action("kept", HOOKS_CONFIG)
         if re.search("(?m)^repos:", text):
-            yield f"add to {HOOKS_CONFIG}, at the end of `repos:`:\n\n{align_hooks(entry, text)}"
+            yield f"add these hooks to {HOOKS_CONFIG}, at the end of `repos:`:\n\n{align_hooks(entry, text)}"
         else:
-            yield f"add to {HOOKS_CONFIG}:\n\nrepos:\n{entry}"
+            yield f"add these hooks to {HOOKS_CONFIG}:\n\nrepos:\n{entry}"
         yield HOOKS_STEP
 
 
@@ -365,7 +368,7 @@ def _describe_file_problem(path: Path) -> str:
         return "is a directory"
     if path.exists():
         return "not a regular file"
-    return "dangling link" if path.is_symlink() else ""
+    return "broken symbolic link" if path.is_symlink() else ""
 
 
 def _write_file(folder: Path, name: str, text: str, force: bool) -> None:
@@ -393,7 +396,7 @@ def _write_lock(survey: RepositorySurvey, options: CommonOptions) -> Iterator[st
     except OnnxgateError as error:
         problems = getattr(error, "problems", ())
         details = [*(f"  {problem}" for problem in problems), *([f"  hint: {error.hint}"] if error.hint else ())]
-        yield "\n".join((f"write the lock: `onnxgate lock`; it failed: {error.message}", *details))
+        yield "\n".join((f"write the lock: `onnxgate lock` (the first attempt failed: {error.message})", *details))
 
 
 def _print_action(action: str, subject: str) -> None:

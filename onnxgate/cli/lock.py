@@ -279,5 +279,5 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
     for file in files:
         if file.path not in compared:
             what = f"unreadable ({file.unreadable})" if file.unreadable else file.other_type
-            what = what or "a Git LFS pointer whose hash differs from the lock"
+            what = what or "a Git LFS pointer whose hash differs from the one in the lock"
             yield f"`{file.path}` could not be compared: it is {what}"

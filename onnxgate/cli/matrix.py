@@ -49,7 +49,7 @@ def command(
     outputs: tuple[str, ...],
     options: CommonOptions,
 ) -> int:
-    """Show which ONNX Runtime releases can load each model, and why the others cannot.
+    """Show which ONNX Runtime releases can load each model, and why other releases cannot.
 
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
     results are predicted: nothing is installed or run.

@@ -31,7 +31,10 @@ from onnxgate.project.config.project import Project, suggest_file
 @click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
 @output_option(name_formats(RENDERERS))
 @click.option(
-    "--key", metavar="KEY", default="", help="Reject reports whose key is not KEY, which `onnxgate plan` prints."
+    "--key",
+    metavar="KEY",
+    default="",
+    help="Reject reports whose key differs from KEY. `onnxgate plan` prints the key.",
 )
 @common_options_without("offline", "jobs", "no_ignores")
 def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, options: CommonOptions) -> int:
@@ -41,8 +44,8 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     merged report equals the report of a check without `--shard`. Inside a project, reports for another config or lock
     are rejected. Other JSON files in a folder are ignored.
 
-    Exit status: as for `onnxgate check`; also 3 if no model fails and a shard is missing, is damaged or
-    belongs to another check.
+    Exit status: as for `onnxgate check`; also 3 if no model fails, but the report of a shard is
+    missing, is corrupted or belongs to another check.
     """
     if key and not re.fullmatch("[0-9a-f]{12,64}", key):
         raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")

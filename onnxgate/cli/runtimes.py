@@ -50,9 +50,9 @@ def command() -> None:
 @output_option(name_formats(ANSWER_FORMATS))
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
-    """List the environment of each locked runtime with its state and size, and the Python interpreters.
+    """List the environments of locked runtimes with their states and sizes, and the required Python interpreters.
 
-    Environments are neither created nor downloaded.
+    This command does not create environments or download files.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     project = load_project(options)
@@ -96,7 +96,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
 
 @command.command("prune", short_help="Remove unused environments and results.")
 @click.option(
-    "--all", "everything", is_flag=True, help="Also remove environments of locked runtimes, even if used recently."
+    "--all", "everything", is_flag=True, help="Also remove environments of locked runtimes and recently used data."
 )
 @click.option(
     "--older-than",
@@ -117,7 +117,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, options: CommonOptions) -> int:
-    """Remove environments, results and other cached data that were not used recently.
+    """Remove cached environments, results and other data that have not been used recently.
 
     Environments that are in use or belong to the project's lock are kept.
     """

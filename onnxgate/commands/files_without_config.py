@@ -207,7 +207,7 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
     except InvalidRequirement as error:
         raise UsageError(f"`{requirement}` is not a valid requirement", hint=hint) from error
     if parsed.name != engine:
-        message = f"there is no support data for `{parsed.name}`"
+        message = f"onnxgate has no support data for `{parsed.name}`"
         if is_misspelled(parsed.name, engine):
             raise UsageError(message, hint=f"did you mean `--target '{engine}{parsed.specifier}'`?")
         raise UsageError(message, hint=f"without a config, `--target` supports only `{engine}`")
@@ -256,7 +256,7 @@ def _find_undecided_models(
             continue
         runtimes = name_releases(model.on("unknown"), [entry.runtime for entry in model.runtimes])
         required = f" --target {shlex.quote(target)}" if target else ""
-        hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load it on each release"
+        hint = f"run `onnxgate matrix --verify{required} {shlex.quote(model.path)}` to load the model on each release"
         if is_verified:
             yield IncompleteCheck(Stage.RUNTIME, model.path, "", f"could not be run on {runtimes}")
         else:

@@ -21,7 +21,7 @@ from onnxgate.project.config.ignore_entries import IgnoreEdit, edit_ignores, esc
 from onnxgate.project.config.schema import Ignore
 from onnxgate.project.toml import decode, find_key_lines
 
-REASON = "present when the gate was adopted"
+REASON = "present when onnxgate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
 """Rules whose findings are ignored only for the current content of the model, although they need no baseline."""
 NON_IGNORABLE_RULES = {
@@ -138,7 +138,8 @@ class _IgnorePlan:
         for rule, why in sorted(set(never)):
             yield f"`{rule}` cannot be ignored: {why}"
         if ended := len(closing) - len(never):
-            yield f"{pluralize(ended, 'finding')} not ignored again: the `until` date has passed"
+            are = "is" if ended == 1 else "are"
+            yield f"{pluralize(ended, 'finding')} {are} no longer ignored: the `until` date has passed"
 
     def drop(self, stale: Mapping[int, frozenset[str]]) -> None:
         """Remove fingerprints of findings that no longer occur from the ignore entries.

@@ -32,9 +32,9 @@ VERDICTS: dict[Predicted, Verdict] = {"loads": "pass", "refused": "fail", "unkno
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
     """The reason why a release refuses a model, or why no prediction was possible."""
 
-    rule: str
-    node: str  # "" for the whole model
-    message: str  # the same for all releases
+    rule: str  # name of the rule that reports the problem; "" if unknown
+    node: str  # name of the affected node; "" for the whole model
+    message: str  # the problem; the same for all releases
     detail: str = ""  # about this release, such as "supports opsets up to 19"
     works_since: str = ""  # first release without this problem; "" if none or unknown
 
@@ -57,9 +57,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one model on one release."""
 
     runtime: str  # such as "onnxruntime 1.18.1"
-    predicted: Predicted
-    reasons: tuple[Reason, ...] = ()
-    observed: Observed = ""  # "" without `--verify`
+    predicted: Predicted  # predicted result of loading the model
+    reasons: tuple[Reason, ...] = ()  # why the model is predicted to be refused, or the result is unknown
+    observed: Observed = ""  # result of loading the model; "" without `--verify`
     error: str = ""  # error message if loading failed or could not be tried
 
     @property
@@ -101,8 +101,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
     """Results of one model on all selected releases."""
 
-    path: str
-    runtimes: tuple[Entry, ...]  # in ascending order
+    path: str  # path of the model
+    runtimes: tuple[Entry, ...]  # one result for each release, in ascending order
 
     def on(self, state: Predicted) -> tuple[str, ...]:
         """Return the releases on which the model has this outcome."""
@@ -129,11 +129,11 @@ class MatrixModel(msgspec.Struct, frozen=True, kw_only=True):
 class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     """Results of each model on each release, with the overall verdict."""
 
-    version: int = VERSION
-    onnxgate: str
-    verdict: Verdict
-    exit: int
-    models: tuple[MatrixModel, ...]
+    version: int = VERSION  # version of this format
+    onnxgate: str  # version of onnxgate that wrote the matrix
+    verdict: Verdict  # overall result
+    exit: int  # exit status of the command
+    models: tuple[MatrixModel, ...]  # models that were checked
     findings: tuple[Finding, ...] = ()  # errors and warnings
     undecided: tuple[NotDone, ...] = ()  # checks that could not be completed
     remarks: tuple[str, ...] = ()  # other information, such as parts of a check that were skipped
@@ -291,8 +291,7 @@ def describe_missing_data(models: Sequence[MatrixModel]) -> str:
         return ""
     runtimes = [entry.runtime for entry in models[0].runtimes]
     releases = name_releases([runtime for runtime in runtimes if runtime in names], runtimes)
-    refusing = "these releases do" if len(names) > 1 else "this release does"
-    return f"onnxgate has no kernel data for {releases}: models that {refusing} not refuse are unknown there (`?`)"
+    return f"onnxgate has no kernel data for {releases}: it can predict that a model is refused, but not that it loads"
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):

@@ -23,30 +23,30 @@ class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
     says: str  # first line of the error, as logged
     means: str  # meaning, as one clause
     why: str  # cause; "" if included in `means`
-    fix: str
+    fix: str  # how to resolve the error
     affected: str  # affected releases; "" if unknown or irrelevant
     rules: tuple[str, ...]  # rules that report the problem in advance
-    count: int
-    lines: tuple[int, ...]  # line numbers of the first occurrences
+    count: int  # number of occurrences
+    lines: tuple[int, ...]  # line numbers of the first 5 occurrences
 
 
 class UnknownLine(msgspec.Struct, frozen=True, kw_only=True):
     """A line of a log that looks like an error but matches no known error."""
 
-    line: int
+    line: int  # line number, starting at 1
     says: str  # the line, as logged
 
 
 class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
     """The result of explaining a log: the known errors, and the lines that look like unknown errors."""
 
-    version: int = 1
-    onnxgate: str
-    lines: int
-    errors: tuple[ExplainedError, ...]
+    version: int = 1  # version of this format
+    onnxgate: str  # version of onnxgate that explained the log
+    lines: int  # number of lines in the log
+    errors: tuple[ExplainedError, ...]  # known errors, in order of their first occurrence
     more_errors: int = 0  # number of known errors beyond the limit of 200
     unknown: int  # number of lines that look like errors but are not known
-    first_unknown: tuple[UnknownLine, ...]
+    first_unknown: tuple[UnknownLine, ...]  # the first 5 of these lines
 
     @property
     def exit(self) -> int:

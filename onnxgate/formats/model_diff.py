@@ -224,7 +224,7 @@ def _function_lines(difference: Difference) -> Iterator[OutlineLine]:
 def _file_lines(difference: Difference) -> Iterator[OutlineLine]:
     old, new = difference.old.size_bytes, difference.new.size_bytes
     if old != new:
-        growth = f"{'+' * (new > old)}{_format_two_digits(100 * (new - old) / old)} %" if old else "was empty"
+        growth = f"{'+' * (new > old)}{_format_two_digits(100 * (new - old) / old)} %" if old else "previously empty"
         yield OutlineLine("~", f"model file: {old:,} → {new:,} bytes ({growth})")
     yield from (_changed_line(it, quoted=True) for it in difference.files)
 

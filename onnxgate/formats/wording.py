@@ -205,7 +205,7 @@ def describe_missing_sources(report: Report) -> list[str]:
 RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.6g}", "top1": "top-1 agreement {:.4g}"}
 """Metric for which larger values mean better agreement -> template that formats a value."""
 
-BUDGET_METRICS = {"time ratio": "time", "memory ratio": "peak memory"}
+BUDGET_METRICS = {"time ratio": "run time", "memory ratio": "peak memory"}
 """Metric of a budget -> its name in messages. The values are ratios to the baseline."""
 
 BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}

@@ -233,7 +233,7 @@ def _stat_large_file(path: Path) -> os.stat_result | None:
 REGISTRY_SINCE = "1.16.0"
 """First release that lists its kernels. For older releases, only their version limits are shipped with onnxgate."""
 UNREADABLE_BUILD = (
-    "support data could not be collected: the libraries of the build are missing, duplicate or unreadable"
+    "support data could not be collected: the libraries of this build are missing, duplicated or unreadable"
 )
 
 
@@ -399,7 +399,7 @@ def _is_refused(observation: Observation, what: str) -> bool:
         case Refused():
             return True
         case Crashed(signal=signal):
-            raise HarvestError(f"the build crashed on {what}: {signal}")
+            raise HarvestError(f"the build crashed during {what}: {signal}")
         case TimedOut(limit_s=limit_s):
             raise HarvestError(f"{what} timed out after {limit_s:g} s")
         case _:

@@ -47,7 +47,7 @@ class Api:
 
     def __init__(self, base: str, token: str) -> None:
         if not base.startswith(("https://", "http://")):
-            raise ApiError(0, f"`{base}` is not an HTTP URL")
+            raise ApiError(0, f"the API address `{base}` is not an HTTP URL")
         self._base = base.rstrip("/")
         self._token = token
         self._end = time.monotonic() + TOTAL_TIMEOUT_S
@@ -91,11 +91,11 @@ class Api:
             raise self._refused(error) from error
         except (OSError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", None) or error
-            raise ApiError(0, f"no response: {reason}") from error
+            raise ApiError(0, f"no response from GitHub: {reason}") from error
         try:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
-            raise ApiError(0, "the response is not valid JSON") from error
+            raise ApiError(0, "the response from GitHub is not valid JSON") from error
 
     def _read(self, answer: http.client.HTTPResponse) -> bytes:
         """Read the body of a response within the limits of time and size."""
@@ -103,7 +103,7 @@ class Api:
         while chunk := answer.read1(2**16):
             content += chunk
             if len(content) > MAX_ANSWER_BYTES:
-                raise ApiError(0, f"the response is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
+                raise ApiError(0, f"the response from GitHub is larger than {MAX_ANSWER_BYTES // 2**20} MiB")
             self._remaining_s()
         return bytes(content)
 
@@ -120,7 +120,7 @@ class Api:
     def _remaining_s(self) -> float:
         remaining_s = self._end - time.monotonic()
         if remaining_s <= 0:
-            raise ApiError(0, "the request timed out")
+            raise ApiError(0, "the request to GitHub timed out")
         return min(remaining_s, REQUEST_TIMEOUT_S)
 
 

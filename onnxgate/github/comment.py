@@ -150,7 +150,9 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     named = f"[a run]({url})" if url else "a run"
     conclusion = markdown_code(run.conclusion or "unknown")
     origin = f"This report was written by {named} that executed the pull request's own code (conclusion: {conclusion})."
-    doubt = "" if agrees else "\n\n**The report does not match the conclusion of the run. Check the run.**"
+    doubt = (
+        "" if agrees else "\n\n**The report contradicts the conclusion of the run. Open the run to see its result.**"
+    )
     return PendingComment(
         pull_request.number,
         f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n",
@@ -168,7 +170,7 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
     home = run.head_repository
     owner = home.full_name.partition("/")[0] if home is not None else ""
     if not owner or not run.head_branch:
-        raise NoCommentError("no comment was posted: the event does not contain the branch of the pull request")
+        raise NoCommentError("no comment was posted: the event does not name the branch of the pull request")
     try:
         head = f"{owner}:{run.head_branch}"
         answer = api.get(f"/repos/{repository}/pulls", state="open", head=head, per_page=PAGE_SIZE)
@@ -179,7 +181,7 @@ def find_pull_request(run: WorkflowRun, repository: str, api: Api) -> PullReques
     if len(candidates) != 1:
         found = f"{len(candidates)} open pull requests have" if candidates else "no open pull request has"
         raise NoCommentError(
-            f"no comment was posted: {found} the checked commit {run.head_sha[:12]} as its head", level="notice"
+            f"no comment was posted: {found} the checked commit {run.head_sha[:12]} as head", level="notice"
         )
     return candidates[0]
 
@@ -263,7 +265,9 @@ def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:
     """Return an error about a rejected comment, with a hint on how to fix it."""
     reason = f"no comment was posted: {error.message}"
     if error.status not in (401, 403, 404):
-        return NoCommentError(reason, hint="the verdict is not affected; the next run tries again")
+        return NoCommentError(
+            reason, hint="the verdict is not affected; the next run will try to post the comment again"
+        )
     if post.is_from_fork:
         return NoCommentError(
             f"{reason}; pull requests from forks have a read-only token",

@@ -95,7 +95,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
     """
     if environment.get("GITHUB_EVENT_NAME") == "pull_request_target":
         raise UsageError(
-            "the action does not support `pull_request_target`: code of the pull request would have access to secrets",
+            "the action does not support `pull_request_target`: code from the pull request could access secrets",
             hint="use `on: pull_request`; a read-only token is enough",
         )
     raw = {
@@ -196,7 +196,7 @@ def _expand_glob(pattern: str, folder: Path) -> list[str]:
     paths = sorted(Path(path).as_posix() for path in glob.glob(pattern, root_dir=folder, recursive=True))  # noqa: PTH207
     if not paths:
         raise UsageError(
-            f"input `paths`: no file matches `{pattern}`", hint="globs are relative to `working-directory`"
+            f"input `paths`: no file matches `{pattern}`", hint="globs are resolved relative to `working-directory`"
         )
     # A glob also matches folders without models, which `check` refuses.
     expanded = {parent.as_posix() for path in paths for parent in PurePath(path).parents}

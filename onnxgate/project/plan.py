@@ -93,8 +93,8 @@ def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[Selected
             stage=Stage.LOCK,
             model="",
             runtime="",
-            reason=f"target `{name}` is not locked: `{target.python}` had no build of `{target.runtime}`",
-            hint="run `onnxgate lock` on a machine that has one",
+            reason=f"target `{name}` is not locked: `{target.python}` did not contain `{target.runtime}`",
+            hint="run `onnxgate lock` on a machine where the environment contains it",
         )
         for name, target in sorted(project.config.targets.items())
         if name in selected and is_optional_build(target) and name in lock.targets and not lock.targets[name].runtimes

@@ -34,7 +34,7 @@ def find(start: Path, *paths: str, **options: object) -> Path | None:
 def test_the_nearest_config_to_the_model(monorepo: Path, path: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The config nearest to the models is used and announced, even if it is below the working directory."""
     assert find(monorepo, path) == monorepo / "b" / "onnxgate.toml"
-    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the nearest config to the models\n"
+    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the config nearest to the models\n"
 
 
 def test_the_config_of_the_working_directory(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,7 +54,7 @@ def test_a_nested_project(monorepo: Path, capsys: pytest.CaptureFixture[str]) ->
 
     assert find(monorepo, "tools/m.onnx", "b/models/m.onnx") == monorepo / "onnxgate.toml"
     assert capsys.readouterr().err == (
-        "note: using `onnxgate.toml` for models with their own config; "
+        "note: using `onnxgate.toml` also for models that have their own config; "
         "to use `b/onnxgate.toml`, add `--config b/onnxgate.toml`\n"
     )
 
@@ -80,7 +80,7 @@ def test_models_of_several_projects(monorepo: Path, paths: tuple[str, ...], name
         find(monorepo, *paths)
 
     assert error.value.message == f"the models belong to several projects: {names}"
-    assert error.value.hint == "select one project at a time, such as with `--config a/onnxgate.toml`"
+    assert error.value.hint == "select one project at a time, for example with `--config a/onnxgate.toml`"
 
 
 def test_models_without_a_config(monorepo: Path) -> None:
@@ -140,7 +140,7 @@ def test_models_that_only_the_nested_project_contains(
     (nested / "b" / "README").touch()
 
     assert find(nested, *paths) == nested / "b" / "onnxgate.toml"
-    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the nearest config to the models\n"
+    assert capsys.readouterr().err == "note: using `b/onnxgate.toml`, the config nearest to the models\n"
 
 
 def test_models_of_a_neighboring_project(nested: Path) -> None:

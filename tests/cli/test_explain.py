@@ -34,7 +34,7 @@ def test_all_rules_are_listed() -> None:
     ("name", "hint"),
     [
         ("opset-to-new", "did you mean `opset-too-new`?"),
-        ("ir", "rules that contain `ir`: `ir-version-mismatch`, `ir-version-too-new`"),
+        ("ir", "rules with `ir` in their names: `ir-version-mismatch`, `ir-version-too-new`"),
         ("zzz", "run `onnxgate explain` to list all rules"),
     ],
 )

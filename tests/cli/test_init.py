@@ -147,7 +147,10 @@ if __name__ == "__main__":
     config.write_text(text.replace("# source = ", "source = "), encoding="utf-8")
     (model,) = load_config(config).models()
 
-    assert "# The call also sets `input_names`: return a mapping with `model`, `args` and\n# these keys.\n" in text
+    assert (
+        "# The call also sets `input_names`: to apply these settings, return a mapping\n"
+        "# with these keys, `model` and `args` from `build`.\n" in text
+    )
     assert model.settings.source == "export.py:build"
 
 
@@ -171,7 +174,7 @@ def test_nothing_is_overwritten(installed: Path, repository: Path) -> None:
 
     assert mine == before
     assert f"kept   {CONFIG}; use `--force` to overwrite it\n" in kept.stdout
-    assert "  - add to .pre-commit-config.yaml:\n\nrepos:\n  - repo: https://" in kept.stdout
+    assert "  - add these hooks to .pre-commit-config.yaml:\n\nrepos:\n  - repo: https://" in kept.stdout
     assert "  - install the hooks: `pre-commit install -t pre-commit -t pre-push`\n" in kept.stdout
     assert f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nkept   {HOOKS}\n" in forced.stdout
     assert (repository / HOOKS).read_text(encoding="utf-8") == "# mine\n"
@@ -251,7 +254,7 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
     )
     setting = 'source = "export.py:build_model_with_inputs"'
     assert f"  - optional: set `{setting}` in onnxgate.toml" in done.stdout
-    assert f" and add to export.py:\n\n{function}\n" in done.stdout
+    assert f" and add this function to export.py:\n\n{function}\n" in done.stdout
     assert (
         "# To compare the model with PyTorch, add a function that returns the result of\n"
         "# `build_model` and a tuple of example inputs, and set `source =\n"
@@ -367,7 +370,7 @@ def test_without_git(installed: Path, tmp_path: Path) -> None:
     done = init(installed, tmp_path / "a")
 
     head, steps = done.stdout.split("\nNext steps:\n")
-    assert "skip   workflow and hooks: this folder is not a git repository\n" in head
+    assert "skip   workflow and hooks: this folder is not in a git repository\n" in head
     assert steps == "  - write the lock: `onnxgate lock`\n  - check the models: `onnxgate check`\n"
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["net.onnx", CONFIG]
 
@@ -381,7 +384,7 @@ def test_offline_everything_else_is_done(installed: Path, repository: Path, monk
     assert (done.returncode, done.stderr) == (0, "")
     assert (repository / CONFIG).exists()
     assert not (repository / LOCK).exists()
-    assert "  - write the lock: `onnxgate lock`; it failed: " in done.stdout
+    assert "  - write the lock: `onnxgate lock` (the first attempt failed: " in done.stdout
 
 
 @pytest.mark.index

@@ -127,8 +127,8 @@ def test_files_that_mention_the_runtime_but_are_not_read(installed: Path, tmp_pa
 
     assert "note   no supported file declares ONNX Runtime; the target is `" in done.stdout
     assert (
-        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; choose another "
-        "target with `--runtime`\n"
+        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; if this target "
+        "is wrong, set `--runtime`\n"
     ) in done.stdout
 
 
@@ -240,7 +240,7 @@ def test_files_that_are_not_regular_are_skipped(installed: Path, tmp_path: Path)
 
     assert [line for line in done.stdout.splitlines() if line.startswith("skip")] == [
         "skip   requirements-dev.txt: is a directory",
-        "skip   requirements-x.txt: dangling link",
+        "skip   requirements-x.txt: broken symbolic link",
         "skip   requirements.txt: not a regular file",
         f"skip   {WORKFLOW}: is a directory",
         f"skip   {HOOKS}: not a regular file",
@@ -290,12 +290,12 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
     assert "found  ../onnxgate.toml, which also matches these models\n" in done.stdout
     assert '  - add `exclude = ["ml"]` to ../onnxgate.toml; otherwise its checks include these models\n' in done.stdout
     assert (
-        f"  - add to {WORKFLOW}, at the end of `steps:`:\n\n"
+        f"  - add this step to {WORKFLOW}, at the end of `steps:`:\n\n"
         "      - uses: onnxgate/onnxgate@v0.1.0\n"
         "        with:\n"
         '          working-directory: "ml"\n\n'
     ) in done.stdout
-    assert f"  - add to {HOOKS}, at the end of `repos:`:\n\n  - repo: https://" in done.stdout
+    assert f"  - add these hooks to {HOOKS}, at the end of `repos:`:\n\n  - repo: https://" in done.stdout
     assert "  - install the hooks: `pre-commit install -t pre-commit -t pre-push`\n" in done.stdout
 
 
@@ -328,9 +328,11 @@ def test_nested_projects_need_their_own_step(installed: Path, tmp_path: Path) ->
     done = init(installed, folder, "--no-lock")
 
     assert (
-        "  - check edge in the workflow, too: `onnxgate init --directory edge` prints the step to add\n" in done.stdout
+        "  - also check edge in the workflow: `onnxgate init --directory edge` prints the step to add\n" in done.stdout
     )
-    assert f"  - add to {WORKFLOW}, at the end" in init(installed, folder, "--no-lock", directory="edge").stdout
+    assert (
+        f"  - add this step to {WORKFLOW}, at the end" in init(installed, folder, "--no-lock", directory="edge").stdout
+    )
 
 
 def test_all_models_belong_to_nested_projects(installed: Path, tmp_path: Path) -> None:
@@ -339,7 +341,7 @@ def test_all_models_belong_to_nested_projects(installed: Path, tmp_path: Path) -
     git(folder, "rm", "--quiet", "-f", "models/net.onnx")
     done = init(installed, folder, status=2)
 
-    assert done.stderr.startswith("error: all models belong to `edge/onnxgate.toml`\n")
+    assert done.stderr.startswith("error: `edge/onnxgate.toml` already covers all models\n")
     assert not (folder / CONFIG).exists()
 
 

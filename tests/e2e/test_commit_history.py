@@ -94,7 +94,7 @@ def test_lfs(command: Repository, origin: Origin, tmp_path: Path) -> None:
         report = replay(command.at(folder), without("weights-changed", expected(index)))
 
         assert (report["undecided"], bool(report["remarks"])) == ([], step.said in OTHER_BYTES), step.said
-        assert all("(content not fetched) (`git lfs fetch origin " in remark for remark in report["remarks"])
+        assert all("(content not fetched) (run `git lfs fetch origin " in remark for remark in report["remarks"])
 
 
 @pytest.mark.parametrize("smudged", [True, False], ids=["smudged", "pointers"])

@@ -71,5 +71,5 @@ def test_custom_operators(repository: Repository) -> None:
     assert ("unknown-domain", PLAIN) in accused(report, "models/known.onnx", "error")
     assert EXTENDED in {runtime for _, runtime in accused(report, "models/foreign.onnx", "error")}
     assert [entry["reason"] for entry in report["skipped"]] == [
-        "target `own` is not locked: `.venv` had no build of `onnxruntime==1.18.*`"
+        "target `own` is not locked: `.venv` did not contain `onnxruntime==1.18.*`"
     ]

@@ -37,7 +37,7 @@ def test_loads_on_all(files: Repository) -> None:
         "",
         "notes",
         "  onnxgate has no kernel data for onnxruntime 1.8.0–1.15.1: "
-        "models that these releases do not refuse are unknown there (`?`)",
+        "it can predict that a model is refused, but not that it loads",
         "",
     ]
     assert last_line(result.out) == f"pass: 1 model checked against {EXTENT}; {NOT_RUN}"
@@ -303,7 +303,7 @@ def test_releases_without_kernel_data_are_undecided(files: Repository) -> None:
     assert report["verdict"] == "undecided"
     assert undecided["reason"] == "could not be predicted on onnxruntime 1.8.0–1.15.1"
     assert undecided["hint"] == (
-        "run `onnxgate matrix --verify --target 'onnxruntime<1.16' model.onnx` to load it on each release"
+        "run `onnxgate matrix --verify --target 'onnxruntime<1.16' model.onnx` to load the model on each release"
     )
 
 
@@ -381,7 +381,7 @@ def test_target(files: Repository, requirement: str, opset: int, status: int) ->
         (("--no-ignores", "model.onnx"), "error: `--no-ignores` requires a config"),
         (("--case", "sample", "model.onnx"), "error: `--case` requires a config"),
         (("--seed", "4", "model.onnx"), "error: `--seed` requires a config"),
-        (("--target", "tensorflow", "model.onnx"), "error: there is no support data for `tensorflow`"),
+        (("--target", "tensorflow", "model.onnx"), "error: onnxgate has no support data for `tensorflow`"),
         (("--target", "onnxruntime>=99", "model.onnx"), "error: no known release matches `onnxruntime>=99`"),
         (("--target", "onnx runtime", "model.onnx"), "error: `onnx runtime` is not a valid requirement"),
     ],

@@ -379,7 +379,7 @@ def test_commands_above_a_project(small: Repository, tmp_path: Path, arguments: 
     result = above.run(*arguments, "a project/models/small.onnx")
 
     assert option == "--directory 'a project'"
-    assert result.err == "note: using `a project/onnxgate.toml`, the nearest config to the models\n"
+    assert result.err == "note: using `a project/onnxgate.toml`, the config nearest to the models\n"
     assert above.run(*arguments, *shlex.split(option)).err == ""
 
 

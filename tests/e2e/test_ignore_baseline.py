@@ -99,7 +99,7 @@ def test_write_ignores_accepts_all_findings(old: Repository) -> None:
     assert output.splitlines()[-1].startswith(f"pass: {MODELS} models on 2 runtimes: 240 ignored; ")
     assert (report["counts"]["ignored"], counted(report), report["undecided"]) == (240, [], [])
     assert sum(len(entry["fingerprints"]) for entry in entries(old)) == 240
-    assert {entry["reason"] for entry in entries(old)} == {"present when the gate was adopted"}
+    assert {entry["reason"] for entry in entries(old)} == {"present when onnxgate was adopted"}
     again = old.run(*STATIC, "--write-ignores").out
     assert "ignores in `onnxgate.toml`: no changes" in again
     assert old.read("onnxgate.toml") == after
@@ -162,7 +162,7 @@ def test_resolved_finding_is_a_note_until_its_entry_is_removed(adopted: Reposito
 def test_edited_reasons_and_dates_are_preserved(adopted: Repository) -> None:
     """Edited reasons and dates are kept, and a new finding gets a separate entry."""
     text = adopted.read("onnxgate.toml").replace(
-        'reason = "present when the gate was adopted"', 'reason = "moves in March" # soon\nuntil = 2999-03-31', 1
+        'reason = "present when onnxgate was adopted"', 'reason = "moves in March" # soon\nuntil = 2999-03-31', 1
     )
     adopted.write("onnxgate.toml", text)
     adopted.run(*STATIC, "--write-ignores")
@@ -185,7 +185,7 @@ def test_an_end_date_is_not_prolonged(adopted: Repository) -> None:
     result = adopted.run(*STATIC, "--write-ignores", status=1)
 
     assert "`ignore-expired` cannot be ignored" in result.out
-    assert "1 finding not ignored again: the `until` date has passed" in result.out
+    assert "1 finding is no longer ignored: the `until` date has passed" in result.out
     assert adopted.read("onnxgate.toml").count("until") == 1
 
 

@@ -128,6 +128,6 @@ def test_budget_is_not_an_output_difference() -> None:
     ]
 
     assert [
-        "m: 2.87 times the time of the baseline (limit 1.2 from the config, measured between 2.83 and 2.91; p)",
+        "m: 2.87 times the run time of the baseline (limit 1.2 from the config, measured between 2.83 and 2.91; p)",
         "m: `y`: max difference 1 (tolerance 9); p",
     ] == wording.describe_measurements([*ratios, measure()])

@@ -278,7 +278,8 @@ def test_unexpected_response_is_a_warning(
     [warning] = step_annotations(capfd)
     assert ("warning", []) == (warning.name, server.changes)
     assert re.match(
-        "no comment was posted: (the response is not valid JSON|unexpected response from GitHub)", warning.data
+        "no comment was posted: (the response from GitHub is not valid JSON|unexpected response from GitHub)",
+        warning.data,
     )
 
 
@@ -308,7 +309,10 @@ def test_an_answer_ends_in_time_and_size(server: Server, monkeypatch: pytest.Mon
     monkeypatch.setattr(api, "RETRY_PAUSE_S", 0.0)
     monkeypatch.setattr(api, "TOTAL_TIMEOUT_S", 0.5)
     server.refuse = lambda *_: (200, answer)
-    with pytest.raises(ApiError, match="the request timed out" if answer == SLOW else "the response is larger than "):
+    with pytest.raises(
+        ApiError,
+        match="the request to GitHub timed out" if answer == SLOW else "the response from GitHub is larger than ",
+    ):
         Api(server.address, "t").get("/x")
 
 
@@ -333,7 +337,7 @@ def test_unreachable_server_is_a_warning(job: Job, capfd: pytest.CaptureFixture[
     job.comment(GITHUB_API_URL="http://127.0.0.1:9")
 
     [warning] = step_annotations(capfd)
-    assert warning.data.startswith("no comment was posted: no response: ")
+    assert warning.data.startswith("no comment was posted: no response from GitHub: ")
 
 
 @pytest.mark.parametrize(
@@ -360,7 +364,7 @@ def test_without_a_pull_request_nothing_is_posted(
     ("name", "value", "expected"),
     [
         ("ONNXGATE_INPUT_TOKEN", "", "the input `token` is empty"),
-        ("GITHUB_API_URL", "file:///etc", "`file:///etc` is not an HTTP URL"),
+        ("GITHUB_API_URL", "file:///etc", "the API address `file:///etc` is not an HTTP URL"),
         ("ONNXGATE_ACTION_COMMENT", "/nowhere", "the previous step did not write the comment"),
     ],
 )

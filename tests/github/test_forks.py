@@ -110,7 +110,7 @@ def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server)
     second.comment(run(), changed_sample(**CLEAN))
 
     [comment] = server.comments
-    assert "**The report does not match the conclusion of the run. Check the run.**" in comment["body"]
+    assert "**The report contradicts the conclusion of the run. Open the run to see its result.**" in comment["body"]
 
 
 def test_no_comment_for_a_pass(second: Second, server: Server) -> None:

@@ -49,8 +49,8 @@ def test_satisfiable(specifier: str, expected: bool) -> None:
 
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
 NEEDS_PYTHON = (
-    "needs special hardware or drivers, so onnxgate does not create an environment for it: set `python` to one that "
-    'has it (`python = ".venv"`), and `required = false` if some machines do not have it'
+    "needs special hardware or drivers, so onnxgate does not create an environment for it: set `python` to your own "
+    'environment with this package (`python = ".venv"`); if some machines lack it, also set `required = false`'
 )
 clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
 
@@ -79,7 +79,8 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         (
             "tensorrt>=10",
             'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
-            '`providers = ["TensorrtExecutionProvider"]`, and `python` to an environment that has both',
+            '`providers = ["TensorrtExecutionProvider"]`, '
+            "and `python` to an environment with onnxruntime-gpu and TensorRT",
         ),
         ("1.18", "`1.18` is not a valid requirement; did you mean `onnxruntime==1.18.*`?"),
         (">=1.18", "`>=1.18` is not a valid requirement; did you mean `onnxruntime>=1.18`?"),

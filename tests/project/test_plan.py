@@ -112,7 +112,7 @@ def test_missing_optional_build_is_reported_if_used(tmp_path: Path) -> None:
 
     (said,) = find_unlocked_builds(of, lock, of.models())
 
-    assert said.reason == "target `absent` is not locked: `gpu` had no build of `onnxruntime==1.20.*`"
+    assert said.reason == "target `absent` is not locked: `gpu` did not contain `onnxruntime==1.20.*`"
     there = {**lock.targets, "absent": lock.targets["own"]}
     assert find_unlocked_builds(of, Lock(targets=there), of.models()) == ()
     assert find_unlocked_builds(of, lock, ()) == ()

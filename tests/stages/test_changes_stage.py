@@ -491,7 +491,10 @@ def test_pointer_not_described_by_the_lock(repository: Repository) -> None:
         "`models/a.onnx` at `HEAD` is a Git LFS pointer "
         "(content not fetched)"
     )
-    assert undone.hint == f'git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"'
+    assert (
+        undone.hint
+        == f'run `git lfs fetch origin {git(repository.root, "rev-parse", "HEAD")} --include "models/a.onnx"`'
+    )
 
 
 def test_lock_that_contradicts_the_content(repository: Repository) -> None:

@@ -100,7 +100,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--directory",
         type=_FOLDER_TYPE,
         metavar="DIR",
-        help="Folder of the project or models, to which model paths are relative (default: the current one).",
+        help="Folder of the project or models; paths of models are relative to it (default: the current folder).",
     ),
     "config": click.option(
         "--config",
@@ -123,7 +123,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         help="Lowest level of findings that make the check fail.",
     ),
     "no_ignores": click.option("--no-ignores", is_flag=True, help="Also report findings that the config ignores."),
-    "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line."),
+    "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line of the output."),
     "verbosity": click.option(
         "-v",
         "--verbose",

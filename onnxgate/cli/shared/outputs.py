@@ -190,7 +190,9 @@ def _write_file(file: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.truncate(file, 0)
-        raise StorageError(_unwritable_message(file, error), hint="free disk space, or choose another file") from error
+        raise StorageError(
+            _unwritable_message(file, error), hint="free up disk space, or choose another file"
+        ) from error
 
 
 def _unwritable_message(file: Path, error: OSError) -> str:

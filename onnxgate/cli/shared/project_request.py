@@ -105,7 +105,7 @@ def find_project_config(paths: Sequence[str | Path], options: CommonOptions) -> 
         raise _several_projects_error(found)
     nearest = next(iter(found), None)
     if nearest is not None:
-        _print_note(f"using `{_relative_name(nearest)}`, the nearest config to the models", options)
+        _print_note(f"using `{_relative_name(nearest)}`, the config nearest to the models", options)
     return nearest
 
 
@@ -124,7 +124,7 @@ def _choose_config(here: Path, configs: Mapping[str | Path, set[Path | None]], o
     }
     nearest = {config for own in elsewhere.values() for config in own}
     if len(nearest) == 1 and "selected" not in selected.values():
-        _print_note(f"using `{_relative_name(*nearest)}`, the nearest config to the models", options)
+        _print_note(f"using `{_relative_name(*nearest)}`, the config nearest to the models", options)
         return nearest.pop()
     if any(own and selected[path] == "refused" for path, own in elsewhere.items()):
         raise _several_projects_error({current, *nearest})
@@ -133,7 +133,7 @@ def _choose_config(here: Path, configs: Mapping[str | Path, set[Path | None]], o
         _print_note(f"{skipped}; to check them, add `--config {names[0][1:]}", options)
     if names := _name_configs(own for path, it in others.items() if selected[path] == "selected" for own in it):
         hint = f"to use {names[0]}, add `--config {names[0][1:]}"
-        _print_note(f"using `{_relative_name(current)}` for models with their own config; {hint}", options)
+        _print_note(f"using `{_relative_name(current)}` also for models that have their own config; {hint}", options)
     return here
 
 
@@ -162,7 +162,7 @@ def _several_projects_error(configs: Collection[Path | None]) -> UsageError:
     names = _name_configs(configs)
     listed = join_phrases([*names, *(["no config"] if None in configs else [])])
     message = f"the models belong to several projects: {listed}"
-    return UsageError(message, hint=f"select one project at a time, such as with `--config {names[0][1:]}")
+    return UsageError(message, hint=f"select one project at a time, for example with `--config {names[0][1:]}")
 
 
 def _name_configs(configs: Iterable[Path | None]) -> list[str]:

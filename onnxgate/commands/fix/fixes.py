@@ -165,7 +165,7 @@ def _locate_data(request: FixRequest, tensor: TensorProto) -> _DataRange:
 def _resolve_data_file(request: FixRequest, location: str) -> Path:
     """Return the path of the external data file at `location`. Files outside the repository are rejected."""
     if not location or "\0" in location or PureWindowsPath(location).drive:
-        raise _NotInlinableError("the location of its external data is missing")
+        raise _NotInlinableError("a tensor with external data has no location")
     real = Path(os.path.realpath(request.path.parent / location))
     if not real.is_relative_to(os.path.realpath(request.root)):
         message = f"`{location}` is outside the folder `{request.root}`"
@@ -291,7 +291,7 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
             if opset
             else "the model does not import `ai.onnx`"
         )
-        hint = "re-export the model with a copy of the input as output"
+        hint = "change the export to return a copy of the input, and re-export the model"
         return NoFix(f"`Identity` cannot be inserted: {reason}", hint)
     return _insert_identities(request, passed, [value.name for value in outputs])
 

@@ -152,7 +152,7 @@ class FieldMatch:
 
 def _rewrite_message(message: _Message, edits: Edits, depth: int, *, shallow: bool = False) -> list[Part]:
     if depth > _MAX_DEPTH:
-        raise UnreadableModel(f"a model nested more than {_MAX_DEPTH} messages deep")
+        raise UnreadableModel(f"a model with messages nested more than {_MAX_DEPTH} levels deep")
     parts: list[Part] = []
     copied = message.start
     for field in message.fields():

@@ -115,7 +115,7 @@ class _Verifier:
             reason = (
                 f"the reference evaluator of onnx cannot run the original model, so its outputs are unknown; {error}"
             )
-            hint = "with a config, and without `--target`, repairs are verified on the locked runtimes"
+            hint = "to verify repairs on locked runtimes, use a config and omit `--target`"
             return Verification(cases=len(cases), reason=reason, hint=hint)
         new = self._run(self.pair.new, cases)
         model = create_parity_model(self.pair.model, self.pair.old, reading, cases, self.pair.locked)
@@ -209,7 +209,10 @@ class RunComparison:
                 f"the original runs, but the repaired model does not: {describe_observation(new.observation)}",
             )
         if now is None:
-            return "unknown", f"neither model runs: {describe_observation(new.observation)}"
+            return (
+                "unknown",
+                f"neither the original nor the repaired model runs: {describe_observation(new.observation)}",
+            )
         if before is not None:
             return self._compare(runtime, level, now, before)
         reference = self._find_reference(runtime, level)

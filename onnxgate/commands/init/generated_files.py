@@ -143,8 +143,8 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
     yield from _wrap_comment(
-        f"`{package}` needs special hardware and drivers. To check it on machines that have them, set `python` "
-        "to an environment that contains the package:"
+        f"`{package}` needs special hardware and drivers. To check the models with it on machines that have them, "
+        "set `python` to an environment that contains the package:"
     )
     name = package.removeprefix("onnxruntime-")
     yield f"# [targets.{package if name in used_names else name}]"
@@ -196,12 +196,13 @@ def _describe_export(script: ExportScript) -> Iterator[str]:
         if script.settings:
             settings = join_quoted(script.settings)
             yield from _wrap_comment(
-                f"The call also sets {settings}: return a mapping with `model`, `args` and these keys."
+                f"The call also sets {settings}: to apply these settings, return a mapping with these keys, "
+                f"`model` and `args` from {function}."
             )
     elif script.command:
         yield "# `check` can run the script and compare its model with the committed one."
     else:
-        yield "# Add an option for the output path to the script, so that `check` can run it."
+        yield "# Give the script an option that sets the output path; `check` can then run the script."
     if script.builder:
         function = f"`{escape_unprintable(script.builder.rpartition(':')[2])}`"
         yield from _wrap_comment(

@@ -33,7 +33,9 @@ def read_text(path: Path) -> str:
                 return content.decode("utf-16").replace("\r\n", "\n")
             return toml.decode(content)
     except FileNotFoundError as error:
-        raise UnreadableFileError("dangling link" if path.is_symlink() else "no such file or directory") from error
+        raise UnreadableFileError(
+            "broken symbolic link" if path.is_symlink() else "no such file or directory"
+        ) from error
     except OSError as error:
         raise UnreadableFileError((error.strerror or str(error)).lower()) from error
     except UnicodeDecodeError as error:

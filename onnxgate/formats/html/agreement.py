@@ -18,7 +18,7 @@ MAX_TABLE_ROWS = 10_000
 If there are more, the values furthest from their limits are omitted, and the page states their number.
 """
 LEAD_TEXT = "Marks are measured values, bars are their limits. Overlapping marks are merged."
-TABLE_HEAD = ("case", "metric", "value", "limit", "source of limit")
+TABLE_HEAD = ("case", "metric", "value", "limit", "origin of limit")
 
 
 def render_agreement(report: Report) -> Markup | None:
@@ -110,7 +110,7 @@ METRIC_NAMES = {
     "sqnr_db": "SNR in dB",
     "cosine": "cosine",
     "top1": "top-1 agreement",
-    "time ratio": "time relative to the baseline",
+    "time ratio": "run time relative to the baseline",
     "memory ratio": "peak memory relative to the baseline",
 }
 

@@ -166,7 +166,7 @@ def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio
     """Return the median time ratio over all rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
         rounds = pluralize(len(result.model_s), "round")
-        raise MissingAtRevisionError(f"a run takes too long to measure: only {rounds} in {TIME_S:g} s")
+        raise MissingAtRevisionError(f"a run takes too long to measure: only {rounds} finished within {TIME_S:g} s")
     ratios = [model / baseline for model, baseline in zip(result.model_s, result.baseline_s, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return MeasuredRatio(ratio, low, high)
@@ -178,7 +178,7 @@ def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRat
         [max(used_mib, NOISE_MIB) for used_mib in mib] for mib in (result.model_mib, result.baseline_mib)
     )
     if not model:
-        raise MissingAtRevisionError("memory could not be measured in any process")
+        raise MissingAtRevisionError("memory use could not be measured")
     median, baseline_median = statistics.median(model), statistics.median(baseline)
     excess = median - allowed * baseline_median
     return MeasuredRatio(
@@ -187,7 +187,7 @@ def compute_memory_ratio(result: BenchmarkResult, allowed: float) -> MeasuredRat
 
 
 def _report_noise(raced: Raced) -> IncompleteCheck:
-    what = "time" if raced.measure == "time" else "memory"
+    what = "run time" if raced.measure == "time" else "peak memory"
     reason = f"measurements vary too much to check the limit of {raced.budget:g} times the {what} of {raced.baseline}"
     return IncompleteCheck(Stage.RUNTIME, raced.model, raced.runtime, reason, "re-run the check on an idle machine")
 

@@ -305,7 +305,7 @@ class _Executor:
             if _has_content(prepared):
                 raise
         reason = "the model files changed during the check"
-        hint = "re-run the check while no other program writes to these files"
+        hint = "make sure that no other program writes to the model files, and re-run the check"
         stages = sorted(self._settings.stages & {Stage.RUNTIME, Stage.PARITY})
         undone = (IncompleteCheck(stage, prepared.path, "", reason, hint, transient=True) for stage in stages)
         return CollectedModel(started.cases, (), StepResult(undone=(*started.sourced.undone, *undone))), []

@@ -83,7 +83,8 @@ class NodeLoader:
             count = len(first[planned]) + len(rest[planned])
             examined.alone[planned.name] = isolated_nodes.evaluate_isolated_nodes(refusal, kinds, loads, model)
             if len(loads) != count:
-                reason = f"only {len(loads)} of {count} kinds of nodes were tested for support: limit reached"
+                limits = f"{MAX_NODE_KINDS} nodes, {MAX_WAIT_S:g} s, {MAX_FATAL_LOADS} crashes"
+                reason = f"support was tested for only {len(loads)} of {count} distinct nodes (limits: {limits})"
                 examined.skipped.append(IncompleteCheck(Stage.RUNTIME, model.path, planned.name, reason))
         return examined
 

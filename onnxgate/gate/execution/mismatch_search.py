@@ -110,7 +110,7 @@ class MismatchSearch:
             if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
                 origin, is_transient = self._try(model, comparisons[group[0]])
             else:
-                origin = "other mismatches of the model used up the search limit"
+                origin = "the search limit of this model was already reached for other mismatches"
                 is_transient = searches < MAX_SEARCHES
             if isinstance(origin, dict):
                 for index in group:
@@ -140,7 +140,7 @@ class MismatchSearch:
     def _search(self, model: SearchedModel, comparison: Comparison) -> FirstDifference:
         mismatch = _select_mismatch(comparison)
         if mismatch.case not in model.cases:
-            raise SearchError(f"the inputs of `{mismatch.case}` were removed")
+            raise SearchError(f"the inputs of `{mismatch.case}` are no longer available")
         output, detail = mismatch.output.removesuffix(" (layout)"), ""
         side = self._side(model, comparison.runtime, mismatch.optimization, mismatch.case)
         if comparison.pair == "optimization" or _is_only_optimized(comparison, mismatch):
@@ -209,7 +209,7 @@ def _select_mismatch(comparison: Comparison) -> Difference:
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
         raise SearchError("rounding makes every node of a quantized model differ")
     if not mismatches:
-        raise SearchError("the outputs differ in type, shape or number")
+        raise SearchError("the outputs differ in type, shape or count")
     return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
 
 

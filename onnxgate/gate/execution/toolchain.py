@@ -263,7 +263,7 @@ class Exporter:
         outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
             reason = (
-                f"the export could not be checked in a copy of the project folder: it fails there with {failed.type}"
+                f"the export fails with {failed.type} in a copy of the project folder, and could not be checked there"
             )
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
         return outcome, ()

@@ -142,7 +142,7 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
 
 MAX_REPORT_BYTES = 256 * 2**20
 NOT_A_REPORT = "it is not an onnxgate report"
-RERUN_HINT = "re-run the job of this shard, or see its log"
+RERUN_HINT = "see the log of this shard's job, or re-run the job"
 KNOWN_STAGES = frozenset(stage.value for stage in Stage)
 RULE_SETTINGS = frozenset((*LEVELS, "off"))
 """Valid levels of a rule in the config."""
@@ -209,7 +209,7 @@ def decode_report_file(name: str, content: bytes) -> ReportFile:
         if head is None:
             problem, hint = NOT_A_REPORT, SHARD_REPORTS_HINT
         else:
-            problem = "it is a damaged onnxgate report"
+            problem = "it is a corrupted onnxgate report"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         problem = "it is truncated or not JSON"
     if report is not None and report.shard is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -124,7 +125,8 @@ def check_writable(path: Path) -> None:
     """
     path = path.resolve()
     if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise StorageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint="make it writable")
+        hint = f"run `chmod u+w {shlex.quote(str(path))}`"
+        raise StorageError(f"`--write-ignores` cannot write to `{path.name}`: it is read-only", hint=hint)
 
 
 def write_config(path: Path, data: bytes, before: bytes) -> None:

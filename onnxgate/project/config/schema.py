@@ -26,7 +26,7 @@ class Target(Table, frozen=True, kw_only=True):
 
     runtime: str  # PEP 508 requirement: "onnxruntime>=1.18,<1.32"
     select: ReleaseSelection = (
-        "minors"  # minors: newest patch of each minor release; bounds: first and last of these; newest: last
+        "minors"  # minors: newest patch of each minor; bounds: oldest and newest of these; newest: only the newest
     )
     providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; non-CPU providers need `python`
     optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # graph optimization levels to test
@@ -38,7 +38,7 @@ class Target(Table, frozen=True, kw_only=True):
 class Toolchain(Table, frozen=True, kw_only=True):
     """The environment that models are exported with."""
 
-    python: str | None = None  # interpreter or environment, relative to the config
+    python: str | None = None  # interpreter or folder of an environment, relative to the config
     requires: tuple[str, ...] = ()  # required packages: "torch==2.13.*"
 
 
@@ -53,8 +53,8 @@ class Budget(Table, frozen=True, kw_only=True):
     """Maximum size, run time and memory of a model. Ratios are model / baseline, measured in the same check."""
 
     size_mib: float | None = None  # MiB of the file with its external data
-    slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 %
-    memory_over_baseline: float | None = None  # ratio of peak memory: 1.2 allows 20 %
+    slower_than_baseline: float | None = None  # ratio of median run times: 1.2 allows 20 % more
+    memory_over_baseline: float | None = None  # ratio of peak memory: 1.2 allows 20 % more
 
 
 class ModelSettings(Table, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     path: str  # model or glob, relative to the config
     targets: tuple[str, ...] | None = None  # names of targets; default: all
     source: str | None = None  # "file.py:callable" that returns the module and its example inputs
-    command: tuple[str, ...] | None = None  # program that writes {output}; may use {python}, {opset}
+    command: tuple[str, ...] | None = None  # command that exports the model to {output}; may use {python}, {opset}
     sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to test; default: a few sizes
     inputs: str | None = None  # glob of .npz files or test_data_set_* folders, or "file.py:callable"
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or per output
@@ -79,9 +79,7 @@ class Ignore(Table, frozen=True, kw_only=True):
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies
     sha256: str | None = None  # SHA-256 of the model; the entry applies only to this version
-    fingerprints: tuple[str, ...] | None = (
-        None  # the only findings that are accepted; written by `check --write-ignores`
-    )
+    fingerprints: tuple[str, ...] | None = None  # fingerprints of the accepted findings; default: all findings
 
 
 class Limits(Table, frozen=True, kw_only=True):

@@ -20,8 +20,8 @@ _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _BRANCH_PREFIX = "refs/heads/"
 _MERGED_EVENT_TYPES = ("merged_result", "merge_train")
 AGAINST_HINT = "set `--against REF`"
-PARENT_HINT = "check out two commits (`fetch-depth: 2`), or set `--against REF`"
-HISTORY_HINT = "check out the full history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or set `--against REF`"
+PARENT_HINT = "fetch two commits (`fetch-depth: 2`), or set `--against REF`"
+HISTORY_HINT = "fetch the full history (`fetch-depth: 0`, on GitLab `GIT_DEPTH: 0`), or set `--against REF`"
 
 
 class BaselineChoice(msgspec.Struct, frozen=True):
@@ -49,7 +49,8 @@ def choose_baseline(
     head = repository.find_commit(root, "HEAD") if root is not None else ""
     if root is None or not head:
         return _no_baseline(
-            "the project is not in a git repository with a commit, or git is not installed", AGAINST_HINT
+            "git is not installed, the project is not in a git repository, or the repository has no commits",
+            AGAINST_HINT,
         )
     run = _CiRun(root, head, environment, offline)
     return run.on_github() if on_github else run.on_gitlab()

@@ -25,7 +25,7 @@ from onnxgate.project.git import repository
 
 LINK_MODE, FILE_MODES = "120000", ("100644", "100755")
 FETCH_HINT = (
-    "fetch it first; in CI, check out more history: `fetch-depth: 2` for `HEAD^1`, `fetch-depth: 0` for branches"
+    "fetch the revision first; in CI, fetch more history: `fetch-depth: 2` for `HEAD^1`, `fetch-depth: 0` for branches"
 )
 
 
@@ -83,7 +83,7 @@ class Revision(msgspec.Struct, frozen=True):
             link_or_copy(stored, file)
             return
         lacking = f"`{path}` at `{self.name}` is a Git LFS pointer (content not fetched)"
-        hint = f'git lfs fetch origin {self.commit} --include "{path}"'
+        hint = f'run `git lfs fetch origin {self.commit} --include "{path}"`'
         if self.offline:
             raise MissingAtRevisionError(lacking, hint=hint)
         with replace_atomically(file) as smudged:

@@ -294,7 +294,8 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
     """Yield the differences between a target's requirement and its locked runtimes, regardless of locked digests."""
     if not locked.runtimes:
         if not is_optional_build(target):
-            hint = f" because `{target.python}` had no build of it: install one there first, or set `required = false`"
+            build = f"`{target.python}` did not contain `{target.runtime}`"
+            hint = f" because {build}: install it there first, or set `required = false`"
             yield f"target `{name}` is locked without any runtime{'' if target.python is None else hint}"
         return
     requirement, extensions = Requirement(target.runtime), canonical_extensions(target)

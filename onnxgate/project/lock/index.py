@@ -134,7 +134,7 @@ class UvIndex:
                 try:
                     return loads(solution.read_text(encoding="utf-8"))
                 except (FileNotFoundError, UnicodeDecodeError, TOMLDecodeError) as error:
-                    raise _create_uv_error("uv wrote no valid `pylock.toml`") from error
+                    raise _create_uv_error("uv did not write a valid `pylock.toml`") from error
         stderr = result.stderr.decode("utf-8", "replace")
         ending = subprocesses.describe_exit_status(result.returncode)
         if fault := find_fault_in_text(f"{stderr}\n{ending}", is_trusted=True):

@@ -101,7 +101,7 @@ class NpmClient:
 def summarize_npm_error(stderr: str) -> str:
     """Return the first relevant line of npm's errors."""
     lines = (line.strip() for line in _ERROR_LINE.findall(stderr))
-    return next((line for line in lines if not line.startswith(_IRRELEVANT_ERRORS)), "npm gave no reason")
+    return next((line for line in lines if not line.startswith(_IRRELEVANT_ERRORS)), "npm printed no reason")
 
 
 def _parse_json(text: str) -> Any:
@@ -164,7 +164,7 @@ class NpmResolver:
             package = offered.get(name)
             if package is None or not NPM_INTEGRITY.fullmatch(package.integrity):
                 raise ResolutionError(
-                    f"npm has no SHA-512 integrity hash of `{name}`, which `{engine} {release}` needs"
+                    f"npm has no SHA-512 integrity hash for `{name}`, which `{engine} {release}` requires"
                 )
             pins.append(f"{name}=={package.version}")
             self.pool[pins[-1]] = package

@@ -116,7 +116,7 @@ class PinResolver:
             return _locked_target(target, (new,))
         locked_pins = ", ".join((_engine_pin(old), *old.packages))
         note = f"`{target.python}` has {', '.join(pins)} (locked: {locked_pins})"
-        self.notes.append(f"target `{name}`: {note}; run `onnxgate lock --upgrade` to lock it")
+        self.notes.append(f"target `{name}`: {note}; run `onnxgate lock --upgrade` to lock the installed versions")
         return _locked_target(target, (old,))
 
     def _resolve_engines(
@@ -204,7 +204,7 @@ class PinResolver:
             answer = self.index.together((engine, *requirements), runtime.python)
         if isinstance(answer, ReleaseNotFound):
             engine_name = f"{runtime.engine} {runtime.release} on Python {runtime.python}"
-            raise ConfigError(f"no dependencies are compatible with {engine_name}: {answer.reason}")
+            raise ConfigError(f"no compatible dependencies were found for {engine_name}: {answer.reason}")
         releases = [release for release in answer if release.name in dependencies and release.wheels]
         for release in releases:
             self._remember(release)

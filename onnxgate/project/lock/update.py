@@ -111,8 +111,8 @@ def _lock_toolchain(
     if not names:
         return locked, ()
     texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'none')})" for name in names)
-    note = f"the installed toolchain differs from the locked one: {texts}; run `onnxgate lock --upgrade` to lock it"
-    return locked, (note,)
+    upgrade_hint = "run `onnxgate lock --upgrade` to lock the installed one"
+    return locked, (f"the installed toolchain differs from the locked one: {texts}; {upgrade_hint}",)
 
 
 MeasuredTolerances = Mapping[str, Mapping[str, MeasuredTolerance]]
@@ -166,6 +166,8 @@ def _lock_model(
 
 
 def _read_entry(model: SelectedModel) -> LockedModel:
+    if not model.absolute.exists():
+        raise LockError("does not exist", hint="restore the file, or remove it from the config and from git")
     if what := detect_other_type(model.absolute):
         raise LockError(f"is {what}" if what.startswith("a truncated model") else f"is not a model: {what}")
     try:

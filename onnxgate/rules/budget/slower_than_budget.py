@@ -27,7 +27,7 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
     if subject.measure == "time" and subject.verdict == "over":
         yield Hit(
             subject.place,
-            f"exceeds its time budget of {subject.budget:g} times the time of {subject.baseline}",
+            f"exceeds its time budget of {subject.budget:g} times the run time of {subject.baseline}",
             model=subject.model,
             fix="profile the model, or raise `slower-than-baseline` in its `budget`",
             on=OnRuntime(subject.runtime, f"takes {subject.figures} times as long"),

@@ -242,7 +242,7 @@ class _RevisionComparison:
                 f"{path}: the version {at} loads on {refused}; there is no prediction for the current version"
             )
         if incomplete is not None and path not in self.present.incomplete:
-            hint = f" (`{incomplete.hint}`)" if incomplete.hint else ""
+            hint = f" ({incomplete.hint})" if incomplete.hint else ""
             inputs = ", inputs with a default value" if content.by_lock else ""
             parts = f"weights{inputs} and supported releases were not fully compared with the version {at}"
             remarks.append(f"{path}: {parts}: {incomplete.reason}{hint}")

@@ -122,7 +122,7 @@ def test_worse_than_before(end: Observation, text: str, gives: Gives) -> None:
     )
     assert verify(holding([gives(NEW, end)], [gives(NEW, end)])) == (
         "unknown",
-        f"neither model runs: {text}",
+        f"neither the original nor the repaired model runs: {text}",
     )
 
 

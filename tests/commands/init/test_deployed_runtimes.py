@@ -376,7 +376,7 @@ def test_files_that_are_not_regular_are_named(tmp_path: Path, monkeypatch: pytes
     assert find_deployments(tmp_path, [path.name for path in tmp_path.iterdir()]).problems == (
         "requirements-folder.txt: is a directory",
         "requirements-huge.txt: larger than 99 bytes",
-        "requirements-link.txt: dangling link",
+        "requirements-link.txt: broken symbolic link",
         "requirements-pipe.txt: not a regular file",
     )
 

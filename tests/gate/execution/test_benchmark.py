@@ -181,11 +181,11 @@ FAILED = Failure(type="Fail", text="no")
         (TimedOut(limit_s=300, during="", log=""), "the measurement timed out after 300 s"),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
-            "a run takes too long to measure: only 7 rounds in 20 s",
+            "a run takes too long to measure: only 7 rounds finished within 20 s",
         ),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),
-            "memory could not be measured in any process",
+            "memory use could not be measured",
         ),
     ],
     ids=["no case", "unavailable", "refused", "crashed", "timed out", "slow", "not weighed"],
@@ -267,7 +267,7 @@ def test_verdicts(track: Track, ratio: float, low: float, verdict: str) -> None:
     track.observation = Completed(result=timed(*rounds))
     done = track.hold(Budget(slower_than_baseline=1.2), against="HEAD")
     (raced,) = done.subjects
-    noisy = "measurements vary too much to check the limit of 1.2 times the time of `m.onnx` at `HEAD`"
+    noisy = "measurements vary too much to check the limit of 1.2 times the run time of `m.onnx` at `HEAD`"
 
     assert isinstance(raced, Raced)
     assert raced.verdict == verdict

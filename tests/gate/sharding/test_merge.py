@@ -237,7 +237,7 @@ def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Repor
         (b'{"version": 1, "onn', "it is truncated or not JSON"),
         (b'{"version": 2, "onnxgate": "9"}', "it has report version 2; this onnxgate version supports 1"),
         (b'{"version": 1, "onnxgate": "9.9"}', f"it was written by onnxgate 9.9; this is {__version__}"),
-        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is a damaged onnxgate report"),
+        (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is a corrupted onnxgate report"),
         (b"[" * 100_000, "it is not an onnxgate report"),
         (b'{"a":' * 100_000, "it is truncated or not JSON"),
     ],

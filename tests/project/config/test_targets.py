@@ -47,7 +47,7 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ("extensions = 'foo'", "extensions`: expected a list of strings, got the string `foo`"),
         (
             "extensions = ['numpy']",
-            "extensions[0]`: `numpy` does not register custom operators; every environment contains it",
+            "extensions[0]`: remove `numpy`: it does not register custom operators, and is installed anyway",
         ),
         (
             "extensions = ['a b']",

@@ -117,7 +117,7 @@ def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge"}
     here = f"no baseline: the base commit is `{origin.newer_main[:12]}`; it was not fetched, and"
-    help_with = "; check out two commits (`fetch-depth: 2`), or set `--against REF`"
+    help_with = "; fetch two commits (`fetch-depth: 2`), or set `--against REF`"
     offline = chosen(root, environment, offline=True)
     git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
     refused = chosen(root, environment)
@@ -153,7 +153,7 @@ def test_base_that_is_not_here(origin: Origin, tmp_path: Path, base: str) -> Non
 
     assert chosen(root, {**GITHUB, "GITHUB_BASE_REF": base}) == (
         "",
-        f"no baseline: the branch `origin/{base}` was not fetched; check out the full history (`fetch-depth: 0`, "
+        f"no baseline: the branch `origin/{base}` was not fetched; fetch the full history (`fetch-depth: 0`, "
         "on GitLab `GIT_DEPTH: 0`), or set `--against REF`",
     )
 
@@ -299,7 +299,7 @@ def test_no_repository(tmp_path: Path) -> None:
     git(tmp_path / "empty", "init", "--quiet")
     actual = (
         "",
-        "no baseline: the project is not in a git repository with a commit, or git is not installed; "
+        "no baseline: git is not installed, the project is not in a git repository, or the repository has no commits; "
         "set `--against REF`",
     )
 

@@ -203,7 +203,7 @@ def test_pointer_with_unavailable_content(root: Path, content: bytes, tmp_path: 
     lacking = _absent(resolve_revision(root, "HEAD", offline=offline), "ml/m.onnx", tmp_path / "past")
 
     assert lacking.reason.startswith("`ml/m.onnx` at `HEAD` is a Git LFS pointer (content not fetched)")
-    assert lacking.hint == f'git lfs fetch origin {git(root, "rev-parse", "HEAD")} --include "ml/m.onnx"'
+    assert lacking.hint == f'run `git lfs fetch origin {git(root, "rev-parse", "HEAD")} --include "ml/m.onnx"`'
     assert not lacking.is_new
 
 

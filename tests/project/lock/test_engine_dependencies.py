@@ -88,4 +88,4 @@ def test_nothing_fits(tmp_path: Path, local_index: LocalIndex) -> None:
     with pytest.raises(ConfigError) as caught:
         locked(project_of(tmp_path, CONFIG.format("tract")))
 
-    assert caught.value.message.startswith("no dependencies are compatible with tract 0.23.9 on Python 3.11: ")
+    assert caught.value.message.startswith("no compatible dependencies were found for tract 0.23.9 on Python 3.11: ")

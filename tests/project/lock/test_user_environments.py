@@ -95,7 +95,7 @@ def test_other_installed_release_keeps_pins(tmp_path: Path) -> None:
     assert first.lock == again.lock
     assert again.notes == (
         "target `own`: `.venv` has onnxruntime==1.25.0 (locked: onnxruntime==1.24.0); "
-        "run `onnxgate lock --upgrade` to lock it",
+        "run `onnxgate lock --upgrade` to lock the installed versions",
     )
 
 
@@ -147,8 +147,8 @@ def test_not_locked(tmp_path: Path) -> None:
 
     assert (rows(actual), actual.notes) == ([], ("target `own`: there is no `.venv`; it is not locked",))
     assert policy_differences(project_of(tmp_path, required).config, actual.lock) == (
-        "target `own` is locked without any runtime because `.venv` had no build of it: "
-        "install one there first, or set `required = false`",
+        "target `own` is locked without any runtime because `.venv` did not contain "
+        "`onnxruntime>=1.23`: install it there first, or set `required = false`",
     )
     assert policy_differences(project_of(tmp_path, optional).config, actual.lock) == ()
     assert actual.lock == parse_lock(render_lock(actual.lock), "onnxgate.lock")

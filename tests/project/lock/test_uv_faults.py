@@ -32,7 +32,7 @@ def report(text: str, status: int = 2) -> str:
     [
         (OLD, "uv 0.6.10 is too old; onnxgate needs uv 0.6.15 or newer", UPGRADE),
         ("exit 1\n", "uv failed without a message (exit status 1)", UPGRADE),
-        ("exit 0\n", "uv wrote no valid `pylock.toml`", UPGRADE),
+        ("exit 0\n", "uv did not write a valid `pylock.toml`", UPGRADE),
         (report("error: Failed to parse: `uv.toml`"), "uv failed: Failed to parse: `uv.toml`", "the settings of uv"),
         (
             report(

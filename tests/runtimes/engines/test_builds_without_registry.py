@@ -14,7 +14,7 @@ SOURCE = TableSource(release="1.0", wheel="", sha256="0" * 64)
 
 def test_a_build_that_fails_is_not_harvested(fake_host: WorkerPool, fake: WorkerSpec) -> None:
     """The error message describes how the worker failed."""
-    with pytest.raises(HarvestError, match=r"^the build crashed on the kernel query: an invalid response$"):
+    with pytest.raises(HarvestError, match=r"^the build crashed during the kernel query: an invalid response$"):
         harvest_build(fake_host, fake, SOURCE)
 
 
