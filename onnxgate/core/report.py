@@ -109,7 +109,7 @@ class Change(Part, frozen=True, kw_only=True):
     model: str  # path of the model; for a removed model, its former path
     kind: Literal["added", "removed", "renamed", "changed"]  # kind of change
     before: str = ""  # previous path of a renamed model; "" for other changes
-    said: tuple[str, ...] = ()  # descriptions of the differences, most severe first
+    differences: tuple[str, ...] = ()  # descriptions of the differences, most severe first
 
 
 BoxKind = Literal["node", "failing", "input", "output", "weight", "more"]
@@ -175,7 +175,7 @@ class SharedIgnore(Part, frozen=True, kw_only=True):
     found: tuple[str, ...]  # fingerprints of the findings that the ignore matches
 
 
-class AskedName(Part, frozen=True, kw_only=True):
+class ConfiguredName(Part, frozen=True, kw_only=True):
     """A name in the config that has to exist in a model."""
 
     where: str  # place in the config, such as "onnxgate.toml:30: `model[1].sizes.batch`"
@@ -186,7 +186,7 @@ class AskedName(Part, frozen=True, kw_only=True):
 class SharedNames(Part, frozen=True, kw_only=True):
     """The names in one `[[model]]` entry of the config, and the names in the matching models of this shard."""
 
-    asked: tuple[AskedName, ...]  # names in the config entry
+    configured: tuple[ConfiguredName, ...]  # names in the config entry
     axes: tuple[str, ...]  # names of the dynamic axes in the matching models
     outputs: tuple[str, ...]  # names of the outputs in the matching models
     whole: bool  # whether all matching models of this shard were read
@@ -212,7 +212,7 @@ class Shard(Part, frozen=True, kw_only=True):
     digest: str = ""  # digest of the report without this field, to detect changes
 
 
-CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"]
+CellState = Literal["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not selected"]
 
 
 class Cell(Part, frozen=True, kw_only=True):
@@ -220,7 +220,9 @@ class Cell(Part, frozen=True, kw_only=True):
 
     model: str  # path of the model
     runtime: str  # name of the runtime
-    state: CellState  # "predicted" and "not predicted": not run, with or without a prediction; "not asked": not checked
+    state: (
+        CellState  # "predicted" and "not predicted": not run, with or without a prediction; "not selected": not checked
+    )
     compared: bool = False  # whether outputs were compared with the source
 
 

@@ -145,7 +145,7 @@ def _list_suites(report: Report) -> Iterator[tuple[str, list[JUnitCase]]]:
     contents = _group_by_model(report)
     for model in {**matrix, **contents}:
         if model:
-            cells = {name: cell for name, cell in matrix.get(model, {}).items() if cell.state != "not asked"}
+            cells = {name: cell for name, cell in matrix.get(model, {}).items() if cell.state != "not selected"}
             content = contents[model]
             runtime_cases = (_runtime_case(report, content, cell) for cell in cells.values())
             yield model, [*_stage_cases(report, content, cells), *runtime_cases]

@@ -83,7 +83,7 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
             mark = f"{LEVEL_MARKS[wording.LEVELS[ranks[change.model]]]} " if change.model in ranks else ""
             before = f" from {markdown_code(truncate(change.before))}" if change.before else ""
             head = f"- {mark}{markdown_code(truncate(change.model))} {wording.CHANGE_KINDS[change.kind]}{before}"
-            differences = wording.list_differences(change, page.differences or len(change.said))
+            differences = wording.list_differences(change, page.differences or len(change.differences))
             blocks.append("\n".join([head, *(f"  - {escape_markdown(difference)}" for difference in differences)]))
         yield from render_fitting(blocks, page)
         yield ""
@@ -101,7 +101,9 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         return
     matrix = wording.cells_by_model(report)
     cells = {
-        runtime: [wording.STATE_WORDS[row[runtime].state if runtime in row else "not asked"] for row in matrix.values()]
+        runtime: [
+            wording.STATE_WORDS[row[runtime].state if runtime in row else "not selected"] for row in matrix.values()
+        ]
         for runtime in runtimes
     }
     columns = join_columns(runtimes, cells)

@@ -109,13 +109,13 @@ def render_headline(difference: Difference) -> str:
 
 def _describe_exceptions(difference: Difference) -> str:
     aspects = {
-        "version fields": difference.stamps,
+        "version fields": difference.version_fields,
         "metadata": difference.metadata,
         "names of local functions": difference.functions,
         "data files": difference.files,
         "duplicated weights": any(it.change == "copied" for it in difference.weights),
     }
-    exceptions = [*(aspect for aspect, differs in aspects.items() if differs), *difference.beside]
+    exceptions = [*(aspect for aspect, differs in aspects.items() if differs), *difference.harmless]
     if exceptions:
         return f" except for {join_phrases(exceptions)}"
     return ", serialized differently" if difference.old.sha256 != difference.new.sha256 else ""
@@ -129,7 +129,7 @@ def _describe_counts(difference: Difference) -> Iterator[str]:
             f"output `{it.output}`" for it in difference.ends if it.output not in interface_names and not it.scope
         ]
         yield f"{join_phrases(names, MAX_NAMED) if names else 'order of inputs or outputs'} changed"
-    yield from (_version_change(stamp) for stamp in difference.stamps if stamp.what.startswith("opset "))
+    yield from (_version_change(it) for it in difference.version_fields if it.what.startswith("opset "))
     if difference.functions:
         yield f"{pluralize(len(difference.functions), 'local function')} changed"
     if difference.nodes:
@@ -144,14 +144,14 @@ def list_sections(difference: Difference, *, most: int) -> Iterator[Section]:
     weight_summary = _summarize_changes(difference.weights, WEIGHT_CHANGES, difference.new.weights)
     sections: tuple[tuple[str, str, Iterable[OutlineLine]], ...] = (
         ("interface", "", _interface_lines(difference)),
-        ("version fields", "", (_changed_line(it) for it in difference.stamps)),
+        ("version fields", "", (_changed_line(it) for it in difference.version_fields)),
         ("metadata", "", (_changed_line(it, quoted=True) for it in difference.metadata)),
         ("operators", "", _operator_lines(difference)),
         ("local functions", "", _function_lines(difference)),
         ("nodes", node_summary, _node_lines(difference, most)),
         ("weights", weight_summary, _weight_lines(difference, complete=not most)),
         ("files", "", _file_lines(difference)),
-        ("differences without effect", "", (OutlineLine("", text) for text in difference.beside)),
+        ("differences without effect", "", (OutlineLine("", text) for text in difference.harmless)),
     )
     for title, summary, outline in sections if difference.verdict != "identical" else ():
         lines = tuple(outline)

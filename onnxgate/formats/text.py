@@ -304,7 +304,7 @@ def _render_matrix(report: Report, paper: Terminal) -> Iterator[str]:
         return
     rows, alike = _select_rows(report)
     cells = {
-        runtime: [STATE_WORDS[row[runtime].state if runtime in row else "not asked"] for row in rows.values()]
+        runtime: [STATE_WORDS[row[runtime].state if runtime in row else "not selected"] for row in rows.values()]
         for runtime in runtimes
     }
     columns = join_columns(runtimes, cells)

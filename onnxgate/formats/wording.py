@@ -21,7 +21,7 @@ STATE_MEANINGS = {
     "not predicted": "not run; the result could not be predicted",
     "undecided": "undecided",
     "skipped": "skipped",
-    "not asked": "not checked",
+    "not selected": "not checked",
 }
 STATE_WORDS = {
     "pass": "ok",
@@ -31,7 +31,7 @@ STATE_WORDS = {
     "not predicted": "–",
     "undecided": "?",
     "skipped": "–",
-    "not asked": "–",
+    "not selected": "–",
 }
 """State of a model on a runtime -> word shown in tables."""
 WORD_MEANINGS = {
@@ -355,6 +355,6 @@ def describe_change(change: Change) -> str:
 
 def list_differences(change: Change, most: int) -> Sequence[str]:
     """Return at most `most` differences of a changed model and, if there are more, a line with their number."""
-    shown = [truncate(difference) for difference in change.said[:most]]
-    more = len(change.said) - len(shown)
+    shown = [truncate(difference) for difference in change.differences[:most]]
+    more = len(change.differences) - len(shown)
     return [*shown, f"… and {more} more"] if more else shown

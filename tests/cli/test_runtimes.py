@@ -34,7 +34,7 @@ def project(tmp_path: Path) -> Path:
     folder.mkdir()
     shutil.copy(QUICKSTART / "onnxgate.lock", folder)
     config = (QUICKSTART / "onnxgate.toml").read_text()
-    (folder / "onnxgate.toml").write_text(config.partition("# What the models are exported with")[0])
+    (folder / "onnxgate.toml").write_text(config.partition("# The packages for exporting")[0])
     return folder
 
 

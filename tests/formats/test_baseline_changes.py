@@ -12,7 +12,7 @@ from tests.harness.reports.sample_reports import MINORS, finding, not_done, repo
 MAIN = Against(name="origin/main", commit="1a2b3c4d" * 5)
 CHANGED = (
     Change(model="a.onnx", kind="added"),
-    Change(model="b.onnx", kind="changed", said=tuple(f"difference {n}" for n in range(30))),
+    Change(model="b.onnx", kind="changed", differences=tuple(f"difference {n}" for n in range(30))),
     Change(model="c.onnx", kind="renamed", before="old.onnx"),
     Change(model="d.onnx", kind="removed"),
 )
@@ -97,7 +97,7 @@ def test_a_comment_always_fits() -> None:
         findings=tuple(finding("\x1b|`@x " * 2000, model=model, fix="<b> " * 3000) for model in models),
         undecided=tuple(entry for n, model in enumerate(models) for entry in not_done([model], reason=f"{n}" * 9000)),
         against=MAIN,
-        changes=tuple(Change(model=model, kind="changed", said=("*" * 900,) * 50) for model in models),
+        changes=tuple(Change(model=model, kind="changed", differences=("*" * 900,) * 50) for model in models),
         scope="x" * 9000,
         remarks=tuple(f"{model}: {'*' * 900}" for model in models),
     )

@@ -159,7 +159,7 @@ def test_page_shows_reasons_differences_and_commands() -> None:
     whole = sample()
 
     said = [part for each in (*whole.undecided, *whole.skipped) for part in (each.reason, each.hint)]
-    said += [part for change in whole.changes for part in (change.model, *change.said)]
+    said += [part for change in whole.changes for part in (change.model, *change.differences)]
     said += [replay.command for replay in whole.replays]
     said += [model.sha256 for model in whole.models]
     said += [
@@ -319,7 +319,7 @@ CHANGES = st.builds(
     model=hostile_reports.TEXT,
     kind=st.sampled_from(["added", "removed", "renamed", "changed"]),
     before=hostile_reports.TEXT,
-    said=few(hostile_reports.TEXT),
+    differences=few(hostile_reports.TEXT),
 )
 BOXES = st.builds(
     DrawnNode, name=hostile_reports.TEXT, operator=hostile_reports.TEXT, kind=st.sampled_from(["failing", "weight"])

@@ -86,7 +86,7 @@ def test_long_lists_are_cut() -> None:
 def test_headlines(verdict: Verdict, expected: str) -> None:
     """The headline names what is identical, and what differs without an effect."""
     actual = msgspec.structs.replace(
-        sample(), verdict=verdict, beside=("node names",), functions=(), files=(), weights=()
+        sample(), verdict=verdict, harmless=("node names",), functions=(), files=(), weights=()
     )
     unread = (WeightChange(change="unreadable", name="w", text="cannot be compared: it is missing"),)
     actual = msgspec.structs.replace(actual, weights=unread if verdict == "undecided" else ())

@@ -53,7 +53,7 @@ def test_hostile_names_are_not_executed(engine: Engine) -> None:
     """A file name that contains a workflow command is shown in the annotations but not executed."""
     (engine.workspace / f"{HOSTILE.replace('/', '-')}.onnx").write_text("no model", encoding="utf-8")
 
-    ran = engine.use(stages="file", paths="*.onnx")
+    ran = engine.use(paths="*.onnx")
 
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["errors"]) == ("failure", "fail", "1"), ran.log
     [said] = commands(ran.log)

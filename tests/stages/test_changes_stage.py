@@ -170,7 +170,7 @@ def test_change_has_facts_of_both_versions(repository: Repository) -> None:
         Change(
             model="models/a.onnx",
             kind="changed",
-            said=(
+            differences=(
                 "now loads on onnxruntime 1.18.0 and newer (previously 1.16.0 and newer)",
                 "no longer loads on onnxruntime 1.17.0–1.17.3, which a target requires",
                 "input `z` is new",

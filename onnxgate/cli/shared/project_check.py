@@ -23,7 +23,7 @@ from onnxgate.cli.shared.project_request import (
 )
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
-from onnxgate.core.findings import DYNAMIC_STAGES, Stage
+from onnxgate.core.findings import DYNAMIC_STAGES, STATIC_STAGES, Stage
 from onnxgate.core.report import Report
 from onnxgate.core.text import pluralize
 from onnxgate.formats import RENDERERS
@@ -147,7 +147,7 @@ def _check_files(
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
         ("--shard", request.shard is not None),
-        ("--stage", request.has_stages),
+        ("--stage", request.has_stages and request.stages != frozenset(STATIC_STAGES)),
         ("--no-ignores", options.no_ignores),
         ("--case", bool(request.inputs.cases)),
         ("--seed", request.inputs.seed != 0),

@@ -123,9 +123,7 @@ def _choose_config(here: Path, configs: Mapping[str | Path, set[Path | None]], o
         if selected[path] != "selected"
     }
     nearest = {config for own in elsewhere.values() for config in own}
-    if nearest and "selected" not in selected.values():
-        if len(nearest) > 1:
-            raise _several_projects_error(nearest)
+    if len(nearest) == 1 and "selected" not in selected.values():
         _print_note(f"using `{_relative_name(*nearest)}`, the config nearest to the models", options)
         return nearest.pop()
     if any(own and selected[path] == "refused" for path, own in elsewhere.items()):

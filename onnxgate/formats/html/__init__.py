@@ -207,7 +207,7 @@ TABLE_ANCHORS = {"undecided": "undecided", "skipped": "skipped", "warning": "ign
 
 
 def _render_matrix_cell(cell: Cell | None, anchors: Anchors) -> Markup:
-    state = cell.state if cell else "not asked"
+    state = cell.state if cell else "not selected"
     style = state.replace(" ", "-") + (" compared" if cell and cell.compared else "")
     findings = anchors.of_cell(cell) if cell and state in ("fail", "warning") else []
     anchor = f"finding-{findings[0]}" if findings else TABLE_ANCHORS.get(state, "")

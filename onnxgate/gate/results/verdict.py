@@ -150,7 +150,7 @@ def _cell_state(
     if has_ran:
         return "pass"
     if Stage.SUPPORT not in request.stages:
-        return "not asked"
+        return "not selected"
     has_verdict = gathered.support.verdicts.get(pair, "unknown") != "unknown"
     return "predicted" if has_verdict else "not predicted"
 

@@ -137,7 +137,7 @@ def _shard_names(request: GateRequest, outcome: GateOutcome, share: Share) -> tu
     model_names = resolution.list_model_names(outcome.gathered.facts)
     others = share.others(model.path for model in request.models)
     paths = [model.path for model in request.project.models() if model.path not in others]
-    return tuple(names for names in collect_entry_names(request.project, model_names, paths) if names.asked)
+    return tuple(names for names in collect_entry_names(request.project, model_names, paths) if names.configured)
 
 
 MAX_REPORT_BYTES = 256 * 2**20
@@ -284,7 +284,7 @@ def _check_identity(report: Report) -> object:
     shard = require_shard(report)
     state = (shard.key, shard.plan, shard.of, shard.config, shard.lock, shard.models, shard.division)
     policy = (shard.scope, shard.locked, tuple(shard.levels.items()), len(shard.ignores))
-    names = tuple(name.asked for name in shard.names)
+    names = tuple(name.configured for name in shard.names)
     return (*state, *policy, names, report.folder, report.stages, report.against, tuple(report.counts))
 
 

@@ -74,7 +74,7 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         old=before.side,
         new=after.side,
         interface=tuple(_compare_interfaces(before.view.proto, after.view.proto)),
-        stamps=tuple(_compare_headers(before.view.proto, after.view.proto)),
+        version_fields=tuple(_compare_headers(before.view.proto, after.view.proto)),
         metadata=tuple(_compare_metadata(before.view.proto, after.view.proto)),
         files=tuple(_compare_data_files(before.files, after.files)),
         operators=tuple(_compare_operator_counts(before.view, after.view)),
@@ -82,7 +82,7 @@ def compute_diff(old: NamedModel, new: NamedModel, version: str) -> Difference:
         nodes=tuple(nodes),
         ends=tuple(ends),
         weights=tuple(collect_weight_changes(models)),
-        beside=tuple(_list_harmless_changes(before.view, after.view, models)),
+        harmless=tuple(_list_harmless_changes(before.view, after.view, models)),
     )
     return msgspec.structs.replace(result, verdict=_decide_verdict(result))
 
@@ -102,7 +102,7 @@ def _load_model(model: NamedModel) -> _LoadedModel:
 
 
 def _decide_verdict(result: Difference) -> Verdict:
-    opsets = any(stamp.what.startswith("opset ") for stamp in result.stamps)
+    opsets = any(it.what.startswith("opset ") for it in result.version_fields)
     functions = any(function.change != "renamed" for function in result.functions)
     weights = any(weight.change not in ("copied", "unreadable") for weight in result.weights)
     if result.interface or result.nodes or result.ends or opsets or functions or weights:

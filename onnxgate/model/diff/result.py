@@ -1,7 +1,7 @@
 """Difference between two models, as printed by `onnxgate diff --output json`.
 
 Lists are in the order of the new model. The output does not depend on the time or the machine. All changes except
-those in `beside` may affect the results of the model.
+those in `harmless` may affect the results of the model.
 """
 
 from __future__ import annotations
@@ -130,9 +130,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict  # "identical": same bytes; "same": different bytes, but the same results
     old: Side  # the first model
     new: Side  # the second model
-    beside: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
+    harmless: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
     interface: tuple[InterfaceChange, ...] = ()  # changed inputs and outputs
-    stamps: tuple[Changed, ...] = ()  # changed version fields, such as the IR version
+    version_fields: tuple[Changed, ...] = ()  # changed version fields, such as the IR version
     metadata: tuple[Changed, ...] = ()  # changed metadata entries
     files: tuple[Changed, ...] = ()  # changed external data files
     operators: tuple[OperatorChange, ...] = ()  # operators whose number of nodes changed

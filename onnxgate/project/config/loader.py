@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 from onnxgate import __version__
 from onnxgate.core.errors import ConfigError
 from onnxgate.core.files import open_regular
-from onnxgate.core.report import AskedName, SharedNames
+from onnxgate.core.report import ConfiguredName, SharedNames
 from onnxgate.core.text import join_quoted, lower_first, suggest_spelling, truncate
 from onnxgate.project.config.globs import matches
 from onnxgate.project.config.project import Project
@@ -203,7 +203,7 @@ def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tup
 
 def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
     """Yield a problem for each configured name that none of the models has. If a model is unreadable, yield nothing."""
-    for configured in entry.asked if entry.whole else ():
+    for configured in entry.configured if entry.whole else ():
         names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
         if configured.name not in names:
             near = suggest_spelling(configured.name, names) or (
@@ -221,7 +221,7 @@ def collect_entry_names(
         matched = [path for path in paths if matches(entry.path, path)]
         read = [known[path] for path in matched if path in known]
         names = SharedNames(
-            asked=tuple(_configured_names(project, index)),
+            configured=tuple(_configured_names(project, index)),
             axes=tuple(sorted({name for model in read for name in model.axes})),
             outputs=tuple(sorted({name for model in read for name in model.outputs})),
             whole=len(read) == len(matched),
@@ -230,11 +230,11 @@ def collect_entry_names(
     return tuple(entries)
 
 
-def _configured_names(project: Project, index: int) -> Iterator[AskedName]:
+def _configured_names(project: Project, index: int) -> Iterator[ConfiguredName]:
     entry = project.config.model[index]
     names = [("sizes", name) for name in entry.sizes or ()]
     names += [("tolerance", name) for name, value in (entry.tolerance or {}).items() if isinstance(value, Tolerance)]
     for table, name in names:
         keys = ("model", str(index), table, name)
         where = f"{project.path.name}:{project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`"
-        yield AskedName(where=where, kind="dynamic axis" if table == "sizes" else "output", name=name)
+        yield ConfiguredName(where=where, kind="dynamic axis" if table == "sizes" else "output", name=name)

@@ -250,9 +250,9 @@ class _RevisionComparison:
     def _add_change(self, planned: PlannedModel, at: str, differences: tuple[str, ...]) -> None:
         name = self.baseline.relative(at)
         if name == planned.path:
-            change = Change(model=planned.path, kind="changed", said=differences)
+            change = Change(model=planned.path, kind="changed", differences=differences)
         else:
-            change = Change(model=planned.path, kind="renamed", before=name, said=differences)
+            change = Change(model=planned.path, kind="renamed", before=name, differences=differences)
         self.detected.changes.append(change)
 
 

@@ -110,7 +110,9 @@ FIGURES = st.builds(
     bound=st.floats(min_value=0, allow_infinity=False),
     bound_from=TEXT,
 )
-STATES = st.sampled_from(["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not asked"])
+STATES = st.sampled_from(
+    ["pass", "warning", "fail", "predicted", "not predicted", "undecided", "skipped", "not selected"]
+)
 CELLS = st.builds(Cell, model=PATH, runtime=RUNTIME, state=STATES, compared=st.booleans())
 RUNTIMES = st.builds(
     ReportedRuntime,
@@ -125,7 +127,7 @@ CHANGES = st.builds(
     model=TEXT,
     kind=st.sampled_from(["added", "removed", "renamed", "changed"]),
     before=TEXT,
-    said=_tuple_of(TEXT),
+    differences=_tuple_of(TEXT),
 )
 DRAWINGS = st.builds(
     Drawing,

@@ -64,7 +64,7 @@ def test_equal_bytes(tmp_path: Path) -> None:
     """Identical files are reported as identical, without details."""
     comparison = compare(tmp_path, net(), net())
 
-    assert (comparison.verdict, comparison.nodes, comparison.weights, comparison.beside) == ("identical", (), (), ())
+    assert (comparison.verdict, comparison.nodes, comparison.weights, comparison.harmless) == ("identical", (), (), ())
 
 
 def test_every_name(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_every_name(tmp_path: Path) -> None:
     comparison = compare(tmp_path, net(), new)
 
     assert (comparison.verdict, summarize(comparison), comparison.weights) == ("same", [], ())
-    assert comparison.beside == ("node names", "names of intermediate values", "weight names", "graph name")
+    assert comparison.harmless == ("node names", "names of intermediate values", "weight names", "graph name")
 
 
 def test_another_order(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_another_order(tmp_path: Path) -> None:
     assert new.graph.node[1] == right
     comparison = compare(tmp_path, net(), new)
 
-    assert (comparison.verdict, comparison.beside) == ("same", ("node order",))
+    assert (comparison.verdict, comparison.harmless) == ("same", ("node order",))
 
 
 @pytest.mark.parametrize("operator", ["Identity", "Relu", "Cast"])
@@ -158,7 +158,7 @@ def test_an_attribute(tmp_path: Path) -> None:
     )
 
     assert summarize(comparison) == [("changed", "LeakyRelu", "shrink", "attribute `alpha` changed from 0.25 to 0.5")]
-    assert (spelled.verdict, spelled.beside) == ("same", ("explicit default values",))
+    assert (spelled.verdict, spelled.harmless) == ("same", ("explicit default values",))
 
 
 def test_swapped_operands(tmp_path: Path) -> None:
@@ -411,7 +411,7 @@ def test_changes_that_keep_models_equal(tmp_path: Path) -> None:
     opset.opset_import[0].version = 19
 
     assert comparison.verdict == "same"
-    assert [(it.what, it.before, it.after) for it in comparison.stamps] == [
+    assert [(it.what, it.before, it.after) for it in comparison.version_fields] == [
         ("IR version", "8", "9"),
         ("producer", None, "someone"),
     ]
@@ -426,7 +426,7 @@ def test_opsets_are_listed_by_domain(tmp_path: Path) -> None:
         model.opset_import[0].version = version
         model.opset_import.add(domain="ai.onnx.ml", version=version - 16)
 
-    assert [it.what for it in compare(tmp_path, old, new).stamps] == ["opset `ai.onnx`", "opset `ai.onnx.ml`"]
+    assert [it.what for it in compare(tmp_path, old, new).version_fields] == ["opset `ai.onnx`", "opset `ai.onnx.ml`"]
 
 
 def test_constants_and_initializers(tmp_path: Path) -> None:
@@ -437,7 +437,7 @@ def test_constants_and_initializers(tmp_path: Path) -> None:
     comparison = compare(tmp_path, net(), new)
 
     assert (comparison.verdict, summarize(comparison)) == ("same", [])
-    assert comparison.beside == ("storage of weights",)
+    assert comparison.harmless == ("storage of weights",)
     assert [(it.operator, it.before, it.after) for it in comparison.operators] == [("Constant", 0, 1)]
 
 
