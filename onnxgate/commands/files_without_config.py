@@ -348,6 +348,8 @@ def _is_fixable(rule: str, facts: ModelFacts, model: SelectedModel, project: Pro
         return False
     if rule not in MOVABLE_DATA_RULES:
         return True
+    if any("\0" in location for location in facts.unread):  # not a path
+        return False
     root = project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
     places = (os.path.realpath(model.absolute.parent / location) for location in facts.unread)
     return all(Path(place).is_relative_to(os.path.realpath(root)) for place in places)
