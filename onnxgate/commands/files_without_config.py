@@ -362,7 +362,7 @@ def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Fin
     """
     fix = finding.fix.replace(" (only for data in the repository)", "")  # there may be no repository
     if not is_fixable:
-        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
+        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower the IR version to (\d+)", r"set `ir_version` to \1", fix)
         fix = re.sub(r"run `(?:onnxgate fix)[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"
