@@ -90,7 +90,7 @@ def test_a_full_disk_of_the_export_script(exporting: Repository, tmp_path: Path)
     exporting.write("copy_it.py", f"open('{disk}/own', 'wb').write(b'0' * 100000)\n")
     result = run(exporting, "export", before=mounted(disk, "size=8k"))
 
-    assert_named(result, "a disk is full (`copy_it.py:1`)", "free up disk space where the code writes")
+    assert_named(result, "a disk is full (`copy_it.py:1`)", "free up disk space on each disk that the code writes to")
     assert "temporary folder" not in result.out
 
 
