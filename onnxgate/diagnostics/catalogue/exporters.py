@@ -320,7 +320,7 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
     ),
     ExportErrorCause(
         r"number of (input|output) names provided \((\d+)\) exceeded number of \w+ \((\d+)\)",
-        "shorten `{0}_names` to {2} names; the exporter omits {0}s that are unused or None",
+        "shorten `{0}_names` to length {2}; the exporter omits {0}s that are unused or None",
     ),
     ExportErrorCause(
         r"[Uu]nsupported.?onnx_opset_version: (\d+)", "request a different opset: this exporter cannot write opset {0}"
