@@ -291,7 +291,10 @@ def describe_missing_data(models: Sequence[MatrixModel]) -> str:
         return ""
     runtimes = [entry.runtime for entry in models[0].runtimes]
     releases = name_releases([runtime for runtime in runtimes if runtime in names], runtimes)
-    return f"onnxgate has no kernel data for {releases}; it can predict only that a model is refused, not that it loads"
+    return (
+        f"onnxgate has no kernel data for {releases}, so it can predict that these releases refuse a model, "
+        "but not that they load it"
+    )
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):
