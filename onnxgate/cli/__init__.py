@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="onnxgate %(version)s", help="Show the version.")
 def group() -> None:
-    """Check that ONNX models load and run on every runtime that a project supports, with matching outputs."""
+    """Check that ONNX models load, run and compute the same outputs on every runtime that a project supports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 @click.option(
     "--against",
     metavar="REF",
-    help="Git revision to compare the models with, or `none`. Default in CI: the base of the pull request, or the "
-    "revision before the push.",
+    help="Git revision to compare the models with; `none` disables the comparison. Default in CI: the base of the "
+    "pull request, or the revision before the push.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Seed for generated inputs.")
 @click.option(
@@ -104,8 +104,8 @@ def command(
     PATHS are models, their data files, folders or export scripts.
 
     Without a config or with `--target`, onnxgate predicts which ONNX Runtime releases can load the models. A model
-    fails if no release is predicted to load it and the newest release refuses it. With `--target`, it fails if any
-    matching release refuses it. Other errors, such as a damaged file, also fail the model.
+    fails if the newest release refuses it, unless another release can load it. With `--target`, a model fails if any
+    release that matches REQUIREMENT refuses it. Other errors, such as a corrupted file, also make the model fail.
 
     Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided.
     """

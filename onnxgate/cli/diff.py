@@ -36,7 +36,7 @@ EXIT_STATUS: dict[Verdict, int] = {"identical": 0, "same": 0, "different": 1, "u
 @click.command("diff")
 @click.argument("models", nargs=-1, metavar="OLD NEW")
 @click.option(
-    "--exit-code", is_flag=True, help="Exit with 1 if the models differ, or 3 if the comparison is incomplete."
+    "--exit-code", is_flag=True, help="Exit with status 1 if the models differ, or 3 if the comparison is incomplete."
 )
 @click.option("--textconv", is_flag=True, help="Print one model as text, for git (see `onnxgate init --git-diff`).")
 @output_option(name_formats(ANSWER_FORMATS))
@@ -50,7 +50,7 @@ def command(
     if it begins with `./`, to the current folder (see `--directory`). Git LFS content and external data are fetched.
     Renamed nodes and weights do not count as differences.
 
-    Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if one of them is not a model.
+    Exit status: 0, even if the models differ (unless `--exit-code` is given); 2 if OLD or NEW is not a model.
     """
     if textconv:
         return _print_textconv(models, outputs, exit_code)
@@ -83,7 +83,7 @@ def _suggest_command(models: tuple[str, ...], options: CommonOptions) -> str:
 
 def _print_textconv(models: tuple[str, ...], outputs: tuple[str, ...], exit_code: bool) -> int:
     if len(models) != 1 or outputs or exit_code:
-        raise UsageError("`--textconv` takes one file, and neither `--output` nor `--exit-code`")
+        raise UsageError("`--textconv` takes one file and cannot be combined with `--output` or `--exit-code`")
     path = Path(models[0])
     if not path.exists() and not path.is_symlink():
         raise UsageError(f"`{path}` does not exist")

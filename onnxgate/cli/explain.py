@@ -30,15 +30,15 @@ FORMATS = ("text", "json")
     "--log",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Explain the errors in this log; '-' reads standard input.",
+    help="Explain the errors in this log file, or in standard input if FILE is `-`.",
 )
 @output_option(f"the explained log as {name_formats(FORMATS)}")
 def command(rule: str | None, log: Path | None, outputs: tuple[str, ...]) -> int:
     """Explain a rule, or the errors in a log.
 
-    RULE is the name of a rule; without it, all rules are listed. With `--log`, each error that onnxgate knows (from
-    inference engines, exporters, onnx, pip, uv, numpy or protobuf) is printed with its cause, its fix and the affected
-    releases.
+    RULE is the name of a rule. If RULE is omitted, all rules are listed. With `--log`, onnxgate prints the cause, the
+    fix and the affected releases of each known error. It knows errors of inference engines, exporters, onnx, pip, uv,
+    numpy and protobuf.
 
     Exit status with `--log`: 3 if the log contains only unknown errors, otherwise 0.
     """

@@ -22,7 +22,9 @@ from onnxgate.stages.export_jobs import ProjectToolchain
 
 @click.command("export")
 @click.argument("paths", nargs=-1, metavar="[MODEL]...")
-@click.option("--check", is_flag=True, help="Write nothing; exit with 1 if a committed model differs from its export.")
+@click.option(
+    "--check", is_flag=True, help="Write nothing; exit with status 1 if a committed model differs from its export."
+)
 @common_options_without("offline", "fail_on", "no_ignores", "verbosity")
 def command(paths: tuple[str, ...], check: bool, options: CommonOptions) -> int:
     """Re-export models from their sources.

@@ -60,7 +60,7 @@ STATE_PHRASES = {
 @click.option(
     "--against",
     metavar="REF",
-    help="Also fix findings of `check --against REF`, such as data files that were not needed at REF.",
+    help="Also fix findings of `check --against REF`, such as external data files that were added since REF.",
 )
 @target_option(
     "Ignore the config, and fix the models for all releases that match REQUIREMENT, such as 'onnxruntime>=1.18'."
@@ -78,11 +78,11 @@ def command(
     """Repair models, and verify each repair before it is written.
 
     A repaired model must pass the static stages and compute the same outputs as the original on every locked runtime,
-    at both optimization levels. A backup of the original is kept in the cache.
+    with graph optimizations enabled and disabled. A backup of the original is kept in the cache.
 
-    With `--target`, or if there is no config, no runtime is started: outputs are computed and compared only with the
-    reference evaluator of the onnx package. If there is no config and `--target` is not given, only findings that do
-    not depend on a release are fixed.
+    With `--target` or without a config, no runtime is started. The reference evaluator of the onnx package computes the
+    outputs that are compared. Without a config and `--target`,
+    only problems that occur on every release are fixed.
 
     Exit status: 0 if no error remains; 1 if errors remain, a repair was rejected or requires `--unsafe`, or `--dry-run`
     found a repair; 3 if a repair could not be verified or written, or a file could not be read.
@@ -113,10 +113,11 @@ def command(
     summary += _render_remaining(remaining)
     print_wrapped([f"{summary}; run `onnxgate lock` next" if unlocked else summary])
     if counts and target is None and not runs:
-        print_wrapped(["note: problems that depend on a release were not checked; use `--target` to fix these as well"])
+        note = "note: problems that occur only on some releases were not checked; use `--target` to fix these as well"
+        print_wrapped([note])
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} ignored by `[[ignore]]`"
-        print_wrapped([f"note: {ignored}; use `--no-ignores` to fix these as well"])
+        print_wrapped([f"note: {ignored}; use `--no-ignores` to fix ignored findings as well"])
     has_errors = any(final and (it.level == "error" or it.rule in fixable) for it, final in remaining)
     if has_errors or counts["unsafe"] or counts["failed"] or (dry_run and counts["repaired"]):
         return EXIT_FAIL  # a known problem takes precedence
@@ -223,7 +224,7 @@ def _render_follow_ups(repair: FixResult) -> Iterator[str]:
     if made_from := settings.source or " ".join(settings.command or ()):
         yield f"  note: re-exporting from `{made_from}` will undo this fix; update the source too"
     for name in repair.repaired.unlinked if repair.repaired is not None else ():
-        yield f"  note: `{name}` is no longer used; remove it unless another model uses it"
+        yield f"  note: this model no longer uses `{name}`; remove this file unless another model uses it"
 
 
 def _render_others(repair: FixResult) -> Iterator[str]:

@@ -48,7 +48,7 @@ MAX_NAMED = 3
 @click.option(
     "--runtime",
     metavar="REQUIREMENT",
-    help="Runtime to support, such as 'onnxruntime>=1.18' (default: the one that the repository deploys).",
+    help="Runtime to support, such as 'onnxruntime>=1.18' (default: the runtime that the repository deploys).",
 )
 @click.option("--no-lock", is_flag=True, help="Do not write the lock.")
 @click.option("--no-workflow", is_flag=True, help="Do not write the GitHub Actions workflow.")
@@ -73,10 +73,10 @@ def command(
 ) -> None:
     """Write a config, a lock, a workflow and pre-commit hooks for this repository.
 
-    The config targets the releases of ONNX Runtime that requirements files, pyproject.toml, setup.cfg, setup.py, lock
-    files, conda's environment.yml, Dockerfiles or package.json declare, or the newest four minor releases if none does.
-    Development dependencies, such as those in requirements-dev.txt, are used only if no other file declares a runtime.
-    Existing files are kept.
+    onnxgate searches requirements files, pyproject.toml, setup.cfg, setup.py, lock files, conda's environment.yml,
+    Dockerfiles and package.json for a version of ONNX Runtime. The config targets the declared releases, or the newest
+    four minor releases if no file declares any. Development dependencies, such as those in requirements-dev.txt, are
+    used only if no other file declares a runtime. Existing files are kept.
     """
     if runtime is not None:
         _check_requirement(runtime)
@@ -187,11 +187,13 @@ def _require_models(survey: RepositorySurvey) -> None:
         )
     if survey.untracked:
         hint = f"run `git add {shlex.quote(survey.untracked[0])}`"
-        raise UsageError("git does not track any `.onnx` file here", hint=hint)
+        raise UsageError("git does not track any `.onnx` file in this folder", hint=hint)
     for submodule in survey.submodules:
         hint = f"run `onnxgate init --directory {shlex.quote(submodule)}`"
         raise UsageError(f"all models are in the git submodule `{submodule}`", hint=hint)
-    raise UsageError("there is no `.onnx` file here", hint="run this command in the folder that contains the models")
+    raise UsageError(
+        "there is no `.onnx` file in this folder", hint="run `onnxgate init` in the folder that contains the models"
+    )
 
 
 def _print_models(survey: RepositorySurvey, *, is_new: bool) -> None:
@@ -254,11 +256,11 @@ def _choose_targets(
 
 def _print_missing_declaration(survey: RepositorySurvey, runtime: str) -> None:
     other = "other " if survey.deployments.problems else ""
-    _print_action("note", f"no {other}supported file declares ONNX Runtime; the target is `{runtime}`")
+    _print_action("note", f"no {other}supported file declares ONNX Runtime; the config targets `{runtime}`")
     if survey.mentions:
         verbs = "mentions `onnxruntime` but is" if len(survey.mentions) == 1 else "mention `onnxruntime` but are"
         files = join_phrases([f"`{file}`" for file in survey.mentions], MAX_NAMED)
-        _print_action("note", f"{files} {verbs} not read; if this target is wrong, set `--runtime`")
+        _print_action("note", f"{files} {verbs} not read; if the target is wrong, set `--runtime`")
 
 
 def _check_requirement(runtime: str) -> str:
@@ -308,7 +310,10 @@ def _write_config(
     if survey.parent_config:
         folder = Path(survey.folder, survey.parent_config).resolve().parent
         pattern = generated_files.quote(survey.folder.relative_to(folder).as_posix())
-        yield f"add `exclude = [{pattern}]` to {survey.parent_config}; otherwise its checks include these models"
+        yield (
+            f"add `exclude = [{pattern}]` to {survey.parent_config}; otherwise checks with that config include these "
+            "models"
+        )
 
 
 def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterator[str]:

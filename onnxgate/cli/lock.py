@@ -58,7 +58,9 @@ from onnxgate.support.probes import ProbeError
 @click.command("lock")
 @click.argument("paths", nargs=-1)
 @click.option(
-    "--check", is_flag=True, help="Write nothing; exit with 1 if the lock does not match the config or the models."
+    "--check",
+    is_flag=True,
+    help="Write nothing; exit with status 1 if the lock does not match the config or the models.",
 )
 @click.option(
     "--upgrade",
@@ -67,7 +69,7 @@ from onnxgate.support.probes import ProbeError
     flag_value="",
     multiple=True,
     metavar="[REQUIREMENT]",
-    help="Upgrade all pins, or only those of one package (`numpy`, `onnxruntime==1.31.1`). Repeatable.",
+    help="Upgrade all pins, or only the pins of one package (`numpy`, `onnxruntime==1.31.1`). Repeatable.",
 )
 @click.option(
     "--measure",
@@ -77,8 +79,8 @@ from onnxgate.support.probes import ProbeError
 @click.option(
     "--preview",
     is_flag=True,
-    help="With `--upgrade`: write nothing; run the models on the new releases and print the differences. Exit with 1 "
-    "if a model would break or an output would change by more than its tolerance.",
+    help="With `--upgrade`: write nothing; run the models on the new releases and print the differences. Exit with "
+    "status 1 if a model would stop working or an output would change by more than its tolerance.",
 )
 @common_options_without(conditions={"fail_on": "With `--preview`", "no_ignores": "With `--preview`"})
 def command(
@@ -91,8 +93,8 @@ def command(
 ) -> int:
     """Pin exact releases for all targets in onnxgate.lock.
 
-    Pins that still match the config are kept, unless `--upgrade` is given. With PATHS, only the entries of these models
-    are updated.
+    Pins that still match the config are kept, unless `--upgrade` is given. With PATHS, only the entries of the models
+    that PATHS select are updated.
     """
     project = load_project(options, paths)
     _check_options(paths, check, upgrades, measure, preview)
@@ -239,7 +241,7 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
     state = f"wrote `{name}`" if written else f"`{name}` is unchanged" if missing else f"`{name}` is up to date"
     print_lines([f"{state}: {_describe_size(len(relocked.lock.models), runtimes)}{kept}"])
     if missing:
-        hint = "activate the environment that exports the models, or set `toolchain.python` to it"
+        hint = "activate the environment that exports the models, or set `toolchain.python` to its path"
         raise UnavailableError(f"`{name}` is not complete: {join_phrases(missing)}", hint=hint)
 
 
@@ -279,5 +281,5 @@ def _find_differences(project: Project, lock: Lock, text: str, files: Sequence[M
     for file in files:
         if file.path not in compared:
             what = f"unreadable ({file.unreadable})" if file.unreadable else file.other_type
-            what = what or "a Git LFS pointer whose hash differs from the one in the lock"
+            what = what or "a Git LFS pointer whose hash differs from the hash in the lock"
             yield f"`{file.path}` could not be compared: it is {what}"

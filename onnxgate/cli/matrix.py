@@ -35,8 +35,8 @@ from onnxgate.project.config.schema import ReleaseSelection
     type=click.Choice(["minors", "bounds", "newest", "all"]),
     default="all",
     show_default=True,
-    help="Releases to use. all: every release; minors: the newest patch of each minor release; bounds: only the "
-    "oldest and newest of these; newest: only the newest release.",
+    help="Releases to include. all: every release; minors: the newest patch of each minor release; bounds: the newest "
+    "patch of the oldest and of the newest minor release; newest: only the newest release.",
 )
 @click.option("--verify", is_flag=True, help="Install each release and load the models on it.")
 @output_option(name_formats(ANSWER_FORMATS))
@@ -49,14 +49,14 @@ def command(
     outputs: tuple[str, ...],
     options: CommonOptions,
 ) -> int:
-    """Show which ONNX Runtime releases can load each model, and why other releases cannot.
+    """Show which ONNX Runtime releases can load each model, and why the others cannot load it.
 
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
-    results are predicted: nothing is installed or run.
+    results are predictions; no release is installed or run.
 
-    The verdict is the same as for `onnxgate check` without a config. A model fails if no release is predicted or
-    observed to load it and the newest release refuses it. With `--target`, it fails if any matching release refuses it.
-    Other errors also fail the model; they are listed below the table.
+    The verdict is the same as for `onnxgate check` without a config. A model fails if the newest release refuses
+    it, unless another release can load it. With `--target`, a model fails if any release that matches REQUIREMENT
+    refuses it. Other errors also make the model fail, and are listed below the table.
 
     Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
     """

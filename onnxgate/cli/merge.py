@@ -41,8 +41,8 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
     """Merge the reports of CI jobs into one verdict.
 
     REPORTS are files written by `onnxgate check --shard I/N --output json=FILE`, or folders that contain them. The
-    merged report equals the report of a check without `--shard`. Inside a project, reports for another config or lock
-    are rejected. Other JSON files in a folder are ignored.
+    merged report equals the report of a check without `--shard`. Inside a project, reports that were written
+    with a different config or lock are rejected. Other JSON files in a folder are ignored.
 
     Exit status: as for `onnxgate check`; also 3 if no model fails, but the report of a shard is
     missing, is corrupted or belongs to another check.

@@ -31,7 +31,7 @@ from onnxgate.project.lock.lock_file import load_lock
 @click.option(
     "--measured",
     is_flag=True,
-    help="Estimate costs from cached durations of earlier checks. The jobs then require `--plan FILE`.",
+    help="Estimate costs from the cached durations of earlier checks. Each job must then use `--plan FILE`.",
 )
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def command(

@@ -50,9 +50,10 @@ def command() -> None:
 @output_option(name_formats(ANSWER_FORMATS))
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
 def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
-    """List the environments of locked runtimes with their states and sizes, and the required Python interpreters.
+    """List the environments of locked runtimes, and the required Python interpreters.
 
-    This command does not create environments or download files.
+    The table shows the state and the size of each environment. This command does not create environments or download
+    files.
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     project = load_project(options)
@@ -74,7 +75,8 @@ def list_(outputs: tuple[str, ...], options: CommonOptions) -> int:
 def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     """Create the environments of all locked runtimes, or only those of NAMES.
 
-    NAMES are targets, or runtimes as in the lock ('onnxruntime 1.18.1'). Environments that are ready are not changed.
+    NAMES are targets, or runtimes as named in the lock ('onnxruntime 1.18.1'). Environments that are ready are not
+    changed.
 
     Exit status: 3 if an environment of a required target could not be created.
     """
@@ -104,7 +106,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     default=DEFAULT_AGE,
     show_default=True,
     metavar="AGE",
-    help="Keep data used within this time, such as `12h` or `30d`.",
+    help="Keep data that was used within this time, such as `12h` or `30d`.",
 )
 @click.option(
     "--lock",
@@ -112,7 +114,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also keep the environments of the runtimes in this lock. Repeatable.",
+    help="Also keep the environments of the runtimes in this lock file. Repeatable.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be removed, but remove nothing.")
 @common_options_without("offline", "jobs", "fail_on", "no_ignores", "verbosity")
@@ -139,7 +141,7 @@ def prune(everything: bool, age: str, locks: tuple[Path, ...], dry_run: bool, op
     for name in pruned.in_use if not options.quiet else ():
         click.echo(escape_log_line(f"kept {name} (in use)"))
     shared = pruned.size_bytes - pruned.freed_bytes
-    aside = f" ({format_size(shared)} more remain in other caches, such as uv's)" if shared else ""
+    aside = f" ({format_size(shared)} more remain in other caches, such as uv's cache)" if shared else ""
     in_use = f", {len(pruned.in_use)} in use" if pruned.in_use else ""
     click.echo(
         f"{freed} {format_size(pruned.freed_bytes)}{aside}; {pluralize(pruned.kept_count, 'environment')} kept{in_use}"

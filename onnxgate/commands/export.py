@@ -120,4 +120,4 @@ def _write_model(model: SelectedModel, outcome: ExportOutcome) -> list[str]:
     assert outcome.fresh is not None  # a model with differences was exported
     before = read_data_locations(model.absolute)
     replace_model(outcome.fresh, model.absolute)
-    return [f"  `{name}` is no longer used by this model" for name in find_unused_data(before, model.absolute)]
+    return [f"  this model no longer uses `{name}`" for name in find_unused_data(before, model.absolute)]

@@ -60,7 +60,7 @@ def _describe_observation(observation: Observation) -> tuple[Observed, str]:
         case Completed():
             return "loads", ""
         case Refused(failure=failure) if failure.memory:  # a limit of onnxgate, not a property of the model
-            return "unavailable", f"loading exceeds the memory limit of a job: {shorten_failure(failure)}"
+            return "unavailable", f"loading the model exceeds the memory limit for a job: {shorten_failure(failure)}"
         case Refused(failure=failure):
             return "refused", shorten_failure(failure)
         case Crashed(signal=signal, during=during):
@@ -106,7 +106,7 @@ class _WheelResolver:
             answers = (self.index.newest(requirement, python) for python in PYTHONS)
             engine = next((it for it in answers if not isinstance(it, ReleaseNotFound) and it.wheels), None)
             if engine is None:
-                return Unavailable(reason=f"the package index has no wheels of `{runtime.name}` for this system")
+                return Unavailable(reason=f"the package index has no `{runtime.name}` wheels for this system")
             numpy = self.companions.numpy(engine.version, engine.python)
         except ResolutionError as error:
             self.unreachable = error.message

@@ -143,7 +143,7 @@ def _measure_quantized_model(
     pairs = _pair_outputs(fed.cases, outputs, real.outputs)
     figures = measure_quantization(pairs, model.settings.quantized_from or "", real.runtime.name)
     if not figures:
-        raise IncomparableError("no output is numeric in both models")
+        raise IncomparableError("no output has a numeric type in both models")
     return figures
 
 
@@ -192,7 +192,7 @@ def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str,
             )
             if tolerances := measure_tolerance(pairs):
                 return tolerances
-            raise IncomparableError("no output is numeric in both precisions")
+            raise IncomparableError("no output of the source is numeric in both float32 and float64")
         case Completed(result=ExportResult(failure=failure)) if failure is not None:
             raise IncomparableError(first_line(failure.summary))
         case Completed(result=ExportResult(eager_reason=reason)) if reason:

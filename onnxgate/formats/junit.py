@@ -77,7 +77,7 @@ CELL_OUTCOMES: dict[str, Outcome] = {
 }
 """State of a model on a runtime -> outcome of the test for this runtime. With all other states, the test passes."""
 NOT_RUN_REASONS = {
-    "predicted": "predicted from support tables, not run",
+    "predicted": "predicted from support tables; the model was not run",
     "not predicted": wording.NOT_PREDICTED,
 }
 

@@ -56,7 +56,7 @@ def render_summary(inventory: Inventory) -> str:
     ready = sum(runtime.state == "ready" for runtime in inventory.runtimes)
     own_environments = f"; {pluralize(own, 'user environment')}" if own else ""
     shared = inventory.size_bytes - inventory.freed_bytes
-    sharing = f", {format_size(shared)} shared with other caches, such as uv's" if shared else ""
+    sharing = f", {format_size(shared)} shared with other caches, such as uv's cache" if shared else ""
     usage = f" ({format_size(inventory.size_bytes)}{sharing})" if inventory.size_bytes else ""
     counts = f"{ready} of {pluralize(len(inventory.runtimes) - own, 'environment')} ready"
     return f"{counts} in {escape_log_line(inventory.cache)}{usage}{own_environments}"

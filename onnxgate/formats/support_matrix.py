@@ -184,10 +184,10 @@ def list_wrong_predictions(matrix: Matrix) -> list[tuple[str, str, str]]:
             continue
         if entry.observed == "loads":
             reason = f" ({truncate(render_reason(entry.reasons[0]))})" if entry.reasons else ""
-            problem = f"predicted to be refused{reason}, but it loads"
+            problem = f"the model loads, although it was predicted not to load{reason}"
         else:
             outcome = "was refused" if entry.observed == "refused" else "crashed the runtime"
-            problem = f"predicted to load, but it {outcome}: {truncate(entry.error)}"
+            problem = f"the model was predicted to load, but it {outcome}: {truncate(entry.error)}"
         wrong.setdefault((path, problem), []).append(entry.runtime)
     known = _runtime_names(matrix)
     return [(path, name_releases(runtimes, known), problem) for (path, problem), runtimes in wrong.items()]

@@ -39,7 +39,7 @@ Lines with a reserved beginning (see `LABELS`) never have this indent.
 """
 LABELS = (
     *("fix:", "node:", "hint:", "pass:", "fail:", "undecided:", "preview:", "after the upgrade:"),
-    "to accept it, paste this into the config:",
+    "to accept this finding, paste this entry into the config:",
 )
 CHANGE_TITLES = ("changed since ", "no model changed since ")
 LEVEL_PREFIXES = ("error ", "warning ", "note ")
@@ -281,7 +281,7 @@ def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Seq
             if finding.fix:
                 yield from paper.wrapped(finding.fix, BODY_COLUMN, "fix: ")
             if snippet := snippets.get(finding.fingerprint):
-                yield f"{margin}{paper.ink('to accept it, paste this into the config:', 'quiet')}"
+                yield f"{margin}{paper.ink('to accept this finding, paste this entry into the config:', 'quiet')}"
                 yield from (f"{margin}{escape_unprintable(line)}" for line in snippet)
         yield ""
 

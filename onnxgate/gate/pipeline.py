@@ -437,8 +437,14 @@ def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
 
 def _not_compared(execution: ExecutionResult) -> list[IncompleteCheck]:
     """Return an incomplete check for each failed run, since no rule reports failed runs without the runtime stage."""
-    hint = "add `--stage runtime` to see the reason"
+    hint = "add `--stage runtime` to see the error"
     return [
-        IncompleteCheck(Stage.PARITY, runs.model, runs.runtime, "the model does not load, or a case does not run", hint)
+        IncompleteCheck(
+            Stage.PARITY,
+            runs.model,
+            runs.runtime,
+            "the model does not load, or does not run with one of the input cases",
+            hint,
+        )
         for runs in execution.faulty
     ]

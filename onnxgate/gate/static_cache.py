@@ -233,7 +233,8 @@ def _stat_large_file(path: Path) -> os.stat_result | None:
 REGISTRY_SINCE = "1.16.0"
 """First release that lists its kernels. For older releases, only their version limits are shipped with onnxgate."""
 UNREADABLE_BUILD = (
-    "support data could not be collected: the libraries of this build are missing, duplicated or unreadable"
+    "support data could not be collected: the libraries of this ONNX Runtime "
+    "build are missing, duplicated or unreadable"
 )
 
 

@@ -41,7 +41,7 @@ FOLDER_VARIABLE = "ONNXGATE_ACTION_KEPT"
 KEY_VARIABLE = "ONNXGATE_ACTION_RESULTS_KEY"
 """Environment variable that contains the prefix of the cache key for results and costs."""
 TAMPERING_HINT = (
-    "hint: delete the repository's caches whose keys start with `onnxgate-`, and check who can write to them"
+    "hint: delete the repository's caches whose keys start with `onnxgate-`, and check who can write to the caches"
 )
 
 

@@ -147,10 +147,11 @@ def _check_combination(inputs: Inputs) -> Inputs:
         raise UsageError("input `plan`: requires `shard`", hint="set the input `shard`")
     if inputs.comment and inputs.shard:
         raise UsageError(
-            "input `comment`: a single shard has no verdict", hint="set `comment` for the `merge` command instead"
+            "input `comment`: a single shard has no verdict to post",
+            hint="set `comment` for the `merge` command instead",
         )
     if inputs.command == "merge" and not inputs.paths:
-        raise UsageError("input `paths`: required for `merge`", hint="set it to the JSON reports of all shards")
+        raise UsageError("input `paths`: required for `merge`", hint="set `paths` to the JSON reports of all shards")
     return inputs
 
 

@@ -148,7 +148,7 @@ def has_required_dependencies(runtime: LockedRuntime) -> bool:
 
 
 _TENSORRT_HINT = (
-    'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
+    'TensorRT is used through ONNX Runtime: set `runtime = "onnxruntime-gpu>=1.23"`, '
     '`providers = ["TensorrtExecutionProvider"]`, and `python` to an environment with onnxruntime-gpu and TensorRT'
 )
 
@@ -167,9 +167,9 @@ def runtime_problem(text: str, *, own: bool = False) -> str:
         return ""
     if engine in ONNXRUNTIME_BUILDS:
         return (
-            f"`{engine}` needs special hardware or drivers, so onnxgate does not create an environment for it: set "
-            f'`python` to your own environment with this package (`python = ".venv"`); if some machines lack it, also '
-            "set `required = false`"
+            f"`{engine}` needs special hardware or drivers, so onnxgate does not create an environment for it; set "
+            f'`python` to your own environment with this package (`python = ".venv"`), and set `required = false` if '
+            "some machines do not have this environment"
         )
     if engine.startswith("tensorrt"):
         return _TENSORRT_HINT
@@ -277,5 +277,5 @@ def extension_problem(text: str) -> str:
     if requirement.extras or requirement.marker:
         return "expected a package and a version range, without extras or markers"
     if package_name(text) in (*ENGINES, *ONNXRUNTIME_BUILDS, *PREINSTALLED_PACKAGES):
-        return f"remove `{requirement.name}`: it does not register custom operators, and is installed anyway"
+        return f"remove `{requirement.name}`: this package does not register custom operators"
     return ""

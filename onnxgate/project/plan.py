@@ -94,7 +94,7 @@ def find_unlocked_builds(project: Project, lock: Lock, models: Sequence[Selected
             model="",
             runtime="",
             reason=f"target `{name}` is not locked: `{target.python}` did not contain `{target.runtime}`",
-            hint="run `onnxgate lock` on a machine where the environment contains it",
+            hint="run `onnxgate lock` on a machine where the environment contains this package",
         )
         for name, target in sorted(project.config.targets.items())
         if name in selected and is_optional_build(target) and name in lock.targets and not lock.targets[name].runtimes

@@ -83,7 +83,7 @@ def test_writes_what_a_repository_needs(installed: Path, repository: Path) -> No
     assert done.stdout.startswith(
         "found  1 model\n"
         "found  `torch.onnx.export` in export.py\n"
-        f"note   no supported file declares ONNX Runtime; the target is `{target.runtime}`\n"
+        f"note   no supported file declares ONNX Runtime; the config targets `{target.runtime}`\n"
         f"wrote  {CONFIG}\nwrote  {WORKFLOW}\nwrote  {HOOKS}\n\nNext steps:\n"
     )
     assert "  - write the lock: `onnxgate lock`\n" in done.stdout
@@ -148,8 +148,8 @@ if __name__ == "__main__":
     (model,) = load_config(config).models()
 
     assert (
-        "# The call also sets `input_names`: to apply these settings, return a mapping\n"
-        "# with these keys, `model` and `args` from `build`.\n" in text
+        "# The call also sets `input_names`. To apply these settings, make `build` return\n"
+        "# a mapping that contains these settings, `model` and `args`.\n" in text
     )
     assert model.settings.source == "export.py:build"
 
@@ -359,7 +359,7 @@ def test_models_that_git_does_not_track(installed: Path, repository: Path) -> No
 
     assert refused.returncode == 2
     assert refused.stderr.startswith(
-        "error: git does not track any `.onnx` file here\nhint: run `git add models/net.onnx`"
+        "error: git does not track any `.onnx` file in this folder\nhint: run `git add models/net.onnx`"
     )
 
 

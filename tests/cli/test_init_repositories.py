@@ -45,7 +45,7 @@ def init(
         ("poetry", {"cpu": "onnxruntime==1.19.2"}, "`onnxruntime==1.19.2` in poetry.lock:10"),
         ("docker", {"cpu": "onnxruntime==1.18.1"}, "`onnxruntime-gpu==1.18.1` in Dockerfile:3"),
         ("node", {"cpu": "onnxruntime==1.20.1"}, "`onnxruntime-web==1.20.1` in package.json:4"),
-        ("nothing", None, "no supported file declares ONNX Runtime; the target is `onnxruntime>=1."),
+        ("nothing", None, "no supported file declares ONNX Runtime; the config targets `onnxruntime>=1."),
         (
             "monorepo",
             {"api": "onnxruntime==1.18.1", "batch": "onnxruntime>=1.22,<1.25"},
@@ -97,7 +97,7 @@ def test_an_unpinned_runtime_is_described_once(installed: Path, tmp_path: Path) 
 
     assert comments.startswith(
         "# Declared without a version in requirements.txt:1 (`onnxruntime`).\n"
-        "# The newest 4 minor releases with support data in onnxgate; later ones may\n# exist.\n"
+        "# The newest 4 minor releases with support data in onnxgate; later releases may\n# exist.\n"
     )
     assert comments.count("newest") == 1
 
@@ -111,7 +111,7 @@ def test_a_conda_environment_that_is_not_read(installed: Path, tmp_path: Path) -
 
     assert (
         "skip   environment.yml:1: not read: `dependencies: [onnxruntime=1.18.1]`\n"
-        "note   no other supported file declares ONNX Runtime; the target is `"
+        "note   no other supported file declares ONNX Runtime; the config targets `"
     ) in done.stdout
 
 
@@ -125,9 +125,9 @@ def test_files_that_mention_the_runtime_but_are_not_read(installed: Path, tmp_pa
     git(folder, "add", ".")
     done = init(installed, folder, "--no-lock")
 
-    assert "note   no supported file declares ONNX Runtime; the target is `" in done.stdout
+    assert "note   no supported file declares ONNX Runtime; the config targets `" in done.stdout
     assert (
-        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; if this target "
+        "note   `.github/workflows/t.yml` and `pixi.toml` mention `onnxruntime` but are not read; if the target "
         "is wrong, set `--runtime`\n"
     ) in done.stdout
 
@@ -288,7 +288,10 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
 
     assert "found  `onnxruntime==1.18.1` in ../requirements.txt:2\n" in done.stdout
     assert "found  ../onnxgate.toml, which also matches these models\n" in done.stdout
-    assert '  - add `exclude = ["ml"]` to ../onnxgate.toml; otherwise its checks include these models\n' in done.stdout
+    assert (
+        '  - add `exclude = ["ml"]` to ../onnxgate.toml; otherwise checks with that config include these models\n'
+        in done.stdout
+    )
     assert (
         f"  - add this step to {WORKFLOW}, at the end of `steps:`:\n\n"
         "      - uses: onnxgate/onnxgate@v0.1.0\n"

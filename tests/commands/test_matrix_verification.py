@@ -62,7 +62,7 @@ def test_release_uses_first_python_with_a_wheel() -> None:
     assert isinstance(old, WorkerSpec)
     assert old.runtime is not None
     assert (old.runtime.python, old.runtime.packages) == ("3.9", ("numpy==1.26.4", "onnxruntime==1.8.1"))
-    assert missing == Unavailable(reason="the package index has no wheels of `onnxruntime 1.17.3` for this system")
+    assert missing == Unavailable(reason="the package index has no `onnxruntime 1.17.3` wheels for this system")
     assert isinstance(new, WorkerSpec)
     assert [package.name for package in new.packages] == ["onnxruntime", "numpy"]
 
@@ -77,7 +77,7 @@ def test_release_uses_first_python_with_a_wheel() -> None:
         ),
         (
             Refused(failure=Failure(type="Fail", text="bad_alloc", memory=True)),
-            ("unavailable", "loading exceeds the memory limit of a job: bad_alloc"),
+            ("unavailable", "loading the model exceeds the memory limit for a job: bad_alloc"),
         ),
         (Crashed(signal="SIGSEGV", during="load", log=""), ("crashed", "SIGSEGV during load")),
         (TimedOut(limit_s=300.0, during="load", log=""), ("timed-out", "loading did not finish within 300 s")),

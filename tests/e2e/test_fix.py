@@ -16,12 +16,12 @@ from tests.model.reading.test_file_format import POINTER
 
 PROVEN = """\
   verified: 2 input cases on 4 runtimes
-    onnxruntime 1.18.1: now runs; compared with the original on onnxruntime 1.31.1: bit-identical
-    onnxruntime 1.19.2: now runs; compared with the original on onnxruntime 1.31.1: bit-identical
+    onnxruntime 1.18.1: now runs; result of comparison with the original on onnxruntime 1.31.1: bit-identical
+    onnxruntime 1.19.2: now runs; result of comparison with the original on onnxruntime 1.31.1: bit-identical
     onnxruntime 1.24.4: bit-identical
     onnxruntime 1.31.1: bit-identical
 """
-NOT_CHECKED = "note: problems that depend on a release were not checked; use `--target` to fix these as well\n"
+NOT_CHECKED = "note: problems that occur only on some releases were not checked; use `--target` to fix these as well\n"
 BROKEN = ROOT / "fixtures" / "projects" / "broken" / "models"
 
 

@@ -445,7 +445,7 @@ def test_an_init_of_another_folder(files: Repository) -> None:
     write(files.folder / "sub" / "a.onnx")
     error = fails(files, "check", "--directory", "sub", "--shard", "1/2", "a.onnx")
 
-    assert error.err.endswith("hint: in the folder `sub`, run `onnxgate init` to create one\n")
+    assert error.err.endswith("hint: in the folder `sub`, run `onnxgate init` to create a config\n")
 
 
 @pytest.mark.parametrize("path", ["..", "../model.onnx", "../below/../model.onnx"])

@@ -225,7 +225,7 @@ def test_one_drawing_for_several_findings_of_a_node() -> None:
     page = html_page.format(report(findings=(named, finding("fails", node="y")), drawings=(drawing,)))
 
     assert page.count('class="drawing"') == 1
-    assert page.count('<a href="#finding-0">See the diagram of the node above</a>') == 1
+    assert page.count('<a href="#finding-0">See the diagram of this node above</a>') == 1
 
 
 def test_a_figure_beyond_its_bound_is_another_mark() -> None:

@@ -144,7 +144,7 @@ def test_cell_state_decides_without_findings(state: CellState, expected: str) ->
 
 def test_prediction_states_that_nothing_was_run() -> None:
     """A prediction passes, and its text states that nothing was run."""
-    assert outcome_of("predicted")[1] == "predicted from support tables, not run"
+    assert outcome_of("predicted")[1] == "predicted from support tables; the model was not run"
 
 
 def test_undecided_check_on_a_passing_runtime_is_an_error() -> None:

@@ -56,7 +56,7 @@ REFUSED = [
     ({"plan": "plan.json"}, "input `plan`: requires `shard`"),
     ({"shard": "1/2", "plan": "--offline"}, "input `plan`: `--offline` looks like an option"),
     ({"shard": "1/4; id"}, "input `shard`: `1/4; id`; expected `I/N`"),
-    ({"shard": "1/2", "comment": "true"}, "input `comment`: a single shard has no verdict"),
+    ({"shard": "1/2", "comment": "true"}, "input `comment`: a single shard has no verdict to post"),
     ({"shard": "1/2", "command": "merge"}, "input `shard`: only valid for `check`, not for `merge`"),
     ({"against": "main", "command": "lock"}, "input `against`: only valid for `check`, not for `lock`"),
     ({"sarif": "true", "command": "plan"}, "input `sarif`: only valid for `check` and `merge`, not for `plan`"),

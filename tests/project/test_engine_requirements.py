@@ -78,7 +78,7 @@ def test_never_refuses_what_a_release_satisfies(specifier: str) -> None:
         ("onnxruntime-openvino==1.24.1", f"`onnxruntime-openvino` {NEEDS_PYTHON}"),
         (
             "tensorrt>=10",
-            'TensorRT is not a separate engine: set `runtime = "onnxruntime-gpu>=1.23"`, '
+            'TensorRT is used through ONNX Runtime: set `runtime = "onnxruntime-gpu>=1.23"`, '
             '`providers = ["TensorrtExecutionProvider"]`, '
             "and `python` to an environment with onnxruntime-gpu and TensorRT",
         ),

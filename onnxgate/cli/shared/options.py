@@ -100,13 +100,13 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         "--directory",
         type=_FOLDER_TYPE,
         metavar="DIR",
-        help="Folder of the project or models; paths of models are relative to it (default: the current folder).",
+        help="Folder of the project or models; model paths are relative to this folder (default: the current folder).",
     ),
     "config": click.option(
         "--config",
         type=_FILE_TYPE,
         metavar="FILE",
-        help="Config to use (default: the nearest one in this folder or its parents).",
+        help="Config to use (default: the nearest config in the current folder or its parents).",
     ),
     "offline": click.option("--offline", is_flag=True, help="Do not access the network."),
     "jobs": click.option(
@@ -120,7 +120,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
         type=click.Choice(["error", "warning", "never"]),
         default="error",
         show_default=True,
-        help="Lowest level of findings that make the check fail.",
+        help="Lowest level at which a finding makes the check fail.",
     ),
     "no_ignores": click.option("--no-ignores", is_flag=True, help="Also report findings that the config ignores."),
     "quiet": click.option("-q", "--quiet", is_flag=True, help="Print only the last line of the output."),
@@ -160,7 +160,10 @@ def _take_single_target(_: click.Context, __: click.Parameter, values: tuple[str
         UsageError: it is empty, or given more than once.
     """
     if len(values) > 1:
-        hint = "combine the ranges, for example `--target 'onnxruntime>=1.18,<1.20'`, or run the command for each one"
+        hint = (
+            "combine the ranges, for example `--target 'onnxruntime>=1.18,<1.20'`, or run the "
+            "command once for each range"
+        )
         raise UsageError("`--target` can be given only once", hint=hint)
     if values and not values[0].strip():
         raise UsageError(

@@ -54,7 +54,7 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         sinks.append(Sink("text"))
     data = [name for name in on_stdout if RENDERERS[name].is_data]
     if data and len(on_stdout) > 1:
-        hint = f"write it to a file: `--output {data[0]}=FILE`"
+        hint = f"write the {data[0]} output to a file: `--output {data[0]}=FILE`"
         raise UsageError(f"`{data[0]}` cannot share standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:

@@ -70,7 +70,7 @@ class IgnoreOptions(msgspec.Struct, frozen=True):
             return
         option = "--write-ignores" if self.write else "--show-ignores"
         if config is None:
-            raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create one")
+            raise UsageError(f"`{option}` requires a config", hint="run `onnxgate init` to create a config")
         if self.write and no_ignores:
             raise UsageError("`--write-ignores` and `--no-ignores` cannot be combined")
         if self.write and shard is not None:
@@ -158,7 +158,7 @@ def _check_files(
     ):
         if is_given:
             ignored = request.target is not None and find_config(options.start) is not None
-            hint = "omit `--target`, which ignores the config" if ignored else "run `onnxgate init` to create one"
+            hint = "omit `--target`, which ignores the config" if ignored else "run `onnxgate init` to create a config"
             raise UsageError(f"`{option}` requires a config", hint=hint)
     if request.target is None:
         require_selection(request.paths, options)

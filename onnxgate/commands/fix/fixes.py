@@ -141,7 +141,7 @@ def _inline_external_data(request: FixRequest) -> Change | NoFix | None:
         return NoFix(*reason.args)
     if (size := total_size(parts)) > MAX_PROTOBUF_BYTES:
         message = f"the model would have {size:,} bytes, but protobuf requires less than 2 GiB"
-        return NoFix(message, "save the model with external data in the same folder")
+        return NoFix(message, "save the model with its external data in the same folder")
     locations = sorted({place.location for place in places})
     files = ", ".join(f"`{location}`" for location in locations)
     words = f"moves {pluralize(len(places), 'tensor')} from {files} into the model ({size:,} bytes)"
@@ -287,12 +287,12 @@ def _separate_passthroughs(request: FixRequest) -> Change | NoFix | None:
     kinds = {str(value.type.WhichOneof("value")) for value in outputs}
     if not opset or any(opset < _IDENTITY_SINCE.get(kind, 1) for kind in kinds):
         reason = (
-            f"opset {opset} of `ai.onnx` does not support it for this type"
+            f"opset {opset} of `ai.onnx` does not support `Identity` for this type"
             if opset
             else "the model does not import `ai.onnx`"
         )
         hint = "change the export to return a copy of the input, and re-export the model"
-        return NoFix(f"`Identity` cannot be inserted: {reason}", hint)
+        return NoFix(f"no `Identity` node can be inserted: {reason}", hint)
     return _insert_identities(request, passed, [value.name for value in outputs])
 
 
@@ -324,7 +324,7 @@ def _insert_identities(request: FixRequest, passed: set[str], names: list[str]) 
             f"inserts `Identity` after input `{name}`; the model output is renamed to `{output}`"
             for name, output, _ in identities
         ),
-        unsafe=f"an output is renamed ({listed}), which breaks callers that use its name",
+        unsafe=f"an output is renamed ({listed}), which breaks callers that use the old name",
         renamed=renames,
         follows=frozenset({"output-renamed", "output-added", "output-removed", "operators-changed"}),
     )

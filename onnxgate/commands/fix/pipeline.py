@@ -281,12 +281,16 @@ class _ModelFixer:
             case "verified":
                 return replace(result, state="repaired", remaining=self._select_remaining(outcome))
             case "failed":
-                return replace(result, state="failed", reason="the outputs of the repaired model differ")
+                return replace(
+                    result, state="failed", reason="the outputs of the repaired model differ from the original"
+                )
             case "partial" if self.fix_options.unsafe:
                 return replace(result, state="repaired", remaining=self._select_remaining(outcome))
             case "partial":
                 reason = "the repair could not be verified on every locked runtime"
-                return replace(result, state="unverified", reason=reason, hint="use `--unsafe` to write it anyway")
+                return replace(
+                    result, state="unverified", reason=reason, hint="use `--unsafe` to write the repaired model anyway"
+                )
             case "unverified":
                 reason = proof.reason or "the outputs could not be compared on any runtime"
                 return replace(result, state="unverified", reason=reason, hint=proof.hint)

@@ -217,9 +217,9 @@ class RunComparison:
             return self._compare(runtime, level, now, before)
         reference = self._find_reference(runtime, level)
         if reference is None:
-            return "unknown", "now runs, but the original has no outputs to compare with"
+            return "unknown", "now runs, but the original model produced no outputs for comparison"
         state, text = self._compare(runtime, level, now, reference[1])
-        return state, f"now runs; compared with the original on {reference[0]}: {text}"
+        return state, f"now runs; result of comparison with the original on {reference[0]}: {text}"
 
     def _find_reference(self, runtime: str, level: str) -> tuple[str, RunOutputs] | None:
         """Return another runtime on which the original model produced outputs, and these outputs.
@@ -243,7 +243,7 @@ class RunComparison:
         retyped = [key for key in old.paths if _element_type(new.paths[key]) != _element_type(old.paths[key])]
         if retyped:
             case, output = min(retyped)
-            return "differs", f"the type of output `{output}` of `{case}` changed"
+            return "differs", f"the element type of output `{output}` changed in case `{case}`"
         unlike = {key for key in old.paths if not _is_bit_identical(new.paths[key], old.paths[key])}
         if not unlike:
             return "equal", "bit-identical"
@@ -253,11 +253,11 @@ class RunComparison:
         for difference in differences:
             if not difference.agrees:
                 what = f"{difference.metric} is {difference.value:.3g} (allowed: {difference.bound:.3g})"
-                where = f"output `{difference.output}` of `{difference.case}`"
-                return "differs", f"{where} differs: {difference.detail or what}"
+                where = f"output `{difference.output}` differs in case `{difference.case}`"
+                return "differs", f"{where}: {difference.detail or what}"
         if uncompared := sorted(unlike - {(difference.case, difference.output) for difference in differences}):
             case, output = uncompared[0]
-            return "unknown", f"output `{output}` of `{case}` could not be compared"
+            return "unknown", f"output `{output}` could not be compared in case `{case}`"
         largest = max((diff.value for diff in differences if diff.metric == "worst_abs"), default=0.0)
         self.largest = max(self.largest, largest)
         return "equal", f"within tolerance (max difference {largest:.2g})"

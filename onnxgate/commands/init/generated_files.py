@@ -143,15 +143,15 @@ def _render_build_target(build: str, used_names: Set[str]) -> Iterator[str]:
     package = next(package for package in BUILD_PROVIDERS if build.startswith(package))
     yield ""
     yield from _wrap_comment(
-        f"`{package}` needs special hardware and drivers. To check the models with it on machines that have them, "
-        "set `python` to an environment that contains the package:"
+        f"`{package}` needs special hardware and drivers. To check the models with this package, set `python` to an "
+        "environment that contains the package:"
     )
     name = package.removeprefix("onnxruntime-")
     yield f"# [targets.{package if name in used_names else name}]"
     yield f"# runtime = {quote(build)}"
     yield f'# providers = [{quote(BUILD_PROVIDERS[package])}, "CPUExecutionProvider"]'
     yield '# python = ".venv"'
-    yield "# required = false  # skip the target on other machines"
+    yield "# required = false  # skip this target on machines without this environment"
 
 
 def _render_exports(survey: RepositorySurvey, exported: Sequence[ExportScript]) -> Iterator[str]:
@@ -191,16 +191,16 @@ def _describe_export(script: ExportScript) -> Iterator[str]:
     if script.source:
         function = f"`{escape_unprintable(script.source.rpartition(':')[2])}`"
         yield from _wrap_comment(
-            f"{function} builds the module: `check` can export it and compare the outputs with PyTorch."
+            f"`check` can export the module that {function} builds, and compare the outputs with PyTorch."
         )
         if script.settings:
             settings = join_quoted(script.settings)
             yield from _wrap_comment(
-                f"The call also sets {settings}: to apply these settings, return a mapping with these keys, "
-                f"`model` and `args` from {function}."
+                f"The call also sets {settings}. To apply these settings, make {function} return a mapping that "
+                "contains these settings, `model` and `args`."
             )
     elif script.command:
-        yield "# `check` can run the script and compare its model with the committed one."
+        yield "# `check` can run the script and compare its model with the committed model."
     else:
         yield "# Give the script an option that sets the output path; `check` can then run the script."
     if script.builder:

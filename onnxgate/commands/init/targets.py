@@ -343,7 +343,9 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
         minors = [minor for minor in minors if minor >= Version(first).release[:2]]
         reason = ". Older releases do not load all models"
     described = f"The newest {len(minors)} minor releases" if len(minors) > 1 else "The newest minor release"
-    described += " when this file was written" if is_current else " with support data in onnxgate; later ones may exist"
+    described += (
+        " when this file was written" if is_current else " with support data in onnxgate; later releases may exist"
+    )
     prediction = describe_prediction(requirement, predictions, index, pointers)
     return SuggestedTarget("cpu", requirement, (f"{described}{reason}.", *prediction))
 

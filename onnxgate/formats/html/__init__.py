@@ -257,7 +257,7 @@ def render_replays(report: Report) -> Markup | None:
     return tag(
         "section",
         tag("h2", "To reproduce"),
-        tag("p", "Each command reproduces findings of a run. Run it in ", folder, ".", class_="lead"),
+        tag("p", "Each command reproduces findings of a run. Run the command in ", folder, ".", class_="lead"),
         join_lines(replays),
         id="replay",
     )

@@ -17,7 +17,7 @@ MAX_TABLE_ROWS = 10_000
 
 If there are more, the values furthest from their limits are omitted, and the page states their number.
 """
-LEAD_TEXT = "Marks are measured values, bars are their limits. Overlapping marks are merged."
+LEAD_TEXT = "Marks show measured values; bars show their limits. Overlapping marks are merged."
 TABLE_HEAD = ("case", "metric", "value", "limit", "origin of limit")
 
 

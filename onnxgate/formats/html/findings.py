@@ -111,7 +111,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
     )
     drawing = anchors.drawings.get(_drawing_key(finding))
     first = anchors.first[_drawing_key(finding)]
-    link = tag("p", tag("a", "See the diagram of the node above", href=f"#finding-{first}"))
+    link = tag("p", tag("a", "See the diagram of this node above", href=f"#finding-{first}"))
     return tag(
         "article",
         head,

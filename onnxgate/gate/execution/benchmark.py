@@ -43,7 +43,9 @@ NOISE_MIB = 4.0
 """Memory difference in MiB between two identical processes that is treated as noise."""
 
 NO_BASELINE = "the relative budget was not checked: no baseline is selected"
-NO_BASELINE_HINT = "select a revision with `--against REF`, or set `quantized-from` if there is a float model"
+NO_BASELINE_HINT = (
+    "select a revision with `--against REF`, or set `quantized-from` to the float model of a quantized model"
+)
 
 Measure = Literal["time", "memory"]
 
@@ -166,7 +168,9 @@ def compute_time_ratio(result: BenchmarkResult, _: float = 0.0) -> MeasuredRatio
     """Return the median time ratio over all rounds, with its quartiles."""
     if len(result.model_s) < MIN_ROUNDS:
         rounds = pluralize(len(result.model_s), "round")
-        raise MissingAtRevisionError(f"a run takes too long to measure: only {rounds} finished within {TIME_S:g} s")
+        raise MissingAtRevisionError(
+            f"the model runs too slowly to be measured: only {rounds} finished within {TIME_S:g} s"
+        )
     ratios = [model / baseline for model, baseline in zip(result.model_s, result.baseline_s, strict=True)]
     low, ratio, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return MeasuredRatio(ratio, low, high)

@@ -110,7 +110,7 @@ class MismatchSearch:
             if searches < MAX_SEARCHES and time.monotonic() <= ends_at:
                 origin, is_transient = self._try(model, comparisons[group[0]])
             else:
-                origin = "the search limit of this model was already reached for other mismatches"
+                origin = "the search limit for this model was already reached by the search for other mismatches"
                 is_transient = searches < MAX_SEARCHES
             if isinstance(origin, dict):
                 for index in group:
@@ -156,7 +156,7 @@ class MismatchSearch:
             reference = self._side(model, comparison.reference, level, mismatch.case)
             begun = search_origin(side, reference.values, None, [output], exact=False)
         if begun is None:
-            raise SearchError("each node differs only by rounding, but the differences accumulate")
+            raise SearchError("the output of each node differs only by rounding errors, but these errors accumulate")
         return create_first_difference(model.proto, begun, mismatch.case, model.root, model.folder, detail)
 
     def _against_source(
@@ -207,9 +207,12 @@ def _select_mismatch(comparison: Comparison) -> Difference:
     """Select the mismatch to search: the worst mismatch, preferably without optimization."""
     mismatches = [mismatch for mismatch in find_mismatches(comparison) if mismatch.metric in ERROR_METRICS]
     if not mismatches and any(mismatch.metric in RATIO_METRICS for mismatch in find_mismatches(comparison)):
-        raise SearchError("rounding makes every node of a quantized model differ")
+        raise SearchError(
+            "rounding in a quantized model changes the output of every node, so the first differing node "
+            "cannot be found"
+        )
     if not mismatches:
-        raise SearchError("the outputs differ in type, shape or count")
+        raise SearchError("the outputs differ in type, shape or number")
     return find_worst([mismatch for mismatch in mismatches if mismatch.optimization == "disabled"] or mismatches)
 
 

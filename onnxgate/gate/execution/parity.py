@@ -204,7 +204,7 @@ class FloatComparison:
         answer = self.run(runtime, path, quantized.cases, "all").result()
         outputs = list_outputs(quantized.cases, require_run_result(answer, f"the float model `{name}`"))
         if not outputs.paths:
-            raise IncomparableError(f"the float model `{name}` produced no outputs for any case")
+            raise IncomparableError(f"the float model `{name}` produced no outputs for any input case")
         return FloatRun(path, reading, runtime, outputs)
 
     def run(

@@ -48,7 +48,7 @@ from onnxgate.stages.runtime import ObservedRun
 T = TypeVar("T")
 
 _OVERWRITTEN = Unavailable(
-    reason="the files of the first export changed before they were compared with the second",
+    reason="the files of the first export changed before they could be compared with the second export",
     hint="write a new file at `{output}` instead of a link to a shared file",
 )
 _SOURCE_FOLDERS = frozenset({"sample", "eager", "eager64"})
@@ -263,7 +263,8 @@ class Exporter:
         outcome = export_stage.collect_evidence(project, planned, first, again)
         if outcome.subject is not None and outcome.subject.second.failure is None:
             reason = (
-                f"the export fails with {failed.type} in a copy of the project folder, and could not be checked there"
+                f"the export fails with {failed.type} if the project folder has another path, so it is unknown whether "
+                "the exported model depends on this path"
             )
             return outcome, (IncompleteCheck(Stage.EXPORT, planned.model.path, "", reason),)
         return outcome, ()

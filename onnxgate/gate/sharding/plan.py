@@ -209,7 +209,8 @@ def load_division(file: Path, state: CheckState, of: int) -> Division:
     division = Division(state, of, tuple(shards.get(path, 0) for path in state.models))
     if 0 in division.shards or any(entry.key != division.key for entry in entries):
         raise UsageError(
-            "`--plan` belongs to another check: the config, lock, models, shard count or onnxgate version is different",
+            "the file in `--plan` was written for another check: the config, lock, models, shard count or onnxgate "
+            "version is different",
             hint="use the same commit, PATHS and onnxgate version for `plan` and `check`",
         )
     return division

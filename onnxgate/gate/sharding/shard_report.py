@@ -202,7 +202,10 @@ def decode_report_file(name: str, content: bytes) -> ReportFile:
             problem = f"it has report version {head.version}; this onnxgate version supports {VERSION}"
             hint = SAME_VERSION_HINT
         elif head.onnxgate != __version__:
-            problem, hint = f"it was written by onnxgate {head.onnxgate}; this is {__version__}", SAME_VERSION_HINT
+            problem, hint = (
+                f"it was written by onnxgate {head.onnxgate}, but this is onnxgate {__version__}",
+                SAME_VERSION_HINT,
+            )
         else:
             report = msgspec.json.decode(content, type=Report)
     except msgspec.ValidationError:
@@ -296,7 +299,7 @@ def _one_report_per_shard(valid: Sequence[tuple[str, Report]], gaps: list[NotDon
     for index, pairs in by_shard.items():
         if any(report != pairs[0][1] for _, report in pairs):
             names = join_phrases([f"`{name}`" for name, _ in pairs])
-            gaps.append(_gap(f"the reports of shard {index} differ: {names}", "merge only one of them"))
+            gaps.append(_gap(f"the reports of shard {index} differ: {names}", "merge only one of these reports"))
     return [min(pairs, key=lambda pair: pair[1].exit != 1)[1] for _, pairs in sorted(by_shard.items())]
 
 
@@ -306,12 +309,14 @@ def _differences_from_expected(lead: Shard, expected: ExpectedCheck) -> Iterator
         yield _gap(f"the reports belong to plan `{plan}`, not to `{expected.plan}` (`--key`)", SAME_CHECK_HINT)
     for name, judged, current in (("config", lead.config, expected.config), ("lock", lead.lock, expected.lock)):
         if current and current != judged:
-            yield _gap(f"the {name} in this folder is not the one used to check the shards", SAME_CHECK_HINT)
+            yield _gap(
+                f"the shards were checked with a different {name} than the {name} in this folder", SAME_CHECK_HINT
+            )
 
 
 def _missing_shards(lead: Shard, judged: Collection[int]) -> Iterator[NotDone]:
     """Yield a gap for each model in a shard that has no report."""
     for path, index in zip(lead.models, lead.division, strict=True):
         if index not in judged:
-            hint = f"pass its report too, or re-run shard {index}/{lead.of}"
+            hint = f"pass the report of this shard, or re-run shard {index}/{lead.of}"
             yield _gap(f"the report of shard {index}/{lead.of} is missing", hint, path)

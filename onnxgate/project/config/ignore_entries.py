@@ -146,7 +146,7 @@ def write_config(path: Path, data: bytes, before: bytes) -> None:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         fault = find_machine_fault(error)
-        hint = fault.hint if fault else "check the permissions of its folder"
+        hint = fault.hint if fault else "check the permissions of the folder that contains the config"
         raise StorageError(f"cannot write to `{path.name}`: {reason}", hint=hint) from error
 
 

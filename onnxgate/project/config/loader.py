@@ -117,7 +117,7 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     is_misspelled = any(problem.text.endswith("did you mean `targets`?") for problem in problems)
     if targets == {} and not is_misspelled:  # no model would be checked on any runtime
         example = f'`[{format_key_path((*prefix, "targets", "cpu"))}]` with `runtime = "onnxruntime>=1.18"`'
-        problems.append(Problem(("targets",), f"no targets: add one, for example {example}"))
+        problems.append(Problem(("targets",), f"no targets are set; add a target, for example {example}"))
     if config is None or problems:
         raise _config_error(path, problems, lines, prefix)
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
@@ -179,7 +179,7 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
     return ConfigError(f"`{path.name}` has {count}", problems=tuple(ordered))
 
 
-UNKNOWN_NAME_FIX = "correct or remove the name: the setting has no effect"
+UNKNOWN_NAME_FIX = "correct the name, or remove the setting, which has no effect"
 """Hint for the name of an axis or output that does not exist in any model."""
 
 

@@ -230,7 +230,7 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     if not listing:
         advice = (_suggest_submodule_update(pattern, project) for pattern in project.config.models or ())
         if hint := next(filter(None, advice), ""):
-            raise ConfigError(f"`{name}` selects no models; a git submodule is not initialized", hint=hint)
+            raise ConfigError(f"`{name}` selects no models, because a git submodule is not initialized", hint=hint)
         hint = 'add models to git with `git add`, or set `models = ["models/**/*.onnx"]`'
         raise ConfigError(f"`{name}` selects no models", hint=hint)
 
@@ -405,7 +405,7 @@ def _explain_outsider(file: Path, added: Path, project: Project, listing: Collec
     submodule = find_git_root(_resolve_path(file).parent)
     if submodule is not None and submodule != _resolve_path(root):
         shown = _relative_path(submodule, _resolve_path(root)) or submodule
-        return f"is in the git submodule `{shown}`, whose files git does not list here", setting
+        return f"is in the git submodule `{shown}`, so git does not list it in this repository", setting
     git_path = shlex.quote(pattern.replace("**/", ""))  # for git, `*` matches any number of folders
     if is_ignored(project.folder, inside):
         return "is ignored by git", f"run `git add --force {git_path}`"

@@ -86,7 +86,7 @@ class Validation(msgspec.Struct, frozen=True):
             if not domain:
                 yield Problem(("opset", domain), "expected the name of a domain; the default domain is `ai.onnx`")
             if version < 1:
-                yield Problem(("opset", domain), f"expected a version of at least 1, got `{version}`")
+                yield Problem(("opset", domain), f"expected version 1 or newer, got `{version}`")
         paths: set[str] = set()
         for index, model in enumerate(config.model):
             path = model.path.removeprefix("./")
@@ -114,7 +114,7 @@ class Validation(msgspec.Struct, frozen=True):
             if not target.python.strip():
                 yield Problem((*keys, "python"), "expected an interpreter or the folder of an environment")
             if target.select != "minors":
-                text = f"`{target.select}` has no effect with `python`: the environment has one release"
+                text = f"`{target.select}` has no effect with `python`: an environment contains only one release"
                 yield Problem((*keys, "select"), text)
 
     def _check_extensions(self, extensions: tuple[str, ...], keys: Keys) -> Iterator[Problem]:
@@ -160,7 +160,7 @@ class Validation(msgspec.Struct, frozen=True):
             yield from _check_unique(sizes, (*keys, "sizes", axis))
             for index, size in enumerate(sizes):
                 if size < 1:
-                    yield Problem((*keys, "sizes", axis, str(index)), f"expected a size of at least 1, got `{size}`")
+                    yield Problem((*keys, "sizes", axis, str(index)), f"expected a size of 1 or more, got `{size}`")
         yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
 
     def _inputs_problem(self, inputs: str | None) -> str:
@@ -256,7 +256,9 @@ def _check_providers(target: Target, keys: Keys) -> Iterator[Problem]:
         near = suggest_spelling(provider, MANAGED_PROVIDERS) if not provider.endswith("ExecutionProvider") else ""
         if target.python is None:
             text = f"provider `{provider}` is not available in the environments that onnxgate creates"
-            yield Problem((*keys, str(index)), text + (near or "; set `python` to an environment that has it"))
+            yield Problem(
+                (*keys, str(index)), text + (near or "; set `python` to an environment that contains this provider")
+            )
         elif not _PROVIDER.fullmatch(provider):
             expected = "expected a name such as `CUDAExecutionProvider`"
             yield Problem((*keys, str(index)), f"{expected}, got `{provider}`{near}")
@@ -270,7 +272,10 @@ def _check_shared_environments(targets: Mapping[str, Target]) -> Iterator[Proble
             continue
         earlier = first.setdefault(target.python, name)
         if targets[earlier].providers != target.providers:
-            text = f"target `{earlier}` uses `{target.python}` with different providers; use the same for both"
+            text = (
+                f"target `{earlier}` uses `{target.python}` with different providers; use the same "
+                "providers for both targets"
+            )
             yield Problem(("targets", name, "providers"), text)
 
 
@@ -308,7 +313,7 @@ def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> It
 
 
 def _bound_problem(value: float) -> str:
-    return "" if math.isfinite(value) and value >= 0 else f"expected a finite number of at least 0, got `{value:g}`"
+    return "" if math.isfinite(value) and value >= 0 else f"expected a finite number, 0 or greater, got `{value:g}`"
 
 
 def ir_version_problem(pinned: str | int | None) -> str:
@@ -336,7 +341,11 @@ def command_problem(command: tuple[str, ...]) -> str:
         if name not in PLACEHOLDERS:
             choices = join_quoted(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
             return f"unknown placeholder `{{{name}}}`; expected one of {choices}"
-    return "" if "output" in placeholders else "expected `{output}` in the arguments: the path of the exported model"
+    return (
+        ""
+        if "output" in placeholders
+        else "expected the placeholder `{output}`, the path of the exported model, in the arguments"
+    )
 
 
 def _check_paths(paths: Collection[str], keys: Keys) -> Iterator[Problem]:

@@ -181,7 +181,9 @@ def write_data_at_revision(revision: Revision, path: str, locations: Iterable[st
     for location in sorted({*locations} - {""}):
         at = resolve_data_path(path, location)
         if at is None:
-            raise MissingAtRevisionError(f"`{path}` at `{revision.name}` has data outside its folder: `{location}`")
+            raise MissingAtRevisionError(
+                f"`{path}` at `{revision.name}` has external data outside the folder of the model: `{location}`"
+            )
         to = folder / location
         to.parent.mkdir(parents=True, exist_ok=True)
         to.unlink(missing_ok=True)  # it may be a hard link into the storage of Git LFS

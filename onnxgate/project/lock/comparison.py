@@ -154,7 +154,7 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
         elif differences := describe_model_changes(old.models[path], model):
             changes.append(f"updated `{path}`: {'; '.join(differences)}")
         elif old.models[path] != model:
-            changes.append(f"updated `{path}`: recorded facts changed, the file is unchanged")
+            changes.append(f"updated `{path}`: the information recorded in the lock changed, but the file did not")
     return (*changes, *(f"removed `{path}`" for path in sorted(old.models.keys() - new.models.keys())))
 
 
@@ -295,8 +295,8 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
     if not locked.runtimes:
         if not is_optional_build(target):
             build = f"`{target.python}` did not contain `{target.runtime}`"
-            hint = f" because {build}: install it there first, or set `required = false`"
-            yield f"target `{name}` is locked without any runtime{'' if target.python is None else hint}"
+            reason = f", because {build}; install the package in this environment, or set `required = false`"
+            yield f"target `{name}` is locked without any runtime{'' if target.python is None else reason}"
         return
     requirement, extensions = Requirement(target.runtime), canonical_extensions(target)
     for runtime in locked.runtimes:
@@ -332,8 +332,8 @@ def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str
     for runtime in target.runtimes:
         for pin in runtime.packages if not runtime.environment else ():
             if (pin, runtime.python) not in pinned:
-                python = f"for Python {runtime.python}, but the lock has no wheels for it"
-                npm = "from npm, but the lock has no integrity hash for it"
+                python = f"for Python {runtime.python}, but the lock lists no wheels for this package"
+                npm = "from npm, but the lock contains no integrity hash for this package"
                 yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 

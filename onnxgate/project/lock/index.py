@@ -150,7 +150,7 @@ class UvIndex:
         if result.returncode != 1:
             raise _create_uv_error(f"uv failed: {reason}")
         if _EMPTY_INDEX_MESSAGE.search(stderr):
-            raise _index_error(f"it has no files; is it a package index? ({reason})")
+            raise _index_error(f"it lists no files, so its URL may be wrong ({reason})")
         return ReleaseNotFound(reason)
 
 
@@ -164,7 +164,7 @@ def _create_uv_error(problem: str) -> ResolutionError:
         problem, hint = f"uv {version} is too old; onnxgate needs uv {OLDEST_UV} or newer", ""
     else:
         hint = f"check the settings of uv (`{uv}`), or "
-    return ResolutionError(problem, hint=f"{hint}upgrade it: `pip install --upgrade uv`")
+    return ResolutionError(problem, hint=f"{hint}upgrade uv: `pip install --upgrade uv`")
 
 
 def _index_error(why: str, *, offline: bool = False) -> ResolutionError:

@@ -224,7 +224,7 @@ def write_lock(lock: Lock, path: Path) -> bool:
     except OSError as error:
         fault = find_machine_fault(error)
         message = fault.message if fault else f"cannot write to `{path}`: {error.strerror or error}"
-        hint = fault.hint if fault else "check the permissions of its folder"
+        hint = fault.hint if fault else "check the permissions of the folder that contains the lock"
         unchanged = "; the old lock is unchanged" if path.exists() else ""
         raise StorageError(f"{message}{unchanged}", hint=hint) from error
     return True

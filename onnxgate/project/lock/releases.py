@@ -190,7 +190,7 @@ class UpgradeRequest:
                     hint = f"did you mean `--upgrade {shlex.quote(f'{near}{requirement.specifier}')}`?"
                 raise UsageError(f"`--upgrade {requirement}`: no target or toolchain uses this package", hint=hint)
             raise UsageError(
-                f"`--upgrade {requirement}`: no target or toolchain requirement allows it",
+                f"`--upgrade {requirement}`: no target or toolchain requirement allows this release",
                 hint="change `runtime` of a target, then run `onnxgate lock`",
             )
 

@@ -111,7 +111,7 @@ def _lock_toolchain(
     if not names:
         return locked, ()
     texts = ", ".join(f"{name} {new.get(name, 'is missing')} (locked: {old.get(name, 'none')})" for name in names)
-    upgrade_hint = "run `onnxgate lock --upgrade` to lock the installed one"
+    upgrade_hint = "run `onnxgate lock --upgrade` to lock the installed toolchain"
     return locked, (f"the installed toolchain differs from the locked one: {texts}; {upgrade_hint}",)
 
 

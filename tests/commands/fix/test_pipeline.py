@@ -82,10 +82,10 @@ def rename(proto: onnx.ModelProto) -> None:
 @pytest.mark.parametrize(
     ("edit", "reason"),
     [
-        (negate, "the outputs of the repaired model differ"),
+        (negate, "the outputs of the repaired model differ from the original"),
         (keep, "`wrong` does not resolve the finding"),
         (break_it, "the repaired model has a new finding: `"),
-        (rename, "the outputs of the repaired model differ"),
+        (rename, "the outputs of the repaired model differ from the original"),
     ],
 )
 def test_wrong_repairs(

@@ -73,12 +73,12 @@ def verify(held: RunComparison, runtime: str = NEW, levels: tuple[str, ...] = ("
     [
         (ONE, ONE, "equal", "bit-identical"),
         (ONE, np.nextafter(ONE, np.float32(9)), "equal", "within tolerance (max difference 1.2e-07)"),
-        (ONE, -ONE, "differs", "output `y` of `a` differs: at [1]"),
-        (ONE, ONE.astype(np.float64), "differs", "the type of output `y` of `a` changed"),
-        (ONE, ONE[:1], "differs", "output `y` of `a` differs: shape"),
-        (np.array([np.nan], np.float32), np.array([0], np.float32), "differs", "output `y` of `a` differs: "),
-        (np.array(["a"]), np.array(["b"]), "differs", "output `y` of `a` differs: "),
-        (np.array([3]), np.array([4]), "differs", "output `y` of `a` differs: "),
+        (ONE, -ONE, "differs", "output `y` differs in case `a`: at [1]"),
+        (ONE, ONE.astype(np.float64), "differs", "the element type of output `y` changed in case `a`"),
+        (ONE, ONE[:1], "differs", "output `y` differs in case `a`: shape"),
+        (np.array([np.nan], np.float32), np.array([0], np.float32), "differs", "output `y` differs in case `a`: "),
+        (np.array(["a"]), np.array(["b"]), "differs", "output `y` differs in case `a`: "),
+        (np.array([3]), np.array([4]), "differs", "output `y` differs in case `a`: "),
     ],
 )
 def test_values(before: Any, after: Any, state: str, text: str, gives: Gives) -> None:
@@ -154,11 +154,11 @@ def test_compared_with_another_runtime(gives: Gives) -> None:
     old = [gives("onnxruntime 1.17.3", {"y": ONE}), gives(OLD, REFUSED), gives(NEW, {"y": ONE}), evaluator]
     right, wrong = (holding(old, [gives(OLD, {"y": array})]) for array in (ONE, -ONE))
 
-    assert verify(right, OLD) == ("equal", f"now runs; compared with the original on {NEW}: bit-identical")
+    assert verify(right, OLD) == ("equal", f"now runs; result of comparison with the original on {NEW}: bit-identical")
     assert verify(wrong, OLD)[0] == "differs"
     assert verify(holding([gives(OLD, REFUSED)], [gives(OLD, {"y": ONE})]), OLD) == (
         "unknown",
-        "now runs, but the original has no outputs to compare with",
+        "now runs, but the original model produced no outputs for comparison",
     )
 
 
@@ -166,7 +166,7 @@ def test_random(gives: Gives) -> None:
     """Random outputs cannot be compared, so the result is unknown."""
     held = holding([gives(NEW, {"y": ONE})], [gives(NEW, {"y": -ONE})], random="y")
 
-    assert verify(held) == ("unknown", "output `y` of `a` could not be compared")
+    assert verify(held) == ("unknown", "output `y` could not be compared in case `a`")
 
 
 def test_worst_level_counts(gives: Gives) -> None:

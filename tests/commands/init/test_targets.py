@@ -150,7 +150,7 @@ def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
     """Without a declared version, the target contains the newest minor releases."""
     (target,) = suggest_targets(declared, (), None)
 
-    newest = "The newest 4 minor releases with support data in onnxgate; later ones may exist."
+    newest = "The newest 4 minor releases with support data in onnxgate; later releases may exist."
     place = "Declared without a version in requirements.txt:1 (`onnxruntime`)."
     assert target.comments == ((place, newest) if declared else (newest,))
     specifier = Requirement(target.runtime).specifier

@@ -143,7 +143,10 @@ def test_without_baseline(track: Track) -> None:
 
     assert done.undone == ()
     assert undone.reason == "the relative budget was not checked: no baseline is selected"
-    assert undone.hint == "select a revision with `--against REF`, or set `quantized-from` if there is a float model"
+    assert (
+        undone.hint
+        == "select a revision with `--against REF`, or set `quantized-from` to the float model of a quantized model"
+    )
     assert track.asked == []
 
 
@@ -181,7 +184,7 @@ FAILED = Failure(type="Fail", text="no")
         (TimedOut(limit_s=300, during="", log=""), "the measurement timed out after 300 s"),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 7, baseline_s=(1.0,) * 7)),
-            "a run takes too long to measure: only 7 rounds finished within 20 s",
+            "the model runs too slowly to be measured: only 7 rounds finished within 20 s",
         ),
         (
             Completed(result=BenchmarkResult(case="c", model_s=(1.0,) * 9, baseline_s=(1.0,) * 9)),

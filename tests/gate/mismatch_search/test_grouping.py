@@ -155,7 +155,7 @@ def test_the_level_without_optimisation_is_looked_into(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("found", "reason"),
     [
-        (comparison("1.18.1", difference(1, metric="shape")), "the outputs differ in type, shape or count"),
+        (comparison("1.18.1", difference(1, metric="shape")), "the outputs differ in type, shape or number"),
         (comparison("1.18.1", difference(1), reference="openvino 2026.4"), "openvino 2026.4 is not available"),
         (
             comparison("1.18.1", difference(1), pair="source", reference="the source"),
@@ -195,4 +195,4 @@ def test_searches_have_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     nodes, ((runtime, reason),) = located(tmp_path, Releases(tmp_path), *actual)
 
     assert (nodes, runtime) == (["neg", None], "onnxruntime 1.20.1")
-    assert reason.endswith("the search limit of this model was already reached for other mismatches")
+    assert reason.endswith("the search limit for this model was already reached by the search for other mismatches")

@@ -236,7 +236,7 @@ def test_halves_of_two_checks_are_incomplete(project: Project, parts: list[Repor
         (b"\xff\xfe", "it is truncated or not JSON"),
         (b'{"version": 1, "onn', "it is truncated or not JSON"),
         (b'{"version": 2, "onnxgate": "9"}', "it has report version 2; this onnxgate version supports 1"),
-        (b'{"version": 1, "onnxgate": "9.9"}', f"it was written by onnxgate 9.9; this is {__version__}"),
+        (b'{"version": 1, "onnxgate": "9.9"}', f"it was written by onnxgate 9.9, but this is onnxgate {__version__}"),
         (b'{"version": 1, "onnxgate": "%s", "models": 1}' % __version__.encode(), "it is a corrupted onnxgate report"),
         (b"[" * 100_000, "it is not an onnxgate report"),
         (b'{"a":' * 100_000, "it is truncated or not JSON"),
@@ -343,8 +343,11 @@ def test_no_reports_are_undecided() -> None:
     ("expected", "message"),
     [
         (ExpectedCheck(plan="0123456789ab"), "not to `0123456789ab` (`--key`)"),
-        (ExpectedCheck(config="e" * 64), "the config in this folder is not the one used to check the shards"),
-        (ExpectedCheck(lock="e" * 64), "the lock in this folder is not the one used to check the shards"),
+        (
+            ExpectedCheck(config="e" * 64),
+            "the shards were checked with a different config than the config in this folder",
+        ),
+        (ExpectedCheck(lock="e" * 64), "the shards were checked with a different lock than the lock in this folder"),
     ],
 )
 def test_reports_of_an_earlier_check_are_rejected(parts: list[Report], expected: ExpectedCheck, message: str) -> None:

@@ -142,7 +142,7 @@ def test_pyproject(folder: Path) -> None:
         4,
     )
     assert problems(folder, "[tool.onnxgate]\nmodel = 1\n", "pyproject.toml") == [
-        "line 1: `tool.onnxgate.targets`: no targets: add one, for example "
+        "line 1: `tool.onnxgate.targets`: no targets are set; add a target, for example "
         '`[tool.onnxgate.targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         "line 2: `tool.onnxgate.model`: expected a list of tables, got `1`",
     ]
@@ -210,7 +210,7 @@ rule = "opset-to-new"
             "line 1: `ir-version`: expected an integer or a specifier such as `<=10`, got `<=10.5`",
         ),
         ('ir-version = ">9,<9"', "line 1: `ir-version`: no IR version can satisfy `>9,<9`"),
-        ('opset = { "ai.onnx" = 0 }', 'line 1: `opset."ai.onnx"`: expected a version of at least 1, got `0`'),
+        ('opset = { "ai.onnx" = 0 }', 'line 1: `opset."ai.onnx"`: expected version 1 or newer, got `0`'),
         ('opset = { "ai.onnx" = "18" }', 'line 1: `opset."ai.onnx"`: expected an integer, got the string `18`'),
         (
             'opset = { "" = 18 }',
@@ -218,18 +218,20 @@ rule = "opset-to-new"
         ),
         (
             "",
-            '`targets`: no targets: add one, for example `[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
+            "`targets`: no targets are set; add a target, for example "
+            '`[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         (
             "models = ['a.onnx']\n[targets]",
-            'line 2: `targets`: no targets: add one, for example `[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
+            "line 2: `targets`: no targets are set; add a target, for example "
+            '`[targets.cpu]` with `runtime = "onnxruntime>=1.18"`',
         ),
         ("[targets.a]", "line 1: `targets.a.runtime`: is missing; expected a string"),
         ("targets = 1", "line 1: `targets`: expected a table of tables, got `1`"),
         (
             "[targets.a]\nruntime = 'onnxruntime'\nproviders = ['CUDAExecutionProvider']",
             "line 3: `targets.a.providers[0]`: provider `CUDAExecutionProvider` is not available in the environments "
-            "that onnxgate creates; set `python` to an environment that has it",
+            "that onnxgate creates; set `python` to an environment that contains this provider",
         ),
         (
             "[targets.a]\nruntime = 'onnxruntime'\noptimization = []",
@@ -269,7 +271,8 @@ rule = "opset-to-new"
         ),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make']",
-            "line 3: `model[0].command`: expected `{output}` in the arguments: the path of the exported model",
+            "line 3: `model[0].command`: expected the placeholder `{output}`, the path of "
+            "the exported model, in the arguments",
         ),
         (
             "[[model]]\npath = 'a.onnx'\ncommand = ['make', '{output}', '{out}']",
@@ -282,7 +285,7 @@ rule = "opset-to-new"
         ),
         (
             "[[model]]\npath = 'a.onnx'\nsizes = { batch = [1, 0] }",
-            "line 3: `model[0].sizes.batch[1]`: expected a size of at least 1, got `0`",
+            "line 3: `model[0].sizes.batch[1]`: expected a size of 1 or more, got `0`",
         ),
         (
             "[[model]]\npath = 'a.onnx'\nsizes = { batch = [] }",
@@ -319,7 +322,7 @@ rule = "opset-to-new"
         ),
         (
             "[[model]]\npath = 'a.onnx'\ntolerance = { rtol = nan, atol = -1 }",
-            "line 3: `model[0].tolerance.rtol`: expected a finite number of at least 0, got `nan`",
+            "line 3: `model[0].tolerance.rtol`: expected a finite number, 0 or greater, got `nan`",
         ),
         (
             "[[model]]\npath = 'a.onnx'\ntolerance = { y = { rtol = 1 } }",

@@ -47,7 +47,7 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ("extensions = 'foo'", "extensions`: expected a list of strings, got the string `foo`"),
         (
             "extensions = ['numpy']",
-            "extensions[0]`: remove `numpy`: it does not register custom operators, and is installed anyway",
+            "extensions[0]`: remove `numpy`: this package does not register custom operators",
         ),
         (
             "extensions = ['a b']",
@@ -73,12 +73,12 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ("python = ''", "python`: expected an interpreter or the folder of an environment"),
         (
             "python = '.venv'\nselect = 'all'",
-            "line 4: `targets.a.select`: `all` has no effect with `python`: the environment has one release",
+            "line 4: `targets.a.select`: `all` has no effect with `python`: an environment contains only one release",
         ),
         (
             "providers = ['CUDAExecutionProvider']",
             "providers[0]`: provider `CUDAExecutionProvider` is not available in the environments that onnxgate "
-            "creates; set `python` to an environment that has it",
+            "creates; set `python` to an environment that contains this provider",
         ),
         (
             "python = '.venv'\nproviders = ['CPUExecutionProvidr']",
@@ -87,7 +87,8 @@ def test_supported_libraries_are_accepted(tmp_path: Path, target: str) -> None:
         ),
         (
             OTHER,
-            "line 7: `targets.b.providers`: target `a` uses `.venv` with different providers; use the same for both",
+            "line 7: `targets.b.providers`: target `a` uses `.venv` with different providers; use the "
+            "same providers for both targets",
         ),
     ],
 )

@@ -150,7 +150,7 @@ def test_data_outside_of_the_folder(root: Path, tmp_path: Path, location: str) -
     commit(root)
     outside = _absent(resolve_revision(root, "HEAD"), "ml/m.onnx", tmp_path / "past")
 
-    assert outside.reason == f"`ml/m.onnx` at `HEAD` has data outside its folder: `{location}`"
+    assert outside.reason == f"`ml/m.onnx` at `HEAD` has external data outside the folder of the model: `{location}`"
     assert resolve_data_path("ml/m.onnx", location) is None
 
 

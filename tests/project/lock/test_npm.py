@@ -134,7 +134,10 @@ def test_missing_table_is_resolved_again(registry: Registry, tmp_path: Path) -> 
     lost = msgspec.structs.replace(lock, npm=())
     actual = policy_differences(project_of(tmp_path, CONFIG).config, lost)
 
-    assert f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock has no integrity hash for it" == actual[0]
+    assert (
+        f"target `web` needs `{COMPANION}==1.20.1` from npm, but the lock contains no integrity hash for this package"
+        == actual[0]
+    )
     assert lock == locked(tmp_path, lost)
 
 

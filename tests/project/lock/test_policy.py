@@ -143,7 +143,7 @@ def test_current() -> None:
         (
             Config(targets={"server": SERVER}),
             locked(packages=PACKAGES[1:]),
-            "target `server` needs `numpy==1.26.4` for Python 3.11, but the lock has no wheels for it",
+            "target `server` needs `numpy==1.26.4` for Python 3.11, but the lock lists no wheels for this package",
         ),
         (
             Config(targets={"server": Target(runtime="onnxruntime==1.19.*")}),
