@@ -21,7 +21,7 @@ process ends, so collecting them more often only costs time (5 % of the start-up
 
 COMMANDS = {
     "init": "Set up a repository: config, lock, workflow and hooks.",
-    "check": "Check that models load and run on every locked runtime, with matching outputs.",
+    "check": "Check that models load, run and compute the same outputs on every locked runtime.",
     "matrix": "Show which ONNX Runtime releases can load the models.",
     "diff": "Compare two models.",
     "lock": "Pin exact releases for all targets in onnxgate.lock.",
