@@ -172,11 +172,11 @@ def test_releases_without_kernel_data() -> None:
     assert sentence(*second) == "loads on onnxruntime 1.16.0"
     assert sentence(entry("1.14.1", "refused"), first[1]) == f"does not load on onnxruntime 1.14.1: {NO_KERNEL}"
     assert describe_missing_data(models[:1]) == (
-        "onnxgate has no kernel data for onnxruntime 1.15.1: "
+        "onnxgate has no kernel data for onnxruntime 1.15.1; "
         "it can predict only that a model is refused, not that it loads"
     )
     assert describe_missing_data(models) == (
-        "onnxgate has no kernel data for onnxruntime 1.14.1–1.15.1: "
+        "onnxgate has no kernel data for onnxruntime 1.14.1–1.15.1; "
         "it can predict only that a model is refused, not that it loads"
     )
     assert describe_working_range(models[1], required=True).sentence == (
