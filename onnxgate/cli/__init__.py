@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
 )
 @click.version_option(__version__, message="onnxgate %(version)s", help="Show the version.")
 def group() -> None:
-    """Check that ONNX models load, run and agree on every runtime that a project supports."""
+    """Check that ONNX models load and run on every runtime that a project supports, with matching outputs."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

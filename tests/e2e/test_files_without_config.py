@@ -60,7 +60,8 @@ def test_one_block_for_many_models(files: Repository) -> None:
     )
     assert lines[2].endswith(" [ir-version-too-new]")
     assert lines[3].startswith(
-        f"      fix: run `onnxgate fix models/newest.onnx --target onnxruntime=={RELEASES[-1]}` to lower it to 14, or "
+        f"      fix: run `onnxgate fix models/newest.onnx --target onnxruntime=={RELEASES[-1]}` "
+        "to lower the IR version to 14, or "
     )
     assert last_line(lines[-1]) == f"fail: 21 models checked against {EXTENT}: 1 error; {NOT_RUN}"
     assert len(lines) < 12
@@ -151,7 +152,9 @@ def test_a_fix_without_a_target(files: Repository) -> None:
 
     for command in ("check", "matrix"):
         out = files.run(command, "trees.onnx", status=1).out
-        assert f"fix: export at opset 5 of `ai.onnx.ml`, {newest}, or wait for a release that supports it" in out
+        assert (
+            f"fix: export at opset 5 of `ai.onnx.ml`, {newest}, or wait for a release that supports this opset" in out
+        )
 
 
 def test_an_opset_for_the_whole_model(files: Repository) -> None:
@@ -260,7 +263,7 @@ def test_a_fix_that_cannot_be_verified(files: Repository) -> None:
     fixed = files.run("fix", "ir.onnx", *target, status=3).out
 
     assert "onnxgate fix" not in out
-    assert "      fix: set `ir_version` to 14, or wait for a release that supports it\n" in out
+    assert "      fix: set `ir_version` to 14, or wait for a release that supports this IR version\n" in out
     assert "      fix: export at opset 16, the newest that onnxruntime 1.11.1 supports, or raise the target to " in out
     assert "  not written: the reference evaluator of onnx cannot run the original model, so its outputs " in fixed
     assert "onnxgate check" not in fixed
