@@ -195,7 +195,7 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     )
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
-        assert_named(run(without, *arguments), "uv is neither installed", "install uv: `pip install uv`")
+        assert_named(run(without, *arguments), "`uv` was not found on `PATH`", "install uv: `pip install uv`")
     assert run(without, "check", "--static").status == 0
     assert run(without, "lock").status == 0
 

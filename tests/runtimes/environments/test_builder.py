@@ -263,7 +263,7 @@ def test_offline_does_not_query_the_index(invented: Locked, tmp_path: Path) -> N
         prepare(tmp_path, invented, offline=True)
 
     assert caught.value.message == "some packages are not in uv's cache, and `--offline` prevents their download"
-    assert caught.value.hint == "run the command once without `--offline`"
+    assert caught.value.hint == "to download the packages, run the command once without `--offline`"
 
 
 def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_converter_that_is_not_installed(project: Path, package: str, title: str
 
     assert failure(result) == (
         "ConverterMissingError",
-        f"exporting {title} models requires `{missing}`: "
+        f"exporting {title} models requires `{missing}`; "
         f"run `pip install {missing}` in the environment that exports the models",
     )
 
