@@ -172,8 +172,15 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
             f"optional: set `{setting}` in {CONFIG_NAME}, so that `check` compares the model with PyTorch, and add "
             f"this function to {builder.rpartition(':')[0]}:\n\n{generated_files.render_source_function(script)}"
         )
+    for script in _scripts_without_guard(survey):
+        yield f"optional: to compare the model with PyTorch, {generated_files.describe_needed_guard(script)}"
     if len(exported) < len(survey.exports):
         yield f"optional: let `check` export models from source; see the comments in {CONFIG_NAME}"
+
+
+def _scripts_without_guard(survey: RepositorySurvey) -> list[ExportScript]:
+    """Return one script for each file that exports a model when it is imported."""
+    return [*{script.exporting_file: script for script in survey.exports if script.exporting_file}.values()]
 
 
 def _require_models(survey: RepositorySurvey) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -260,6 +261,23 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
         "# `build_model` and a tuple of example inputs, and set `source =\n"
         '# "export.py:build_model_with_inputs"` instead of `command`.\n'
     ) in (repository / CONFIG).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("returned", ["Net()", "Net(), (torch.zeros(1, 4),)"])
+def test_a_script_that_exports_on_import(installed: Path, repository: Path, returned: str) -> None:
+    """A source would overwrite the committed model, so the config only explains what to change first."""
+    text = f"import torch\ndef build():\n    return {returned}\ndef main():\n    model, x = build()\n"
+    text = text if "," in returned else text.replace("model, x", "model")
+    text += "    torch.onnx.export(model, x, 'models/net.onnx')\nmain()\n"
+    (repository / "export.py").write_text(text, encoding="utf-8")
+
+    done = init(installed, repository)
+    config = (repository / CONFIG).read_text(encoding="utf-8")
+
+    assert "source = " not in config + done.stdout
+    step = 'to compare the model with PyTorch, first move the export in export.py below `if __name__ == "__main__":`'
+    assert f"optional: {step}\n" in re.sub("\n    ", " ", done.stdout)
+    assert f"# T{step[1:]}." in config.replace("\n# ", " ").replace(" To compare", "# To compare")
 
 
 def test_two_scripts_without_a_known_model(installed: Path, repository: Path) -> None:

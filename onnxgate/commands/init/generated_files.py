@@ -209,11 +209,23 @@ def _describe_export(script: ExportScript) -> Iterator[str]:
             f"To compare the model with PyTorch, add a function that returns the result of {function} and a tuple of "
             f"example inputs, and set `source = {quote(name_source_function(script))}` instead of `command`."
         )
+    elif script.exporting_file:
+        yield from _wrap_comment(f"To compare the model with PyTorch, {describe_needed_guard(script)}.")
 
 
 def name_source_function(script: ExportScript) -> str:
     """Return the name of a new source that calls the function in `builder`: `model.py:build_with_inputs`."""
     return f"{script.builder}_with_inputs"
+
+
+def describe_needed_guard(script: ExportScript) -> str:
+    """Return the change that lets `check` import the file of the function that builds the module.
+
+    Without it, each import would overwrite the committed model.
+    """
+    file = escape_unprintable(script.exporting_file)
+    where = f"the export in {file}" if file == script.path else f"the export that an import of {file} runs"
+    return f'first move {where} below `if __name__ == "__main__":`'
 
 
 def render_source_function(script: ExportScript) -> str:
