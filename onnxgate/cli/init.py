@@ -219,8 +219,10 @@ def _print_survey(survey: RepositorySurvey) -> None:
     if survey.exports:
         paths = list(dict.fromkeys(export.path for export in survey.exports))
         _print_action("found", f"`torch.onnx.export` in {join_phrases(paths, MAX_NAMED)}")
-    for runtime in survey.deployments.runtimes:
-        _print_action("found", f"`{runtime.declaration}` in {runtime.file}:{runtime.line}")
+    runtimes = survey.deployments.runtimes
+    # A constraint that narrows several ranges occurs once for each.
+    for place in dict.fromkeys(f"`{runtime.declaration}` in {runtime.file}:{runtime.line}" for runtime in runtimes):
+        _print_action("found", place)
     for runtime in survey.deployments.ignored:
         _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.declaration}` is a development dependency")
     for problem in survey.deployments.problems:
@@ -331,6 +333,8 @@ def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterat
         _print_action("kept", WORKFLOW)
         step = align_step(generated_files.render_workflow_step(survey), text)
         yield f"add this step to {WORKFLOW}, at the end of `steps:`:\n\n{step}"
+        if not re.search(r"(?m)^[^#\n]*\bfetch-depth: *[\"']?(?:0|[2-9]|[1-9]\d+)\b", text):
+            yield f"set `fetch-depth: 2` for `actions/checkout` in {WORKFLOW}, to compare with the base"
     else:
         text = generated_files.render_workflow(survey)
         _write_file(root, WORKFLOW, text, force)
