@@ -24,7 +24,7 @@ from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quot
 
 LOCK_NAME = "onnxgate.lock"
 MAX_NAMED_PATHS = 5
-Selection = Literal["selected", "ignored", "refused"]
+PathSelection = Literal["selected", "ignored", "refused"]
 """Whether a path selects models, is ignored, or is an error; see `Project.models`."""
 _GITLINK_MODE = "160000"
 """Mode of a submodule in git's index."""
@@ -106,7 +106,7 @@ class Project:
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
 
-    def classify_paths(self, paths: Sequence[str], *, base: Path) -> dict[str, Selection]:
+    def classify_paths(self, paths: Sequence[str], *, base: Path) -> dict[str, PathSelection]:
         """
         Return whether each path selects models, including those that are not exported yet.
 
@@ -115,7 +115,7 @@ class Project:
         """
         files = {path: Path(os.path.normpath(base / path)) for path in paths}
         matching = _match_files(files.values(), self.models(absent=True), self)
-        selections: dict[str, Selection] = {}
+        selections: dict[str, PathSelection] = {}
         for path, file in files.items():
             if matching[file]:
                 selections[path] = "selected"
