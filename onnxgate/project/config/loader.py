@@ -37,6 +37,8 @@ CONFIG_NAME = "onnxgate.toml"
 PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
 MAX_SEARCHED_FOLDERS = 10_000
+MAX_SEARCHED_PER_LEVEL = 2_000
+"""Limits of the search for nested projects; the second one is per level of folders."""
 _SKIPPED_FOLDERS = ("node_modules", "site-packages")
 MAX_LINE_LENGTH = 100
 """Maximum length of the invalid line in an error message."""
@@ -59,16 +61,36 @@ def find_config(start: Path) -> Path | None:
 def find_configs_below(folder: Path) -> list[Path]:
     """Return the configs in subfolders, except those in hidden folders, npm folders and virtual environments.
 
-    The search ends after `MAX_SEARCHED_FOLDERS` folders, because the folder may be a whole file system.
+    The folder may be a whole file system, so the number of searched folders is limited, in all and per level. So that
+    folders of data do not hide a project next to them, names that end in a digit come last in each level, and the first
+    subfolders of all folders come before their second ones.
     """
-    configs = []
-    for parent, folders, _ in itertools.islice(os.walk(folder.absolute()), MAX_SEARCHED_FOLDERS):
-        folders[:] = sorted(it for it in folders if not it.startswith(".") and it not in _SKIPPED_FOLDERS)
-        for config in (Path(parent, CONFIG_NAME), Path(parent, PYPROJECT)):
-            if config.is_file() if config.name == CONFIG_NAME else _has_config(config):
-                configs.append(config)
-                break
-    return [config for config in configs if config.parent != folder.absolute()]
+    configs: list[Path] = []
+    level, searched = [folder.absolute()], 0
+    while level and searched < MAX_SEARCHED_FOLDERS:
+        rows = itertools.zip_longest(*map(_list_subfolders, level))
+        subfolders = (it for row in rows for it in row if it is not None)
+        level = sorted(subfolders, key=_count_numbered)[:MAX_SEARCHED_PER_LEVEL]
+        searched += len(level)
+        for parent in level:
+            if (parent / CONFIG_NAME).is_file():
+                configs.append(parent / CONFIG_NAME)
+            elif _has_config(parent / PYPROJECT):
+                configs.append(parent / PYPROJECT)
+    return sorted(configs)
+
+
+def _list_subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(it.name for it in entries if it.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    return [folder / name for name in names if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
+
+
+def _count_numbered(folder: Path) -> int:
+    return sum(name[-1].isdigit() for name in folder.parts)
 
 
 def _has_config(path: Path) -> bool:
