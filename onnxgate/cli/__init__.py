@@ -75,7 +75,7 @@ class LazyGroup(click.Group):
     "onnxgate",
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided, 130 interrupted.",
+    epilog="Exit status: 0 pass; 1 fail; 2 usage, config or lock error; 3 undecided; 130 interrupted.",
 )
 @click.version_option(__version__, message="onnxgate %(version)s", help="Show the version.")
 def group() -> None:

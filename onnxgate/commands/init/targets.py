@@ -364,7 +364,9 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
         reason = ". Older releases do not load all models"
     described = f"The newest {len(minors)} minor releases" if len(minors) > 1 else "The newest minor release"
     described += (
-        " when this file was written" if is_current else " with support data in onnxgate; later releases may exist"
+        " when this file was written"
+        if is_current
+        else " for which onnxgate has support data; later releases may exist"
     )
     prediction = describe_prediction(requirement, predictions, index, pointers)
     return SuggestedTarget("cpu", requirement, (f"{described}{reason}.", *prediction))

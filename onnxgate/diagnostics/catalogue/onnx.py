@@ -37,7 +37,7 @@ ENTRIES = (
             "a required field of the model is empty",
         ),
         why="the file may be empty, or not an ONNX model",
-        fix="if the file is an ONNX model, set the required field; otherwise, replace the file with an ONNX model",
+        fix="if the file is an ONNX model, add the missing field; otherwise, replace the file with an ONNX model",
         rules=("invalid-model", "not-a-model"),
         self_explanatory=True,
     ),

@@ -150,7 +150,7 @@ def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
     """Without a declared version, the target contains the newest minor releases."""
     (target,) = suggest_targets(declared, (), None)
 
-    newest = "The newest 4 minor releases with support data in onnxgate; later releases may exist."
+    newest = "The newest 4 minor releases for which onnxgate has support data; later releases may exist."
     place = "Declared without a version in requirements.txt:1 (`onnxruntime`)."
     assert target.comments == ((place, newest) if declared else (newest,))
     specifier = Requirement(target.runtime).specifier
@@ -401,5 +401,5 @@ def test_minors_that_do_not_load_a_model_are_left_out(
     assert ("does not load on" in target.comments[-1]) == (ir == 99)
     if expected:
         count = len([minor for minor in newest_minors(minors) if Version(minor) >= Version("1.18")])
-        assert target.comments[0].startswith(f"The newest {count} minor releases with support data")
+        assert target.comments[0].startswith(f"The newest {count} minor releases for which onnxgate has support data")
         assert target.comments[0].endswith(". Older releases do not load all models.")
