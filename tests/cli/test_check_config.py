@@ -271,3 +271,16 @@ def test_projects_below_a_folder_without_a_config(
         load_project(CommonOptions())
 
     assert error.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("models = [", "is not valid TOML"), ("", "has 1 problem"), ('required-version = ">9"', "requires onnxgate `>9`")],
+)
+def test_an_invalid_nested_config(nested: Path, text: str, problem: str) -> None:
+    """The path of a nested config tells it apart from the config of the working directory."""
+    (nested / "b" / "onnxgate.toml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_project(CommonOptions(), ("b/models/m.onnx",))
+
+    assert error.value.message.startswith(f"`b/onnxgate.toml` {problem}")

@@ -73,7 +73,7 @@ def find_configs_below(folder: Path) -> list[Path]:
         level = sorted(subfolders, key=_count_numbered)[:MAX_SEARCHED_PER_LEVEL]
         searched += len(level)
         for parent in level:
-            if (parent / CONFIG_NAME).is_file():
+            if os.path.isfile(parent / CONFIG_NAME):  # noqa: PTH113 - no error if the folder is not readable
                 configs.append(parent / CONFIG_NAME)
             elif _has_config(parent / PYPROJECT):
                 configs.append(parent / PYPROJECT)
@@ -122,11 +122,13 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     try:
         raw: Any = loads(text)
     except TOMLDecodeError as error:
-        raise ConfigError(f"`{path.name}` is not valid TOML", problems=(describe_syntax_error(error, text),)) from error
+        raise ConfigError(
+            f"`{_shown_name(path)}` is not valid TOML", problems=(describe_syntax_error(error, text),)
+        ) from error
     for key in prefix:
         raw = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(raw, dict):
-        raise ConfigError(f"`{path.name}` has no `[{'.'.join(prefix)}]` table")
+        raise ConfigError(f"`{_shown_name(path)}` has no `[{'.'.join(prefix)}]` table")
     lines = find_key_lines(text)
     _check_required_version(raw, path)
     folder = path.parent
@@ -145,20 +147,29 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
 
 
+def _shown_name(path: Path) -> str:
+    """Return the path of a config below the working directory, which may have its own config; otherwise its name."""
+    try:
+        current = Path.cwd()
+    except OSError:  # the working directory was removed
+        return path.name
+    return path.relative_to(current).as_posix() if path.is_relative_to(current) else path.name
+
+
 def _read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
         hint = f"check its permissions: `ls -l {path.name}`"
         raise ConfigError(
-            f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint
+            f"cannot read `{_shown_name(path)}`: {lower_first(error.strerror or str(error))}", hint=hint
         ) from error
     try:
         return decode(data)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = f"line {line}: expected UTF-8, got the byte 0x{data[error.start]:02x}"
-        raise ConfigError(f"`{path.name}` is not valid", problems=(problem,)) from error
+        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(problem,)) from error
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
@@ -178,10 +189,10 @@ def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
     if not isinstance(required, str):
         return  # a wrong type is reported with the other problems
     if problem := specifier_problem(required):
-        raise ConfigError(f"`{path.name}` is not valid", problems=(f"`required-version`: {problem}",))
+        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(f"`required-version`: {problem}",))
     if not SpecifierSet(required).contains(__version__, prereleases=True):
         raise ConfigError(
-            f"`{path.name}` requires onnxgate `{required}`; this is onnxgate {__version__}",
+            f"`{_shown_name(path)}` requires onnxgate `{required}`; this is onnxgate {__version__}",
             hint=f'install a matching release: `pip install "onnxgate{required}"`',
         )
 
@@ -198,7 +209,7 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
     count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     if len(ordered) > MAX_PROBLEMS:
         ordered[MAX_PROBLEMS:] = [f"and {len(ordered) - MAX_PROBLEMS} more"]
-    return ConfigError(f"`{path.name}` has {count}", problems=tuple(ordered))
+    return ConfigError(f"`{_shown_name(path)}` has {count}", problems=tuple(ordered))
 
 
 UNKNOWN_NAME_FIX = "correct the name, or remove the setting, which has no effect"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,18 @@ def test_projects_below_next_to_many_folders(repository: Path, data: str, monkey
         config.touch()
 
     assert configs == find_configs_below(repository)
+
+
+def test_projects_below_an_unreadable_folder(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be read is skipped."""
+    (repository / "deep" / "onnxgate.toml").touch()
+    real = os.stat
+
+    def fail(path: Path, *arguments: object, **options: object) -> os.stat_result:
+        if Path(path).parent.name == "er":
+            raise PermissionError
+        return real(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", fail)
+
+    assert [repository / "deep" / "onnxgate.toml"] == find_configs_below(repository)
