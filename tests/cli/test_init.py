@@ -149,8 +149,8 @@ if __name__ == "__main__":
     (model,) = load_config(config).models()
 
     assert (
-        "# The call also sets `input_names`. To apply these settings, make `build` return\n"
-        "# a mapping that contains these settings, `model` and `args`.\n" in text
+        "# The export also sets `input_names`. To keep this, make `build` return a\n"
+        "# mapping with these keys in addition to `model` and `args`.\n" in text
     )
     assert model.settings.source == "export.py:build"
 

@@ -202,8 +202,8 @@ def _describe_export(script: ExportScript) -> Iterator[str]:
         if script.settings:
             settings = join_quoted(script.settings)
             yield from _wrap_comment(
-                f"The call also sets {settings}. To apply these settings, make {function} return a mapping that "
-                "contains these settings, `model` and `args`."
+                f"The export also sets {settings}. To keep this, make {function} return a mapping with these keys in "
+                "addition to `model` and `args`."
             )
     elif script.command:
         yield "# `check` can run the script and compare its model with the committed model."

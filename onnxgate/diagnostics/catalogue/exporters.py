@@ -268,7 +268,9 @@ class ExportErrorCause(msgspec.Struct, frozen=True):
 
 
 _BRANCH_ADVICE = "use `torch.where` or `torch.cond`, or a condition that does not depend on tensor values"
-_OPERATOR_ADVICE = "rewrite `{0}` with operations that ONNX supports, or export with a `command` that converts `{0}`"
+_OPERATOR_ADVICE = (
+    "rewrite `{0}` with operations that ONNX supports, or set `command` to an export command that can convert `{0}`"
+)
 _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporters/test_torch_failure_causes.py`.
     ExportErrorCause(r"^GuardOnDataDependentSymNode: ", _BRANCH_ADVICE, False),
     ExportErrorCause(r"^DispatchError: No ONNX function found for <OpOverload\(op='([^']+)'", _OPERATOR_ADVICE, False),

@@ -46,12 +46,12 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
     For disabled rules, keep only hits that confirm or contradict a prediction, and mark them as silent.
 
     Raises:
-        TypeError: no rule reads evidence of a subject's type.
+        TypeError: no rule is defined for evidence of a subject's type.
     """
     by_type = _group_by_subject(tuple(rules))
     for subject in subjects:
         if type(subject) not in by_type:
-            raise TypeError(f"no rule reads evidence of the type `{type(subject).__name__}`")
+            raise TypeError(f"no rule is defined for evidence of the type `{type(subject).__name__}`")
         for rule in by_type[type(subject)]:
             configured = levels.get(rule.id)
             off = configured == "off"

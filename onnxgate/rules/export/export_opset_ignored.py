@@ -20,7 +20,7 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
 
     ## What to do
     - Set `opset` in `onnxgate.toml` to an opset that the exporter can write and all targets support, or
-    - export with a `command` that converts the model.
+    - set `command` to an export command that converts the model.
     """
     nearest = subject.opsets.nearest
     for domain, requested in sorted(subject.opsets.requested.items()):

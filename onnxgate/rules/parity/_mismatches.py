@@ -134,7 +134,7 @@ def describe_first_values(comparison: Comparison) -> str:
     if first is None:
         return ""
     inputs = f"differ by at most {first.before_share:.1g} times their largest value" if first.before else "are equal"
-    output = f"differs by {first.value:.2g} ({first.share:.1g} times its largest value)"
+    output = f"differs by {first.value:.2g} (relative to its largest value: {first.share:.1g})"
     if math.isfinite(first.value) and not math.isfinite(first.share):
         output = f"differs from 0 by {first.value:.2g}"
     elif not math.isfinite(first.share):

@@ -413,5 +413,5 @@ def test_open_hits_are_dropped_once_the_model_was_run() -> None:
 
 def test_evidence_that_no_rule_reads_is_an_error() -> None:
     """Evidence of an unknown type is an error and is not treated as having no problems."""
-    with pytest.raises(TypeError, match="no rule reads evidence of the type `Place`"):
+    with pytest.raises(TypeError, match="no rule is defined for evidence of the type `Place`"):
         list(resolution.apply_rules([PLACE], rules.ALL, {}))
