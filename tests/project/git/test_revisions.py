@@ -99,7 +99,9 @@ def test_a_misspelled_revision(root: Path, name: str, hint: str | None) -> None:
     git(root, "remote", "add", "origin", str(root))
     with pytest.raises(UsageError) as raised:
         resolve_revision(root, name)
-    assert str(raised.value.hint).startswith(f"{hint} If not, fetch the revision first" if hint else "fetch it first")
+    assert str(raised.value.hint).startswith(
+        f"{hint} If not, fetch the revision first" if hint else "fetch the revision first"
+    )
 
 
 def test_no_repository() -> None:
