@@ -12,7 +12,7 @@ from campaigns.faults.project_under_test import Ground, bound_by_permissions, ne
 from campaigns.faults.registry import fault
 
 
-@fault("cache", "read-only, with prepared environments")
+@fault("cache", "the cache is read-only and contains prepared environments")
 def cache_read_only_warm(ground: Ground) -> Iterator[FaultOutcome]:
     """Existing environments are used."""
     need_bound_permissions(ground.folder)
@@ -22,7 +22,7 @@ def cache_read_only_warm(ground: Ground) -> Iterator[FaultOutcome]:
     ground.cache.chmod(0o700)
 
 
-@fault("cache", "read-only and empty", quick=True)
+@fault("cache", "the cache is read-only and empty", quick=True)
 def cache_read_only_cold(ground: Ground) -> Iterator[FaultOutcome]:
     """No runtime can be prepared; the hint names the environment variable that sets a different cache folder."""
     need_bound_permissions(ground.folder)
@@ -33,7 +33,7 @@ def cache_read_only_cold(ground: Ground) -> Iterator[FaultOutcome]:
     ground.cache.chmod(0o700)
 
 
-@fault("cache", "not readable")
+@fault("cache", "the cache is not readable")
 def cache_unreadable(ground: Ground) -> Iterator[FaultOutcome]:
     """An unreadable cache is treated as empty, and no environment can be created in it."""
     need_bound_permissions(ground.folder)
@@ -53,7 +53,7 @@ def cache_a_file(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", expected=(0,), variables={"ONNXGATE_CACHE_DIR": file}, about="static")
 
 
-@fault("cache", "its subfolders are files or dangling links")
+@fault("cache", "the subfolders of the cache are files or dangling links")
 def cache_subfolders_are_files(ground: Ground) -> Iterator[FaultOutcome]:
     """Optional caches are skipped; an error is reported for a required cache."""
     ground.truth()
@@ -67,14 +67,14 @@ def cache_subfolders_are_files(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0, 3), about="a link")
 
 
-@fault("cache", "its path contains spaces, quotes and non-ASCII characters")
+@fault("cache", "the path of the cache contains spaces, quotes and non-ASCII characters")
 def cache_path_non_ascii(ground: Ground) -> Iterator[FaultOutcome]:
     """Environments are created and used there."""
     cache = ground.folder / "a cache, 'grüße' \"日本\" $HOME %s"
     yield ground.check(expected=(0,), variables={"ONNXGATE_CACHE_DIR": cache})
 
 
-@fault("cache", "deleted during a run")
+@fault("cache", "the cache is deleted during a run")
 def cache_deleted(ground: Ground) -> Iterator[FaultOutcome]:
     """Checks that need the deleted files are undecided; there are no findings about the model."""
     for number, wait_s in enumerate((0.2, 0.4, 0.6, 0.8) if ground.thorough else (0.5,)):

@@ -44,14 +44,14 @@ def with_ignore(ground: Ground) -> None:
     config.write_text(config.read_text() + entry)
 
 
-@fault("clock", "moved by 10 years between runs")
+@fault("clock", "the clock is moved by 10 years between runs")
 def clock_changed(ground: Ground) -> Iterator[FaultOutcome]:
     """Verdicts do not depend on the clock, and cached results stay valid."""
     for years in (-10, 10, 0):
         yield ground.check(expected=(0,), variables=moved(ground, years), about=f"{years:+d} years")
 
 
-@fault("clock", "before and after an ignore entry expires", quick=True, runs=False)
+@fault("clock", "the clock is set to before and after an ignore entry expires", quick=True, runs=False)
 def clock_ignore_expiry(ground: Ground) -> Iterator[FaultOutcome]:
     """In ten years the ignore entry has expired; ten years ago it was valid."""
     with_ignore(ground)

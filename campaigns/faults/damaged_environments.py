@@ -37,19 +37,19 @@ def packages(slot: Path) -> Path:
     return next(attempt(slot).glob("lib/python*/site-packages"))
 
 
-@fault("damaged environment", "its interpreter is missing")
+@fault("damaged environment", "the interpreter of an environment is missing")
 def environment_without_interpreter(ground: Ground) -> Iterator[FaultOutcome]:
     """The environment is recreated."""
     yield from harmed(ground, lambda slot: (attempt(slot) / "bin" / "python").unlink())
 
 
-@fault("damaged environment", "the engine's files are missing", quick=True)
+@fault("damaged environment", "the files of the engine are missing", quick=True)
 def environment_without_engine(ground: Ground) -> Iterator[FaultOutcome]:
     """This run or the next one recreates the environment."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "onnxruntime"), expected=(0, 3))
 
 
-@fault("damaged environment", "numpy is missing")
+@fault("damaged environment", "numpy is missing in an environment")
 def environment_without_numpy(ground: Ground) -> Iterator[FaultOutcome]:
     """This run or the next one recreates the environment."""
     yield from harmed(ground, lambda slot: shutil.rmtree(packages(slot) / "numpy"), expected=(0, 3))
@@ -67,7 +67,7 @@ def environment_without_late_import(ground: Ground) -> Iterator[FaultOutcome]:
     yield from harmed(ground, remove, expected=(0, 3))
 
 
-@fault("damaged environment", "the engine's library is truncated")
+@fault("damaged environment", "the library of the engine is truncated")
 def library_truncated(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
 
@@ -78,7 +78,7 @@ def library_truncated(ground: Ground) -> Iterator[FaultOutcome]:
     yield from harmed(ground, truncate, expected=(0, 3))
 
 
-@fault("damaged environment", "the engine's library is empty")
+@fault("damaged environment", "the library of the engine is empty")
 def library_empty(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
 
@@ -93,7 +93,7 @@ def _overwrite_ready(content: bytes, slot: Path) -> None:
     (slot / "ready.json").write_bytes(content)
 
 
-@fault("damaged environment", "its state file is empty, invalid, a folder, or belongs to a different environment")
+@fault("damaged environment", "the state file is empty, invalid, a folder, or from a different environment")
 def environment_state_invalid(ground: Ground) -> Iterator[FaultOutcome]:
     """The state file is rejected, and the environment is recreated."""
 
@@ -108,7 +108,7 @@ def environment_state_invalid(ground: Ground) -> Iterator[FaultOutcome]:
         yield from harmed(ground, make_folder)
 
 
-@fault("damaged environment", "a stale lock file")
+@fault("damaged environment", "a stale lock file is left in the environment")
 def environment_lock_stale(ground: Ground) -> Iterator[FaultOutcome]:
     """A lock file that no process holds is ignored."""
 
@@ -119,7 +119,7 @@ def environment_lock_stale(ground: Ground) -> Iterator[FaultOutcome]:
     yield from harmed(ground, lock)
 
 
-@fault("damaged environment", "the interpreter was replaced")
+@fault("damaged environment", "the interpreter of an environment was replaced")
 def interpreter_replaced(ground: Ground) -> Iterator[FaultOutcome]:
     """As after a system upgrade, the interpreter no longer finds its packages."""
 
@@ -130,7 +130,7 @@ def interpreter_replaced(ground: Ground) -> Iterator[FaultOutcome]:
     yield from harmed(ground, exchange, expected=(0, 3))
 
 
-@fault("damaged environment", "the interpreter does not start")
+@fault("damaged environment", "the interpreter of an environment does not start")
 def interpreter_broken(ground: Ground) -> Iterator[FaultOutcome]:
     """This run or the next one recreates the environment."""
 

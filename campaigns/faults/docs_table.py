@@ -23,7 +23,7 @@ $ python -m campaigns.faults --all --write docs/contributing/faults.md
 The command checks that a fault never makes a failing model pass, that the lock stays valid, that no process is left
 running, and that no traceback is printed.
 
-The status is the exit status on Linux. If runs with the same fault end with different statuses, all of them are listed.
+The exit statuses are those on Linux. If runs with the same fault have different exit statuses, all of them are listed.
 130 means that the run was interrupted, 141 that a pipe was closed, and "killed" that the run was terminated by SIGKILL.
 After SIGKILL, the next run is also checked.
 """
@@ -69,7 +69,7 @@ def renewed(old: str, new: str) -> str:
 
 def _lines(rows: Sequence[Row]) -> Iterator[str]:
     for group in dict.fromkeys(row.fault.group for row in rows):
-        yield from (f"## {group[:1].upper()}{group[1:]}", "", "| fault | status |", "|---|---|")
+        yield from (f"## {group[:1].upper()}{group[1:]}", "", "| fault | exit status |", "|---|---|")
         for row in rows:
             if row.fault.group == group:
                 status = "not run" if row.skipped else _statuses(row)

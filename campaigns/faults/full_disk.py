@@ -43,7 +43,7 @@ def sizes(ground: Ground) -> tuple[int, ...]:
     return SIZES if ground.thorough else (100,)
 
 
-@fault("disk full", "while the lock is written", quick=True, runs=False)
+@fault("disk full", "the disk is full while the lock is written", quick=True, runs=False)
 def disk_full_lock(ground: Ground) -> Iterator[FaultOutcome]:
     """The old lock is kept."""
     new = changed(ground)
@@ -58,7 +58,7 @@ def disk_full_lock(ground: Ground) -> Iterator[FaultOutcome]:
         )
 
 
-@fault("disk full", "while an environment is created")
+@fault("disk full", "the disk is full while an environment is created")
 def disk_full_environment(ground: Ground) -> Iterator[FaultOutcome]:
     """An incomplete environment is not used."""
     ground.truth()
@@ -69,7 +69,7 @@ def disk_full_environment(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), about="afterwards")
 
 
-@fault("disk full", "while runtimes write their outputs", quick=True)
+@fault("disk full", "the disk is full while runtimes write their outputs", quick=True)
 def disk_full_outputs(ground: Ground) -> Iterator[FaultOutcome]:
     """Missing or truncated outputs are not compared."""
     for size in sizes(ground):
@@ -78,7 +78,7 @@ def disk_full_outputs(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=(0,), about="afterwards")
 
 
-@fault("disk full", "while a report is written to a file", quick=True, runs=False)
+@fault("disk full", "the disk is full while a report is written to a file", quick=True, runs=False)
 def disk_full_reports(ground: Ground) -> Iterator[FaultOutcome]:
     """No incomplete report file is left."""
     for name in FORMATS if ground.thorough else FORMATS[:2]:
@@ -90,7 +90,7 @@ def disk_full_reports(ground: Ground) -> Iterator[FaultOutcome]:
             yield replace(seen, unread=(file.name,) if file.exists() and file.stat().st_size else ())
 
 
-@fault("disk full", "while standard output is written", quick=True, runs=False)
+@fault("disk full", "the disk is full while standard output is written", quick=True, runs=False)
 def disk_full_standard_output(ground: Ground) -> Iterator[FaultOutcome]:
     """If the report cannot be written to standard output, the check does not pass."""
     yield ground.run("check", "--static", expected=(3,), before=_to("/dev/full"))
@@ -132,7 +132,7 @@ def disk_full_temporary(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=expected, before=mounted, variables=given, about=size)
 
 
-@fault("disk full", "while a model is exported", quick=True)
+@fault("disk full", "the disk is full while a model is exported", quick=True)
 def disk_full_export(ground: Ground) -> Iterator[FaultOutcome]:
     """The committed model stays unchanged."""
     with_command(ground)

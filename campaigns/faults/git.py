@@ -31,7 +31,7 @@ def fake_git(ground: Ground, script: str) -> str:
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-@fault("git", "not installed", quick=True, runs=False)
+@fault("git", "git is not installed", quick=True, runs=False)
 def git_missing(ground: Ground) -> Iterator[FaultOutcome]:
     """Models are found without git; operations that need git report an error."""
     without_models(ground)
@@ -42,7 +42,7 @@ def git_missing(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False, variables=variables)
 
 
-@fault("git", "every command fails", quick=True, runs=False)
+@fault("git", "every git command fails", quick=True, runs=False)
 def git_fails(ground: Ground) -> Iterator[FaultOutcome]:
     """Models are found without git; operations that need git report an error."""
     without_models(ground)
@@ -51,7 +51,7 @@ def git_fails(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", "--against", "HEAD", expected=(2, 3), true=False, variables=variables)
 
 
-@fault("git", "every command hangs")
+@fault("git", "every git command hangs")
 def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     """The git command times out and is killed with its child processes."""
     without_models(ground)
@@ -63,7 +63,7 @@ def git_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(*arguments, expected=(2, 3), true=False, variables=variables, patience_s=60)
 
 
-@fault("git", "commands print garbage")
+@fault("git", "git commands print garbage")
 def git_garbage(ground: Ground) -> Iterator[FaultOutcome]:
     """Invalid bytes and names of missing files in the output do not cause a crash."""
     without_models(ground)
@@ -86,7 +86,7 @@ def git_owned_by_another(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", "--against", "HEAD", expected=(0,), true=False)
 
 
-@fault("git", "the index is damaged")
+@fault("git", "the git index is damaged")
 def git_index_damaged(ground: Ground) -> Iterator[FaultOutcome]:
     """Models are found without the index."""
     without_models(ground)
@@ -95,7 +95,7 @@ def git_index_damaged(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", "--against", "HEAD", expected=(0, 2, 3), true=False)
 
 
-@fault("git", "objects are missing or damaged")
+@fault("git", "git objects are missing or damaged")
 def git_objects_damaged(ground: Ground) -> Iterator[FaultOutcome]:
     """A baseline that cannot be read is reported as an error."""
     for path in (ground.project / ".git" / "objects").glob("??/*"):

@@ -12,7 +12,7 @@ from campaigns.faults.registry import fault
 RAISES = '    raise ZeroDivisionError("division by zero")\n'
 
 
-@fault("internal error", "in a rule", quick=True, runs=False)
+@fault("internal error", "a rule raises an exception", quick=True, runs=False)
 def bug_in_a_rule(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 3, and the message asks the user to report a bug."""
     broken = {"rules/file/input_passthrough.py": (r"^    affected = ", f"{RAISES}    affected = ")}
@@ -20,7 +20,7 @@ def bug_in_a_rule(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", expected=(3,), variables=variables, bug=True)
 
 
-@fault("internal error", "in a format", runs=False)
+@fault("internal error", "a report format raises an exception", runs=False)
 def bug_in_a_format(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 3, and the message asks the user to report a bug."""
     broken = {"formats/sarif.py": (r"^def format\(", "def format(*_):\n    raise ZeroDivisionError\ndef _format(")}
@@ -28,7 +28,7 @@ def bug_in_a_format(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--static", "--output", "sarif=-", expected=(3,), true=False, variables=variables, bug=True)
 
 
-@fault("internal error", "in the worker")
+@fault("internal error", "the worker raises an exception")
 def bug_in_the_worker(ground: Ground) -> Iterator[FaultOutcome]:
     """There is no finding about a model."""
     broken = {"runtimes/worker/server.py": (r"^def main\(", "raise ZeroDivisionError\ndef main(")}

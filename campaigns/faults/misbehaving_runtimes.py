@@ -59,7 +59,7 @@ def misbehaving(
         yield ground.check(expected=expected, variables=variables, about=name)
 
 
-@fault("misbehaving runtime", "prints endlessly")
+@fault("misbehaving runtime", "a runtime prints endlessly")
 def runtime_prints_endlessly(ground: Ground) -> Iterator[FaultOutcome]:
     """1 GB on each stream is read and discarded."""
     body = """
@@ -148,7 +148,7 @@ LIES = {
 }
 
 
-@fault("misbehaving runtime", "returns invalid results", quick=True)
+@fault("misbehaving runtime", "a runtime returns invalid results", quick=True)
 def runtime_invalid_results(ground: Ground) -> Iterator[FaultOutcome]:
     """An invalid response is rejected, and only outputs of the run are used."""
     honest = {"invalid numbers": (0, 1, 3), "the same response twice": (0, 1, 3), "a response of 15 MB": (0, 1, 3)}
@@ -161,7 +161,7 @@ def runtime_invalid_results(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=honest.get(name, (1, 3)), variables=variables, about=name)
 
 
-@fault("misbehaving runtime", "never exits and ignores signals")
+@fault("misbehaving runtime", "a runtime never exits and ignores signals")
 def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     """The runtime is killed with its child processes."""
     deaf = "for each in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP): signal.signal(each, signal.SIG_IGN)\n"
@@ -173,7 +173,7 @@ def runtime_never_ends(ground: Ground) -> Iterator[FaultOutcome]:
     yield from misbehaving(ground, bodies, limit_s=1)
 
 
-@fault("misbehaving runtime", "leaves child processes running")
+@fault("misbehaving runtime", "a runtime leaves child processes running")
 def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
     """A daemon in a separate session is terminated together with the runtime."""
     child = "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], {})"
@@ -187,7 +187,7 @@ def runtime_leaves_processes(ground: Ground) -> Iterator[FaultOutcome]:
     yield from misbehaving(ground, bodies, (0, 1, 3))
 
 
-@fault("misbehaving runtime", "exceeds its memory limit")
+@fault("misbehaving runtime", "a runtime exceeds its memory limit")
 def runtime_exceeds_memory(ground: Ground) -> Iterator[FaultOutcome]:
     """The allocation fails at the limit."""
     config = ground.project / "onnxgate.toml"
@@ -197,7 +197,7 @@ def runtime_exceeds_memory(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(1, 3), variables=faked(ground, "memory", body))
 
 
-@fault("misbehaving runtime", "crashes in different ways")
+@fault("misbehaving runtime", "a runtime crashes in different ways")
 def runtime_crashes(ground: Ground) -> Iterator[FaultOutcome]:
     """Each crash is reported as a finding, not as an internal error."""
     bodies = {

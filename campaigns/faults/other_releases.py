@@ -42,7 +42,7 @@ def versions_in_turn(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check("--offline", expected=(0,), variables=other, about="the other again")
 
 
-@fault("two versions of onnxgate", "state files with unknown fields, from a newer version")
+@fault("two versions of onnxgate", "state files from a newer version contain unknown fields")
 def version_with_more_fields(ground: Ground) -> Iterator[FaultOutcome]:
     """Unknown fields are ignored, and the environments are kept."""
     folder = ground.own_environments(copied="onnxruntime-1.18")
@@ -73,7 +73,7 @@ def versions_at_once(ground: Ground) -> Iterator[FaultOutcome]:
     yield from seen
 
 
-@fault("two versions of onnxgate", "other files of a newer version in the cache")
+@fault("two versions of onnxgate", "the cache contains other files from a newer version")
 def version_with_more_files(ground: Ground) -> Iterator[FaultOutcome]:
     """Unknown files and folders in the cache are ignored."""
     ground.truth()
@@ -87,7 +87,7 @@ def version_with_more_files(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,))
 
 
-@fault("two versions of onnxgate", "a lock from a newer version", quick=True, runs=False)
+@fault("two versions of onnxgate", "the lock was written by a newer version", quick=True, runs=False)
 def lock_of_a_newer_version(ground: Ground) -> Iterator[FaultOutcome]:
     """A lock of a newer version is rejected and not overwritten."""
     text = re.sub(r"^version = \d+", "version = 99", ground.lock.read_text(), count=1, flags=re.MULTILINE)

@@ -75,40 +75,40 @@ def run_online_commands(ground: Ground, index: str, **more: str | Path | None) -
     ground.lock.write_text(lock)
 
 
-@fault("package index", "connection refused", quick=True)
+@fault("package index", "the package index refuses the connection", quick=True)
 def index_refuses(ground: Ground) -> Iterator[FaultOutcome]:
     """The port is closed."""
     yield from run_online_commands(ground, "http://127.0.0.1:9")
 
 
-@fault("package index", "unknown host name")
+@fault("package index", "the host name of the package index is unknown")
 def index_host_unknown(ground: Ground) -> Iterator[FaultOutcome]:
     """The host name cannot be resolved."""
     yield from run_online_commands(ground, "http://index.invalid")
 
 
-@fault("package index", "unreachable proxy")
+@fault("package index", "the proxy is unreachable")
 def index_proxy_unreachable(ground: Ground) -> Iterator[FaultOutcome]:
     """The proxy is unreachable, for example after a firewall change."""
     proxy = {"HTTP_PROXY": "http://127.0.0.1:9", "HTTPS_PROXY": "http://127.0.0.1:9"}
     yield from run_online_commands(ground, "http://pypi.invalid", **proxy)
 
 
-@fault("package index", "no response")
+@fault("package index", "the package index does not respond")
 def index_hangs(ground: Ground) -> Iterator[FaultOutcome]:
     """The request times out."""
     with silent() as index:
         yield from run_online_commands(ground, index)
 
 
-@fault("package index", "status 500")
+@fault("package index", "the package index returns HTTP status 500")
 def index_server_error(ground: Ground) -> Iterator[FaultOutcome]:
     """The error message names the index, not a requirement."""
     with answering(status=500, body=b"oops") as index:
         yield from run_online_commands(ground, index)
 
 
-@fault("package index", "status 401 or 403")
+@fault("package index", "the package index returns HTTP status 401 or 403")
 def index_unauthorized(ground: Ground) -> Iterator[FaultOutcome]:
     """The error message names the index, not a requirement."""
     for status in (401, 403):
@@ -116,14 +116,14 @@ def index_unauthorized(ground: Ground) -> Iterator[FaultOutcome]:
             yield from run_online_commands(ground, index)
 
 
-@fault("package index", "a login page instead of an index")
+@fault("package index", "the package index returns a login page")
 def index_login_page(ground: Ground) -> Iterator[FaultOutcome]:
     """A captive portal answers every request with status 200 and HTML."""
     with answering() as index:
         yield from run_online_commands(ground, index)
 
 
-@fault("package index", "truncated responses")
+@fault("package index", "the package index returns truncated responses")
 def index_truncated_responses(ground: Ground) -> Iterator[FaultOutcome]:
     """Responses contain fewer bytes than their headers announce."""
     with answering(short=True) as index:
@@ -158,21 +158,21 @@ def serving(ground: Ground, content: bytes, *, short: bool = False) -> Iterator[
         yield index
 
 
-@fault("package index", "wheels with a different hash", quick=True)
+@fault("package index", "downloaded wheels have a different hash", quick=True)
 def index_wrong_hashes(ground: Ground) -> Iterator[FaultOutcome]:
     """Wheels that do not match the locked hashes are rejected."""
     with serving(ground, PAGE) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
-@fault("package index", "truncated wheels")
+@fault("package index", "downloaded wheels are truncated")
 def index_truncated_wheels(ground: Ground) -> Iterator[FaultOutcome]:
     """An interrupted download makes the runtimes unavailable."""
     with serving(ground, b"PK\x03\x04" + bytes(1000), short=True) as index:
         yield ground.check(expected=(3,), variables=cold(ground, index))
 
 
-@fault("package index", "`--offline`, with and without cached wheels")
+@fault("package index", "`--offline` is used with and without cached wheels")
 def index_offline(ground: Ground) -> Iterator[FaultOutcome]:
     """Cached packages are used; missing packages are reported as an error."""
     yield ground.check("--offline", expected=(3,), variables=cold(ground, "http://127.0.0.1:9"), about="cold")

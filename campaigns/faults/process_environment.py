@@ -50,7 +50,7 @@ def no_temporary_folder(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(3,), before=in_own_mounts(bound, f"cd '{ground.project}'", *hidden))
 
 
-@fault("process environment", "`LANG=C` with non-ASCII file names")
+@fault("process environment", "`LANG=C` is set, and file names contain non-ASCII characters")
 def locale_c(ground: Ground) -> Iterator[FaultOutcome]:
     """The locale does not affect anything, not even model names."""
     plain = {"LANG": "C", "LC_ALL": "C"}
@@ -79,7 +79,7 @@ def no_path(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), variables={"PATH": ""}, about="empty")
 
 
-@fault("process environment", "no environment variables")
+@fault("process environment", "no environment variables are set")
 def no_variables(ground: Ground) -> Iterator[FaultOutcome]:
     """Static stages need no environment variables."""
     variables = dict.fromkeys((*os.environ, *ground.environment))
@@ -113,7 +113,7 @@ def at_most(what: int, number: int) -> Callable[[], None]:
     return limit
 
 
-@fault("process environment", "low limit on open files", quick=True)
+@fault("process environment", "the limit on open files is low", quick=True)
 def open_file_limit(ground: Ground) -> Iterator[FaultOutcome]:
     """A limit of 64 open files is sufficient; below it, an error is reported."""
     yield ground.check(expected=(0,), setup=at_most(resource.RLIMIT_NOFILE, 64), about="64")
@@ -121,7 +121,7 @@ def open_file_limit(ground: Ground) -> Iterator[FaultOutcome]:
         yield ground.check(expected=(0, 1, 2, 3), setup=at_most(resource.RLIMIT_NOFILE, number), about=str(number))
 
 
-@fault("process environment", "low limit on processes")
+@fault("process environment", "the limit on processes is low")
 def process_limit(ground: Ground) -> Iterator[FaultOutcome]:
     """An error is reported. OpenBLAS, which numpy contains, raises SIGINT if it cannot start a thread: status 130."""
     if os.geteuid() == 0:
@@ -137,7 +137,7 @@ def process_limit(ground: Ground) -> Iterator[FaultOutcome]:
         )
 
 
-@fault("process environment", "low memory limit for onnxgate itself")
+@fault("process environment", "the memory limit of onnxgate itself is low")
 def memory_limit(ground: Ground) -> Iterator[FaultOutcome]:
     """The check passes or reports an error."""
     for mib in (400, 200, 100, 60) if ground.thorough else (100,):

@@ -25,7 +25,7 @@ def through(shell: str) -> list[str]:
     return ["bash", "-c", f'"$@" {shell}; exit ${{PIPESTATUS[0]}}', "sh"]
 
 
-@fault("standard streams", "`onnxgate check | head -1`", quick=True)
+@fault("standard streams", "the reader of a pipe exits early: `onnxgate check | head -1`", quick=True)
 def pipe_broken(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status reflects the verdict, and no error about the pipe is printed."""
     yield ground.check("-v", expected=(0, 141), before=through("| head -1"), mute=True)
@@ -55,7 +55,7 @@ def input_closed(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), setup=without(0))
 
 
-@fault("standard streams", "all three streams are closed")
+@fault("standard streams", "all three standard streams are closed")
 def all_closed(ground: Ground) -> Iterator[FaultOutcome]:
     """No file that is opened later is mistaken for a standard stream."""
     yield ground.check(expected=(0,), setup=without(0, 1, 2), mute=True)

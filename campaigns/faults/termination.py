@@ -66,7 +66,7 @@ def bounded(ground: Ground, seen: FaultOutcome) -> FaultOutcome:
     return replace(seen, scratch=left)
 
 
-@fault("killed", "`check`, at any moment", quick=True)
+@fault("killed", "`check` is killed at any moment", quick=True)
 def killed_check(ground: Ground) -> Iterator[FaultOutcome]:
     """The next run has the usual result and removes files that the killed run left."""
     ground.truth()
@@ -80,7 +80,7 @@ def killed_check(ground: Ground) -> Iterator[FaultOutcome]:
     yield bounded(ground, ground.check(expected=(0,), about="the last run"))
 
 
-@fault("killed", "`lock`, at any moment", quick=True, runs=False)
+@fault("killed", "`lock` is killed at any moment", quick=True, runs=False)
 def killed_lock(ground: Ground) -> Iterator[FaultOutcome]:
     """The lock is either the old or the new one, and no temporary file is left."""
     old, new = ground.lock.read_text(), changed(ground)
@@ -99,7 +99,7 @@ def killed_lock(ground: Ground) -> Iterator[FaultOutcome]:
     yield replace(seen, strays=tuple(sorted(stray)))
 
 
-@fault("killed", "`export`, at any moment")
+@fault("killed", "`export` is killed at any moment")
 def killed_export(ground: Ground) -> Iterator[FaultOutcome]:
     """The committed model is either the old or the new one."""
     with_command(ground)
@@ -118,7 +118,7 @@ def killed_export(ground: Ground) -> Iterator[FaultOutcome]:
     yield replace(seen, strays=tuple(path.name for path in model.parent.iterdir() if path != model))
 
 
-@fault("killed", "while an environment is created")
+@fault("killed", "onnxgate is killed while it creates an environment")
 def killed_building(ground: Ground) -> Iterator[FaultOutcome]:
     """The incomplete environment is not used, and the processes that create it end."""
     ground.truth()
@@ -138,13 +138,13 @@ def _interrupted(ground: Ground, *numbers: signal.Signals, group: bool, few: int
         yield ground.check(expected=(130, 0), during=sent, about=f"after {wait_s:.2f} s")
 
 
-@fault("interrupted", "Ctrl-C, once", quick=True)
+@fault("interrupted", "Ctrl-C is pressed once", quick=True)
 def interrupted_once(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 130, and all child processes have ended."""
     yield from _interrupted(ground, signal.SIGINT, group=True, few=2)
 
 
-@fault("interrupted", "Ctrl-C, twice")
+@fault("interrupted", "Ctrl-C is pressed twice")
 def interrupted_twice(ground: Ground) -> Iterator[FaultOutcome]:
     """The exit status is 130; the next run removes leftover files."""
     for seen in _interrupted(ground, signal.SIGINT, signal.SIGINT, group=True, few=2):
@@ -152,19 +152,19 @@ def interrupted_twice(ground: Ground) -> Iterator[FaultOutcome]:
     yield bounded(ground, ground.check(expected=(0,), about="the next"))
 
 
-@fault("interrupted", "SIGTERM", quick=True)
+@fault("interrupted", "onnxgate receives SIGTERM", quick=True)
 def interrupted_by_term(ground: Ground) -> Iterator[FaultOutcome]:
     """This is how a CI runner cancels a job."""
     yield from _interrupted(ground, signal.SIGTERM, group=False, few=2)
 
 
-@fault("interrupted", "SIGHUP (terminal closed)")
+@fault("interrupted", "onnxgate receives SIGHUP (terminal closed)")
 def interrupted_by_hangup(ground: Ground) -> Iterator[FaultOutcome]:
     """All child processes have ended."""
     yield from _interrupted(ground, signal.SIGHUP, group=False, few=2)
 
 
-@fault("interrupted", "SIGHUP under `nohup`")
+@fault("interrupted", "onnxgate receives SIGHUP under `nohup`")
 def hangup_is_ignored(ground: Ground) -> Iterator[FaultOutcome]:
     """The command ignores SIGHUP and completes."""
 
@@ -174,7 +174,7 @@ def hangup_is_ignored(ground: Ground) -> Iterator[FaultOutcome]:
     yield ground.check(expected=(0,), setup=ignore, during=after(0.4, signal.SIGHUP))
 
 
-@fault("interrupted", "suspended and resumed (Ctrl-Z, `fg`)")
+@fault("interrupted", "onnxgate is suspended and resumed (Ctrl-Z, `fg`)")
 def stopped_and_continued(ground: Ground) -> Iterator[FaultOutcome]:
     """Suspending the command does not affect the result."""
 

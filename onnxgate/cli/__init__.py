@@ -21,7 +21,7 @@ process ends, so collecting them more often only costs time (5 % of the start-up
 
 COMMANDS = {
     "init": "Set up a repository: config, lock, workflow and hooks.",
-    "check": "Check that models load and run on every locked runtime, with matching outputs.",
+    "check": "Check that models load, run and compute the same outputs on every locked runtime.",
     "matrix": "Show which ONNX Runtime releases can load the models.",
     "diff": "Compare two models.",
     "lock": "Pin exact releases for all targets in onnxgate.lock.",
@@ -75,11 +75,11 @@ class LazyGroup(click.Group):
     "onnxgate",
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided, 130 interrupted.",
+    epilog="Exit status: 0 pass; 1 fail; 2 usage, config or lock error; 3 undecided; 130 interrupted.",
 )
 @click.version_option(__version__, message="onnxgate %(version)s", help="Show the version.")
 def group() -> None:
-    """Check that ONNX models load and run, with matching outputs, on every runtime that a project supports."""
+    """Check that ONNX models load, run and compute the same outputs on every runtime that a project supports."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

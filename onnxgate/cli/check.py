@@ -104,10 +104,10 @@ def command(
     PATHS are models, their data files, folders or export scripts.
 
     Without a config or with `--target`, onnxgate predicts which ONNX Runtime releases can load the models. A model
-    fails if the newest release refuses it, unless another release can load it. With `--target`, a model fails if any
-    release that matches REQUIREMENT refuses it. Other errors, such as a corrupted file, also make the model fail.
+    fails if no release can load it. With `--target`, a model fails if any release that matches REQUIREMENT refuses it.
+    Other errors, such as a corrupted file, also make the model fail.
 
-    Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided.
+    Exit status: 0 pass; 1 fail; 2 usage, config or lock error; 3 undecided.
     """
     from onnxgate.cli.shared.outputs import parse_outputs
     from onnxgate.cli.shared.project_check import CheckRequest, IgnoreOptions, run_check

@@ -172,8 +172,15 @@ def _suggest_settings(survey: RepositorySurvey, exported: Sequence[ExportScript]
             f"optional: set `{setting}` in {CONFIG_NAME}, so that `check` compares the model with PyTorch, and add "
             f"this function to {builder.rpartition(':')[0]}:\n\n{generated_files.render_source_function(script)}"
         )
+    for script in _scripts_without_guard(survey):
+        yield f"optional: to compare the model with PyTorch, {generated_files.describe_needed_guard(script)}"
     if len(exported) < len(survey.exports):
         yield f"optional: let `check` export models from source; see the comments in {CONFIG_NAME}"
+
+
+def _scripts_without_guard(survey: RepositorySurvey) -> list[ExportScript]:
+    """Return one script for each file that exports a model when it is imported."""
+    return [*{script.exporting_file: script for script in survey.exports if script.exporting_file}.values()]
 
 
 def _require_models(survey: RepositorySurvey) -> None:
@@ -214,8 +221,10 @@ def _print_survey(survey: RepositorySurvey) -> None:
     if survey.exports:
         paths = list(dict.fromkeys(export.path for export in survey.exports))
         _print_action("found", f"`torch.onnx.export` in {join_phrases(paths, MAX_NAMED)}")
-    for runtime in survey.deployments.runtimes:
-        _print_action("found", f"`{runtime.declaration}` in {runtime.file}:{runtime.line}")
+    runtimes = survey.deployments.runtimes
+    # A constraint that narrows several ranges occurs once for each.
+    for place in dict.fromkeys(f"`{runtime.declaration}` in {runtime.file}:{runtime.line}" for runtime in runtimes):
+        _print_action("found", place)
     for runtime in survey.deployments.ignored:
         _print_action("skip", f"{runtime.file}:{runtime.line}: `{runtime.declaration}` is a development dependency")
     for problem in survey.deployments.problems:
@@ -329,6 +338,8 @@ def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterat
         _print_action("kept", WORKFLOW)
         step = align_step(generated_files.render_workflow_step(survey), text)
         yield f"add this step to {WORKFLOW}, at the end of `steps:`:\n\n{step}"
+        if not re.search(r"(?m)^[^#\n]*\bfetch-depth: *[\"']?(?:0|[2-9]|[1-9]\d+)\b", text):
+            yield f"set `fetch-depth: 2` for `actions/checkout` in {WORKFLOW}, to compare with the base"
     else:
         text = generated_files.render_workflow(survey)
         _write_file(root, WORKFLOW, text, force)

@@ -54,11 +54,11 @@ def command(
     MODELS are files or folders; hidden folders in them are skipped. The config is not read. Without `--verify`, the
     results are predictions; no release is installed or run.
 
-    The verdict is the same as for `onnxgate check` without a config. A model fails if the newest release refuses
-    it, unless another release can load it. With `--target`, a model fails if any release that matches REQUIREMENT
-    refuses it. Other errors also make the model fail, and are listed below the table.
+    The verdict is the same as for `onnxgate check` without a config. A model fails if no release can load it. With
+    `--target`, a model fails if any release that matches REQUIREMENT refuses it. Other errors also make the model fail,
+    and are listed below the table.
 
-    Exit status: 0 pass, 1 fail, 2 usage error, 3 undecided: a result is unknown or could not be verified.
+    Exit status: 0 pass; 1 fail; 2 usage error; 3 undecided (a result is unknown or could not be verified).
     """
     sinks = parse_outputs(outputs, ANSWER_FORMATS)
     if not models:

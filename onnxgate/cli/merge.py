@@ -51,7 +51,7 @@ def command(reports: tuple[Path, ...], outputs: tuple[str, ...], key: str, optio
         raise UsageError(f"invalid `--key`: `{key}`", hint="use the `key` in the output of `onnxgate plan`")
     project = find_project(options)
     missing = [path for path in reports if not os.path.lexists(path)]
-    if missing:
+    if len(missing) == len(reports):  # otherwise, the reports of some shards are missing
         hint = suggest_file(missing[0].absolute(), str(missing[0]))
         raise UsageError(f"{join_quoted(map(str, missing))} {'do' if missing[1:] else 'does'} not exist", hint=hint)
     written = [Path(file) for _, _, file in (output.partition("=") for output in outputs) if file]

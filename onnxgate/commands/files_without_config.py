@@ -348,6 +348,8 @@ def _is_fixable(rule: str, facts: ModelFacts, model: SelectedModel, project: Pro
         return False
     if rule not in MOVABLE_DATA_RULES:
         return True
+    if any("\0" in location for location in facts.unread):  # not a path
+        return False
     root = project.root if model.absolute.is_relative_to(project.root) else model.absolute.parent
     places = (os.path.realpath(model.absolute.parent / location) for location in facts.unread)
     return all(Path(place).is_relative_to(os.path.realpath(root)) for place in places)
@@ -360,7 +362,7 @@ def _adapt_fix(finding: Finding, target: str | None, *, is_fixable: bool) -> Fin
     """
     fix = finding.fix.replace(" (only for data in the repository)", "")  # there may be no repository
     if not is_fixable:
-        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower it to (\d+)", r"set `ir_version` to \1", fix)
+        fix = re.sub(r"run `(?:onnxgate fix)[^`]*` to lower the IR version to (\d+)", r"set `ir_version` to \1", fix)
         fix = re.sub(r"run `(?:onnxgate fix)[^`]*`(?: to [^,]*)?, (?:or )?", "", fix)
     if "`extensions`" in fix:  # the only way to load models with custom operators
         fix = f"run `onnxgate init`, and {fix}"

@@ -16,10 +16,10 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
 
     runtime: str  # name of the runtime, such as "onnxruntime 1.18.1"
     targets: tuple[str, ...]  # names of the targets that require the runtime
-    engine: str  # such as "onnxruntime"
+    engine: str  # name of the engine, such as "onnxruntime"
     release: str  # version of the engine, such as "1.18.1"
     python: str = ""  # Python version, such as "3.11"; "" for Node.js and your own environment
-    state: State  # "own" is an environment that you provide
+    state: State  # state of the environment; "own": an environment that you provide
     reason: str = ""  # why the environment cannot be used; "" if there is no problem
     hint: str = ""  # what to do next; "" if nothing needs to be done
     folder: str = ""  # path of the environment, even if it does not exist yet

@@ -39,9 +39,9 @@ HINTS = {
     errno.EAGAIN: PROCESSES_HINT,
     errno.ENOMEM: MEMORY_HINT,
     errno.EIO: "check the disk for errors; `dmesg` and the system log contain details",
-    errno.ENXIO: "use another path: this one is neither a regular file nor a folder",
-    errno.ENOTDIR: "use another path: one of its parents is a file, not a folder",
-    errno.ESTALE: "run the command again: the file was replaced on the network file system",
+    errno.ENXIO: "use a different path: this path is neither a regular file nor a folder",
+    errno.ENOTDIR: "use a different path: one of the parents of this path is a file, not a folder",
+    errno.ESTALE: "the file was replaced on the network file system; run the command again",
 }
 """Hints, keyed by error number (`errno`)."""
 
@@ -132,9 +132,9 @@ def find_fault_in_failure(text: str, folders: Sequence[str]) -> MachineFault | N
     if number != errno.ENOSPC:
         return _describe(number, "")
     folder = next(filter(_is_full, folders), "")
-    return (
-        _describe(number, folder) if folder else MachineFault("a disk is full", f"{SPACE_HINT} where the code writes")
-    )
+    if folder:
+        return _describe(number, folder)
+    return MachineFault("a disk is full", f"{SPACE_HINT} on each disk that the code writes to")
 
 
 def _has_evidence(text: str) -> bool:

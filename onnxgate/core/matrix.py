@@ -34,9 +34,9 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str  # name of the rule that reports the problem; "" if unknown
     node: str  # name of the affected node; "" for the whole model
-    message: str  # the problem; the same for all releases
-    detail: str = ""  # about this release, such as "supports opsets up to 19"
-    works_since: str = ""  # first release without this problem; "" if none or unknown
+    message: str  # description of the problem; the same text for all releases
+    detail: str = ""  # detail about this release, such as "supports opsets up to 19"
+    works_since: str = ""  # first release without this problem; "" if there is none or it is unknown
 
 
 UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
@@ -50,15 +50,15 @@ OBSERVED_RULES: dict[Observed, str] = {
     "timed-out": "runtime-timed-out",
 }
 """For each observation that no prediction explains, the rule of the error that is reported."""
-UNKNOWN_REASON = Reason(rule="", node="", message="the reason is not known")
+UNKNOWN_REASON = Reason(rule="", node="", message="the reason is unknown")
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """Result of one model on one release."""
 
-    runtime: str  # such as "onnxruntime 1.18.1"
+    runtime: str  # name of the release, such as "onnxruntime 1.18.1"
     predicted: Predicted  # predicted result of loading the model
-    reasons: tuple[Reason, ...] = ()  # why the model is predicted to be refused, or the result is unknown
+    reasons: tuple[Reason, ...] = ()  # why the release refuses the model, or why the prediction is unknown
     observed: Observed = ""  # result of loading the model; "" without `--verify`
     error: str = ""  # error message if loading failed or could not be tried
 
@@ -136,7 +136,7 @@ class Matrix(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[MatrixModel, ...]  # models that were checked
     findings: tuple[Finding, ...] = ()  # errors and warnings
     undecided: tuple[NotDone, ...] = ()  # checks that could not be completed
-    remarks: tuple[str, ...] = ()  # other information, such as parts of a check that were skipped
+    remarks: tuple[str, ...] = ()  # additional information, such as parts of a check that were skipped
 
     @property
     def entries(self) -> Iterator[Entry]:
@@ -291,7 +291,10 @@ def describe_missing_data(models: Sequence[MatrixModel]) -> str:
         return ""
     runtimes = [entry.runtime for entry in models[0].runtimes]
     releases = name_releases([runtime for runtime in runtimes if runtime in names], runtimes)
-    return f"onnxgate has no kernel data for {releases}: it can predict that a model is refused, but not that it loads"
+    return (
+        f"onnxgate has no kernel data for {releases}, so it can predict that these releases refuse a model, "
+        "but not that they load it"
+    )
 
 
 class _ReleaseGroup(msgspec.Struct, frozen=True):

@@ -62,7 +62,7 @@ class CallFailure(msgspec.Struct, frozen=True):
 
 def describe_failure(failure: CallFailure, doing: str) -> tuple[str, str]:
     """Return the reason why a model could not be read, and a hint. `doing` is a phrase such as "reading it"."""
-    report = "report this in the onnxgate issue tracker, and attach the model if possible"
+    report = "report this problem in the onnxgate issue tracker, and attach the model if possible"
     match failure.how:
         case "crashed":
             return f"{doing} crashed ({failure.words})", report

@@ -37,9 +37,9 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
     """One locked runtime of one target."""
 
     target: str  # name of the target in the config
-    engine: str  # such as "onnxruntime" or "onnxruntime+onnxruntime-extensions"
+    engine: str  # name of the engine, such as "onnxruntime" or "onnxruntime+onnxruntime-extensions"
     version: str  # exact release
-    python: str  # Python version, such as "3.11"; "" in your own environment
+    python: str  # Python version, such as "3.11"; "" for Node.js and your own environment
     providers: tuple[str, ...]  # execution providers that the target requests
 
 
@@ -59,7 +59,7 @@ class Finding(Part, frozen=True, kw_only=True):
     works_until: str  # last release without the problem; "" if unknown
     confirmed: bool  # whether a prediction was confirmed by loading or running the model
     fingerprint: str  # identifier that stays the same across commits
-    ignored: str = ""  # reason given in the ignore; "" if the finding is not ignored
+    ignored: str = ""  # reason in the `[[ignore]]` entry; "" if the finding is not ignored
 
 
 class NotDone(Part, frozen=True, kw_only=True):
@@ -69,17 +69,17 @@ class NotDone(Part, frozen=True, kw_only=True):
     model: str  # path of the model; "" for the whole project
     runtime: str  # name of the runtime; "" for all runtimes
     reason: str  # why the check is undecided or was skipped
-    hint: str = ""  # what to do about it; "" if there is no hint
+    hint: str = ""  # suggested next step; "" if there is none
 
 
 class Measured(Part, frozen=True, kw_only=True):
-    """One measured value and its bound."""
+    """One measured value and its limit."""
 
     model: str  # path of the model
     output: str  # name of the output; "" for a benchmark
     pair: str  # what was compared, such as "onnxruntime 1.18.1 against the source"
     case: str  # input case, such as "sizes batch=3"
-    metric: str  # such as "worst_abs", "cosine" or "time ratio"
+    metric: str  # name of the metric, such as "worst_abs", "cosine" or "time ratio"
     value: float | None  # measured value; null if it is infinite or NaN
     bound: float | None  # limit for the value; null if there is no limit
     bound_from: str  # origin of the limit: "config", "lock" or "type" (default for the data type)
@@ -220,9 +220,7 @@ class Cell(Part, frozen=True, kw_only=True):
 
     model: str  # path of the model
     runtime: str  # name of the runtime
-    state: (
-        CellState  # "predicted" and "not predicted": not run, with or without a prediction; "not selected": not checked
-    )
+    state: CellState  # "predicted": predicted to load, not run; "not predicted": no prediction, not run
     compared: bool = False  # whether outputs were compared with the source
 
 
@@ -245,11 +243,11 @@ class Report(Part, frozen=True, kw_only=True):
     measured: tuple[Measured, ...]  # measured differences of outputs, and ratios of time and memory; sorted by model
     counts: dict[str, int]  # totals, such as the numbers of "errors", "warnings" and "models"
     replays: tuple[Replay, ...] = ()  # how to reproduce findings; sorted by model
-    against: Against | None = None  # revision with which the models were compared; null without a comparison
-    changes: tuple[Change, ...] = ()  # models that differ from this revision; sorted by model
-    drawings: tuple[Drawing, ...] = ()  # graphs around the nodes in findings; sorted by model and node
-    remarks: tuple[str, ...] = ()  # other information, such as the releases that load a model
-    shard: Shard | None = None  # data for `onnxgate merge`; null unless the report covers one shard of a check
+    against: Against | None = None  # git revision of the baseline; null if models were not compared with a revision
+    changes: tuple[Change, ...] = ()  # models that differ from the revision in `against`; sorted by model
+    drawings: tuple[Drawing, ...] = ()  # drawings of the graph around each node in a finding; sorted by model and node
+    remarks: tuple[str, ...] = ()  # additional information, such as the releases that load a model
+    shard: Shard | None = None  # data for `onnxgate merge`; null if the report covers a whole check
 
 
 LEVELS = ("error", "warning", "note")

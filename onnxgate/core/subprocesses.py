@@ -186,7 +186,7 @@ def find_uv() -> str:
         if found := shutil.which("uv"):
             return found
         raise UnavailableError(
-            "uv is neither installed with onnxgate nor on `PATH`", hint="install uv: `pip install uv`"
+            "`uv` was not found on `PATH` or in the environment of onnxgate", hint="install uv: `pip install uv`"
         ) from error
 
 

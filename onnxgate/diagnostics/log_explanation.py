@@ -21,8 +21,8 @@ class ExplainedError(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str  # entry in the error reference
     says: str  # first line of the error, as logged
-    means: str  # meaning, as one clause
-    why: str  # cause; "" if included in `means`
+    means: str  # meaning of the error, as one clause
+    why: str  # cause of the error; "" if `means` includes the cause
     fix: str  # how to resolve the error
     affected: str  # affected releases; "" if unknown or irrelevant
     rules: tuple[str, ...]  # rules that report the problem in advance
@@ -46,7 +46,7 @@ class ExplainedLog(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[ExplainedError, ...]  # known errors, in order of their first occurrence
     more_errors: int = 0  # number of known errors beyond the limit of 200
     unknown: int  # number of lines that look like errors but are not known
-    first_unknown: tuple[UnknownLine, ...]  # the first 5 of these lines
+    first_unknown: tuple[UnknownLine, ...]  # the first 5 lines that look like errors but are not known
 
     @property
     def exit(self) -> int:

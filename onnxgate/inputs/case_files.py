@@ -93,7 +93,7 @@ def _read_archive(file: Path) -> Arrays | str:
     try:
         with file.open("rb") as stream:
             if stream.read(len(NPY_MAGIC)) == NPY_MAGIC:
-                return "is a single array; use `numpy.savez` to write named arrays"
+                return "contains a single array without a name; use `numpy.savez` to write named arrays"
         with zipfile.ZipFile(file) as archive:
             size_bytes = sum(entry.file_size for entry in archive.infolist())
         if size_bytes > MAX_ARCHIVE_BYTES:
@@ -148,15 +148,15 @@ def _find_problems(facts: ModelFacts, arrays: Arrays) -> Iterator[str]:
         if name not in arrays:
             yield f"has no array for input `{name}`"
     for name in sorted(arrays.keys() - inputs.keys()):
-        yield f"has `{name}`, which is not an input of the model"
+        yield f"contains `{name}`, which is not an input of the model"
     for name, value in inputs.items():
         if name not in arrays:
             continue
         array, dtype = arrays[name], DTYPES.get(element_type(value))
         if dtype is None:
-            yield f"`{name}` is not supported: an array cannot represent `{value.type}`"
+            yield f"`{name}` is not supported: a NumPy array cannot represent `{value.type}`"
         elif array.dtype != dtype and not (dtype == "str" and array.dtype.kind == "U"):
-            yield f"`{name}` is {array.dtype}, but the model expects {dtype}"
+            yield f"`{name}` has type {array.dtype}, but the model expects {dtype}"
         if match_axis_sizes(value, array.shape) is None:
             shape, expected = (f"({', '.join(map(str, dims))})" for dims in (array.shape, name_axes(value)))
             yield f"`{name}` has shape {shape}, but the model expects {expected}"

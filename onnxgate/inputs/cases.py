@@ -150,8 +150,8 @@ def generate_cases(
         raise InputGenerationError(reason)
     for value in facts.inputs:
         if value.shape is None:
-            reason = f"input `{value.name}` cannot be generated"
-            raise InputGenerationError(f"{reason}: the model does not declare its rank", hint=REAL_INPUTS_HINT)
+            reason = f"input `{value.name}` cannot be generated: the model does not declare the rank of this input"
+            raise InputGenerationError(reason, hint=REAL_INPUTS_HINT)
     graph = DataflowGraph(model)
     chosen = settings or list_size_settings(facts.inputs, sizes)
     guessed, leading = list_guessed_axes(facts.inputs, sizes), list_leading_axes(facts.inputs)
@@ -185,7 +185,7 @@ def _generate_case(
         role = find_role(value, facts.inputs, graph, sizes)
         if isinstance(role, UnresolvedControl):
             reason = f"input `{value.name}` cannot be generated"
-            cause = f"it determines a shape, an axis or a size of `{role.operator}`"
+            cause = f"valid values are unknown, because it determines a shape, an axis or a size of `{role.operator}`"
             raise InputGenerationError(f"{reason}: {cause}", hint=REAL_INPUTS_HINT)
         path = folder / f"{index}.npy"
         stream = f"{value.name}\0{name}\0{seed}" if seed else f"{value.name}\0{name}"

@@ -186,14 +186,13 @@ class _QuantizationChecker:
         if block:
             yield from _check_blocks(node, tuple(scale.dims), shape, axis, block)
         elif len(scale.dims) > 1 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
-            yield QuantizationFault(
-                node, f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes, but `block_size` is not set", "shape"
-            )
+            problem = f"its `{_input_name(node, 1)}` has {len(scale.dims)} axes"
+            yield QuantizationFault(node, f"{problem}; without `block_size`, it can have at most 1", "shape")
         elif self._opset < 13 and canonical_domain(node.domain) == DEFAULT_DOMAIN:
             problem = f"its `{_input_name(node, 1)}` has {count_tensor_elements(scale)} values"
-            yield QuantizationFault(node, f"{problem}; opset {self._opset} allows only one per tensor", "shape")
+            yield QuantizationFault(node, f"{problem}; in opset {self._opset}, it can have only 1", "shape")
         elif shape is not None:
-            yield from _check_axis_size(node, 1, count_tensor_elements(scale), shape, axis)
+            yield from _check_axis_size(node, 1, 0, count_tensor_elements(scale), shape, axis)
 
     def _slot(self, node: NodeProto, slot: QuantizedInput, *, counted: bool) -> Iterator[QuantizationFault]:
         if slot.scale >= 0:
@@ -211,7 +210,7 @@ class _QuantizationChecker:
             elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
                 turned = slot.axis == -1 and bool(_int_attribute(node, "transB", 0))
                 yield from _check_axis_size(
-                    node, position, count_tensor_elements(tensor), shape, -2 if turned else slot.axis
+                    node, position, slot.data, count_tensor_elements(tensor), shape, -2 if turned else slot.axis
                 )
                 break
 
@@ -251,14 +250,15 @@ class _QuantizationChecker:
         holder = self._tensor(node, data)
         if holder is not None and holder.data_type != point.data_type:
             own, needed = element_name(point.data_type), element_name(holder.data_type)
-            yield QuantizationFault(node, f"{subject} is {own}, but `{_input_name(node, data)}` is {needed}", "type")
+            compared = f"but `{_input_name(node, data)}` has type {needed}"
+            yield QuantizationFault(node, f"{subject} has type {own}, {compared}", "type")
         scales = self._tensor(node, scale)
         if scales is not None and count_tensor_elements(scales) != count_tensor_elements(point):
             counts = count_tensor_elements(point), count_tensor_elements(scales)
             compared = f"but `{_input_name(node, scale)}` has {counts[1]}"
             yield QuantizationFault(node, f"{subject} has {pluralize(counts[0], 'value')}, {compared}", "shape")
         if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
-            yield QuantizationFault(node, f"{subject} must be 0 for int32", "value")
+            yield QuantizationFault(node, f"{subject} must contain only zeros, because its type is int32", "value")
 
     # Data in the model
 
@@ -313,16 +313,16 @@ def _find_wrong_scale(values: Array, divides: bool, tolerant: bool) -> str:
 
 
 def _check_axis_size(
-    node: NodeProto, position: int, count: int, shape: tuple[int, ...], axis: int
+    node: NodeProto, position: int, data: int, count: int, shape: tuple[int, ...], axis: int
 ) -> Iterator[QuantizationFault]:
     subject = f"its `{_input_name(node, position)}` has {pluralize(count, 'value')}"
-    axes = pluralize(len(shape), "axis", "axes")
+    name, axes = _input_name(node, data), pluralize(len(shape), "axis", "axes")
     if len(shape) == 1:  # the attribute is ignored for a single axis
         axis = 0
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"{subject} for axis {axis}, but the value has {axes}", "shape")
+        yield QuantizationFault(node, f"{subject} for axis {axis}, but `{name}` has {axes}", "shape")
     elif shape[axis] not in (-1, count):
-        yield QuantizationFault(node, f"{subject}, but axis {axis} has size {shape[axis]}", "shape")
+        yield QuantizationFault(node, f"{subject}, but axis {axis} of `{name}` has size {shape[axis]}", "shape")
 
 
 def _check_blocks(
@@ -330,20 +330,22 @@ def _check_blocks(
 ) -> Iterator[QuantizationFault]:
     if shape is None:
         return
-    subject = f"its `{_input_name(node, 1)}` has the shape {list(scale)}"
-    axes = pluralize(len(shape), "axis", "axes")
+    subject = f"its `{_input_name(node, 1)}` has shape {list(scale)}"
+    name, axes = _input_name(node, 0), pluralize(len(shape), "axis", "axes")
     if len(scale) != len(shape):
-        yield QuantizationFault(node, f"{subject}, but the quantized value has {axes}", "shape")
+        yield QuantizationFault(node, f"{subject}, but `{name}` has {axes}", "shape")
         return
     if not -len(shape) <= axis < len(shape):
-        yield QuantizationFault(node, f"its block axis is {axis}, but the value has {axes}", "shape")
+        yield QuantizationFault(node, f"its block axis is {axis}, but `{name}` has {axes}", "shape")
         return
     needed = [
         math.ceil(size / block) if index == axis % len(shape) and size > 0 else size for index, size in enumerate(shape)
     ]
     if any(size not in (-1, tensor) for size, tensor in zip(needed, scale, strict=True)):
         yield QuantizationFault(
-            node, f"{subject}, but blocks of {block} along axis {axis} of {list(shape)} require {needed}", "shape"
+            node,
+            f"{subject}; for blocks of {block} elements along axis {axis} of `{name}`, it must be {needed}",
+            "shape",
         )
 
 

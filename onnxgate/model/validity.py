@@ -146,10 +146,8 @@ def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
         declared = types.get(tensor.name, tensor.data_type)
         if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
             own, of_input = element_name(tensor.data_type), element_name(declared)
-            message = (
-                f"initializer `{tensor.name}` is tensor({own}), but the input of the same name is tensor({of_input})"
-            )
-            yield ModelFault(message)
+            compared = f"but input `{tensor.name}` has type tensor({of_input})"
+            yield ModelFault(f"initializer `{tensor.name}` has type tensor({own}), {compared}")
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:
@@ -186,10 +184,11 @@ def explain_unchecked(view: ModelView) -> str:
         if imported.version > newest.get(domain, imported.version):
             unknown.append(f"opset {imported.version} of `{domain}`")
     if not unknown and (reason := explain_unfollowed_calls(view)):
-        return f"{reason}; skipped `onnx.checker`"
+        return f"{reason}, so `onnx.checker` was skipped"
     if not unknown:
         return ""
-    return f"onnx {onnx.__version__} does not support {' and '.join(dict.fromkeys(unknown))}; skipped `onnx.checker`"
+    unsupported = " and ".join(dict.fromkeys(unknown))
+    return f"onnx {onnx.__version__} does not support {unsupported}, so `onnx.checker` was skipped"
 
 
 def _run_checker(copy: ModelProto) -> tuple[ModelFault | None, ModelProto | None]:
@@ -266,7 +265,7 @@ def check_tensor_size(tensor: TensorProto, path: Path) -> str:
     omitted = find_omitted_data(tensor)
     fields = {name for name in (*DATA_FIELDS.values(), "string_data") if getattr(tensor, name)}
     if omitted and len(fields | {DATA_FIELDS[piece.field] for piece in omitted}) > 1:
-        return "has data in more than one field"
+        return "stores its data in more than one field"
     raw = sum(piece.length for piece in omitted if piece.field == RAW_DATA) or len(tensor.raw_data)
     if not raw:
         return _check_value_count(tensor, omitted, count, path)

@@ -55,7 +55,7 @@ def parse_event(line: bytes, request: int) -> Event:
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise ProtocolError(str(error)) from error
     if decoded.id != request:
-        raise ProtocolError(f"the line is for request {decoded.id}, expected {request}")
+        raise ProtocolError(f"the reply is for request {decoded.id}, expected {request}")
     return decoded
 
 
@@ -79,7 +79,7 @@ def validate_reply(reply: Reply, job: jobs.Job) -> Reply:
                 _check_files(case.outputs, Path(job.output))
         case jobs.Benchmark(), jobs.BenchmarkResult() as result:
             if len(result.model_s) != len(result.baseline_s) or len(result.model_mib) != len(result.baseline_mib):
-                raise ProtocolError("different numbers of measurements for the model and the baseline")
+                raise ProtocolError("the model and the baseline have different numbers of measurements")
             if not all(math.isfinite(time_s) and time_s > 0 for time_s in (*result.model_s, *result.baseline_s)):
                 raise ProtocolError("a measured time is not positive")
         case jobs.Export(), jobs.ExportResult() as result:

@@ -244,7 +244,7 @@ def _compare_with_committed(
             return _create_not_fetched(plan, committed.parent / location, f"the external data `{location}`")
         comparison = compare_models(committed, fresh)
     except UnreadableModel as reason:
-        problem = f"the committed file could not be compared with the export, because it is {reason}"
+        problem = f"the committed file could not be compared with the export, because the file is {reason}"
         return IncompleteCheck(Stage.EXPORT, plan.model.path, "", problem)
     before, after = old.proto.ir_version, facts.ir_version
     ir_change = f"IR version changed from {before} to {after}" if before != after else ""

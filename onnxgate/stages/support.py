@@ -64,7 +64,7 @@ GPU_ENGINE = "onnxruntime-gpu"
 """Build with the same limits and schemas as the CPU build of the same version, but different kernels."""
 NO_HARVESTS: Mapping[str, BuildSupport] = {}
 UPDATE_HINT = "update onnxgate, or run the runtime stage once to cache the support data of this build"
-RUN_HINT = "rely on the runtime stage, which loads the model on this runtime"
+RUN_HINT = "use the runtime stage, which loads the model on this runtime"
 HARVEST_HINT = "run the runtime stage once to cache the support data of this build"
 EXTENSION_DOUBT = "an extension may register this operator; the runtime stage checks this"
 PROVIDER_DOUBT = "a provider of the target may have a kernel; the runtime stage checks this"

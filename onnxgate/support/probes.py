@@ -111,7 +111,7 @@ def _find_newest_loaded(name: str, versions: range, loads: Mapping[str, bool]) -
     """Return the newest version that a release accepts. All older versions must be accepted as well."""
     accepted = [version for version in versions if loads[f"{name}/{version}"]]
     if accepted != list(versions)[: len(accepted)] or not accepted:
-        raise ProbeError(f"`{name}`: the accepted versions {accepted} do not start at {versions[0]}, or have gaps")
+        raise ProbeError(f"`{name}`: accepted versions must start at {versions[0]} and have no gaps: {accepted}")
     return accepted[-1]
 
 

@@ -12,6 +12,7 @@ from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import parse_outputs
 from onnxgate.cli.shared.project_request import find_project_config, load_project
 from onnxgate.core.errors import ConfigError, StorageError, UsageError
+from onnxgate.project.config.project import Project
 
 
 @pytest.fixture
@@ -26,8 +27,9 @@ def monorepo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def find(start: Path, *paths: str, **options: object) -> Path | None:
-    """Find the config from a folder."""
-    return find_project_config([Path(path) for path in paths], CommonOptions(directory=start, **options))  # type: ignore[arg-type]
+    """Find the config from a folder; the fixture restores the working directory."""
+    os.chdir(start)
+    return find_project_config([Path(path) for path in paths], CommonOptions(**options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["b/models/m.onnx", "b/models", "b", "b/absent.onnx"])
@@ -175,6 +177,65 @@ def test_models_of_this_project_and_of_nested_ones(nested: Path) -> None:
     assert "`--config b/onnxgate.toml`" in error.value.hint
 
 
+@pytest.mark.parametrize(("start", "path"), [(".", "services"), ("services", "."), ("services", "../services")])
+def test_a_folder_with_a_nested_project(
+    nested: Path, start: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """If the project of the working directory has no model of a folder, a project in the folder may contain them."""
+    (nested / "services").mkdir()
+    (nested / "a").rename(nested / "services" / "a")
+    (nested / "onnxgate.toml").write_text(f'models = ["tools/*.onnx"]\n{TARGET}')
+    config = nested / "services" / "a" / "onnxgate.toml"
+
+    assert find(nested / start, path) == config
+    assert capsys.readouterr().err == (
+        f"note: using `{config.relative_to(nested / start)}`, the config nearest to the models\n"
+    )
+
+
+def test_a_folder_with_nested_projects(nested: Path) -> None:
+    """A command uses one project, so the hint is to select one, and not to add their models to the outer project."""
+    (nested / "services").mkdir()
+    for name in ("a", "b"):
+        (nested / name).rename(nested / "services" / name)
+    (nested / "onnxgate.toml").write_text(f'models = ["tools/*.onnx"]\n{TARGET}')
+    with pytest.raises(UsageError) as error:
+        find(nested, "services")
+
+    assert (error.value.message, error.value.hint) == (
+        "the models belong to several projects: `services/a/onnxgate.toml` and `services/b/onnxgate.toml`",
+        "select one project at a time, for example with `--config services/a/onnxgate.toml`",
+    )
+
+
+def test_each_config_is_asked_once_for_all_paths(nested: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pre-commit run --all-files` passes hundreds of models."""
+    names = [f"b/{index}.onnx" for index in range(50)]
+    for name in names:
+        (nested / name).touch()
+    real = Project.models
+    calls: list[Project] = []
+
+    def count(project: Project, **options: bool) -> object:
+        calls.append(project)
+        return real(project, **options)
+
+    monkeypatch.setattr(Project, "models", count)
+
+    assert find(nested, *names) == nested / "b" / "onnxgate.toml"
+    assert len(calls) == 2
+
+
+def test_the_directory_option_selects_the_project(nested: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With `--directory`, a model of another project is refused instead of checked with its own config."""
+    options = CommonOptions(directory=nested / "a")
+    project = load_project(options, ("../b/models/m.onnx",))
+
+    assert (project.path, capsys.readouterr().err) == (nested / "a" / "onnxgate.toml", "")
+    with pytest.raises(UsageError, match=r"is outside the folder of `onnxgate\.toml`"):
+        project.models(("../b/models/m.onnx",), base=options.start)
+
+
 def test_an_excluded_model_without_another_config(nested: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The output names the reason why a model is not selected: hooks also pass excluded models."""
     (nested / "onnxgate.toml").write_text(f'models = ["**/*.onnx"]\nexclude = ["tools"]\n{TARGET}')
@@ -210,3 +271,16 @@ def test_projects_below_a_folder_without_a_config(
         load_project(CommonOptions())
 
     assert error.value.hint == hint
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [("models = [", "is not valid TOML"), ("", "has 1 problem"), ('required-version = ">9"', "requires onnxgate `>9`")],
+)
+def test_an_invalid_nested_config(nested: Path, text: str, problem: str) -> None:
+    """The path of a nested config tells it apart from the config of the working directory."""
+    (nested / "b" / "onnxgate.toml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_project(CommonOptions(), ("b/models/m.onnx",))
+
+    assert error.value.message.startswith(f"`b/onnxgate.toml` {problem}")

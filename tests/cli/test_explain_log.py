@@ -40,7 +40,7 @@ def test_an_error_with_numbers_filled_in() -> None:
     assert result.output == (
         "1. ir-version-too-new (line 2)\n"
         f"   text:     {IR}\n"
-        "   meaning:  the model uses IR version 13; this release supports up to 9\n"
+        "   meaning:  the model uses IR version 13; this ONNX Runtime release supports up to 9\n"
         "   cause:    the model was saved with a newer `onnx` package\n"
         "   fix:      upgrade to onnxruntime 1.24.1 or newer, or lower the IR version to 9 with `onnxgate fix`\n"
         "   affected: onnxruntime before 1.24.1\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -262,6 +263,23 @@ def test_a_function_that_returns_only_the_module(installed: Path, repository: Pa
     ) in (repository / CONFIG).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("returned", ["Net()", "Net(), (torch.zeros(1, 4),)"])
+def test_a_script_that_exports_on_import(installed: Path, repository: Path, returned: str) -> None:
+    """A source would overwrite the committed model, so the config only explains what to change first."""
+    text = f"import torch\ndef build():\n    return {returned}\ndef main():\n    model, x = build()\n"
+    text = text if "," in returned else text.replace("model, x", "model")
+    text += "    torch.onnx.export(model, x, 'models/net.onnx')\nmain()\n"
+    (repository / "export.py").write_text(text, encoding="utf-8")
+
+    done = init(installed, repository)
+    config = (repository / CONFIG).read_text(encoding="utf-8")
+
+    assert "source = " not in config + done.stdout
+    step = 'to compare the model with PyTorch, first move the export in export.py below `if __name__ == "__main__":`'
+    assert f"optional: {step}\n" in re.sub("\n    ", " ", done.stdout)
+    assert f"# T{step[1:]}." in config.replace("\n# ", " ").replace(" To compare", "# To compare")
+
+
 def test_two_scripts_without_a_known_model(installed: Path, repository: Path) -> None:
     """All scripts are in the config, and its comments name the lines that enable an export.
 
@@ -338,6 +356,51 @@ def test_the_hooks_are_those_that_we_offer(installed: Path, repository: Path) ->
     (entry,) = yaml.safe_load((repository / HOOKS).read_text(encoding="utf-8"))["repos"]
 
     assert {hook["id"] for hook in entry["hooks"]} == offered
+
+
+@pytest.mark.parametrize("folder", ["services/a", "it's c++ (1.0)"])
+def test_hooks_receive_only_files_of_the_project(installed: Path, repository: Path, folder: str) -> None:
+    """`files` replaces the pattern of the hook, so it repeats the suffixes. The other hooks receive no files."""
+    (repository / folder).mkdir(parents=True)
+    git(repository, "mv", "models", "export.py", f"{folder}/")
+    root = Path(__file__).parents[2]
+    (offered, *_) = yaml.safe_load((root / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+
+    init(installed, repository, "--directory", folder)
+    (entry,) = yaml.safe_load((repository / HOOKS).read_text(encoding="utf-8"))["repos"]
+    hook, *others = entry["hooks"]
+
+    assert hook["files"] == f"^{re.escape(folder)}/.*{offered['files']}"
+    assert re.search(hook["files"], f"{folder}/models/net.onnx")
+    assert not re.search(hook["files"], f"x/{folder}/models/net.onnx")
+    assert not re.search(hook["files"], f"{folder}/README.md")
+    assert not any("files" in hook for hook in others)
+
+
+@pytest.mark.parametrize(("depth", "is_named"), [("", True), ("1", True), ("2", False), ("0", False)])
+def test_an_existing_workflow_needs_the_base(installed: Path, repository: Path, depth: str, is_named: bool) -> None:
+    """The step compares models with the base, which `actions/checkout` does not fetch by default."""
+    (repository / WORKFLOW).parent.mkdir(parents=True)
+    fetched = f"        with:\n          fetch-depth: {depth}\n" if depth else ""
+    text = f"jobs:\n  a:\n    steps:\n      - uses: actions/checkout@v6\n{fetched}"
+    (repository / WORKFLOW).write_text(text, encoding="utf-8")
+
+    done = init(installed, repository)
+
+    assert f"add this step to {WORKFLOW}" in done.stdout
+    assert ("set `fetch-depth: 2` for `actions/checkout`" in done.stdout) == is_named
+
+
+def test_a_constraint_is_found_once(installed: Path, repository: Path) -> None:
+    """A constraint may narrow several ranges; it is still one declaration."""
+    (repository / "constraints.txt").write_text("onnxruntime<1.19\n", encoding="utf-8")
+    (repository / "base.txt").write_text("onnxruntime>=1.17\n", encoding="utf-8")
+    (repository / "requirements.txt").write_text("onnxruntime>=1.16\n-r base.txt\n-c constraints.txt\n", "utf-8")
+    git(repository, "add", ".")
+
+    done = init(installed, repository)
+
+    assert done.stdout.count("in constraints.txt:1\n") == 1
 
 
 def test_runtime_option_sets_the_target(installed: Path, repository: Path) -> None:

@@ -97,7 +97,7 @@ def test_an_unpinned_runtime_is_described_once(installed: Path, tmp_path: Path) 
 
     assert comments.startswith(
         "# Declared without a version in requirements.txt:1 (`onnxruntime`).\n"
-        "# The newest 4 minor releases with support data in onnxgate; later releases may\n# exist.\n"
+        "# The newest 4 minor releases for which onnxgate has support data; later\n# releases may exist.\n"
     )
     assert comments.count("newest") == 1
 

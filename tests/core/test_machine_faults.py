@@ -246,7 +246,7 @@ def test_uv_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str)
 
         monkeypatch.setattr("uv.find_uv_bin", find)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnavailableError, match="uv is neither installed with onnxgate") as caught:
+    with pytest.raises(UnavailableError, match="`uv` was not found on `PATH`") as caught:
         find_uv()
     program = tmp_path / ("uv.exe" if os.name == "nt" else "uv")
     shutil.copy(sys.executable, program)

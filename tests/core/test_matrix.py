@@ -172,12 +172,12 @@ def test_releases_without_kernel_data() -> None:
     assert sentence(*second) == "loads on onnxruntime 1.16.0"
     assert sentence(entry("1.14.1", "refused"), first[1]) == f"does not load on onnxruntime 1.14.1: {NO_KERNEL}"
     assert describe_missing_data(models[:1]) == (
-        "onnxgate has no kernel data for onnxruntime 1.15.1: "
-        "it can predict that a model is refused, but not that it loads"
+        "onnxgate has no kernel data for onnxruntime 1.15.1, so it can predict that these releases refuse "
+        "a model, but not that they load it"
     )
     assert describe_missing_data(models) == (
-        "onnxgate has no kernel data for onnxruntime 1.14.1–1.15.1: "
-        "it can predict that a model is refused, but not that it loads"
+        "onnxgate has no kernel data for onnxruntime 1.14.1–1.15.1, so it can predict that these releases refuse "
+        "a model, but not that they load it"
     )
     assert describe_working_range(models[1], required=True).sentence == (
         "could not be predicted on onnxruntime 1.14.1–1.15.1: no kernel data; loads on 1.16.0"

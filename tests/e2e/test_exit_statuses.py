@@ -205,3 +205,13 @@ def test_finding_on_an_optional_target_fails(small: Repository) -> None:
     report = small.report("--static", status=1)
 
     assert [brief(finding) for finding in report["findings"]] == [("error", "ir-version-too-new", "models/small.onnx")]
+
+
+@pytest.mark.parametrize("name", ["models/small.onnx", "onnxgate.lock", "onnxgate.toml"])
+def test_a_report_does_not_replace_what_is_checked(small: Repository, name: str) -> None:
+    """A mistake in `--output` must not delete a model, the lock or the config."""
+    before = (small.folder / name).read_bytes()
+    result = small.run("check", "--static", "--output", f"json={name}", status=2)
+
+    assert result.err == f"error: `--output` would overwrite `{name}`\nhint: choose another file for the report\n"
+    assert (small.folder / name).read_bytes() == before

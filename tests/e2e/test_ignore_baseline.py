@@ -296,7 +296,7 @@ def test_read_only_config_is_not_modified(old: Repository) -> None:
     """A read-only config and one with inline entries are not modified."""
     config = old.folder / "onnxgate.toml"
     config.chmod(stat.S_IRUSR)
-    assert "is read-only" in old.run(*STATIC, "--write-ignores", status=2).err
+    assert "is read-only" in old.run(*STATIC, "--write-ignores", status=3).err
     config.chmod(stat.S_IRUSR | stat.S_IWUSR)
     inline = "ignore = [{ rule = 'lock-stale', reason = 'x' }]\n" + old.read("onnxgate.toml")
     old.write("onnxgate.toml", inline)

@@ -90,7 +90,7 @@ def test_a_full_disk_of_the_export_script(exporting: Repository, tmp_path: Path)
     exporting.write("copy_it.py", f"open('{disk}/own', 'wb').write(b'0' * 100000)\n")
     result = run(exporting, "export", before=mounted(disk, "size=8k"))
 
-    assert_named(result, "a disk is full (`copy_it.py:1`)", "free up disk space where the code writes")
+    assert_named(result, "a disk is full (`copy_it.py:1`)", "free up disk space on each disk that the code writes to")
     assert "temporary folder" not in result.out
 
 
@@ -195,7 +195,7 @@ def test_no_uv(small: Repository, tmp_path: Path, fault: str) -> None:
     )
 
     for arguments in (("check",), ("lock", "--upgrade", "--offline"), ("runtimes", "prepare")):
-        assert_named(run(without, *arguments), "uv is neither installed", "install uv: `pip install uv`")
+        assert_named(run(without, *arguments), "`uv` was not found on `PATH`", "install uv: `pip install uv`")
     assert run(without, "check", "--static").status == 0
     assert run(without, "lock").status == 0
 

@@ -60,7 +60,9 @@ def test_offline(small: Repository, cold: Variables) -> None:
     report = small.with_environment(**cold).report("--offline", status=3)
 
     assert report["counts"]["undecided"] == 2
-    assert {entry["hint"] for entry in report["undecided"]} == {"run the command once without `--offline`"}
+    assert {entry["hint"] for entry in report["undecided"]} == {
+        "to download the packages, run the command once without `--offline`"
+    }
 
 
 def test_unwritable_cache_is_undecided(small: Repository, cold: Variables) -> None:

@@ -163,6 +163,18 @@ def test_misspelled_report_folder_is_a_usage_error(small: Repository) -> None:
     )
 
 
+def test_a_missing_report_does_not_hide_the_others(small: Repository, tmp_path: Path) -> None:
+    """If the report of one shard does not exist, the others are merged, and the check is not complete."""
+    write(small.folder / "models" / "second.onnx")
+    small.run("lock", "--offline")
+    list(judge(small, planned(small, "--shards", "2"), tmp_path, "--static"))
+    first, second = sorted(tmp_path.glob("*.json"))
+    second.unlink()
+    result = small.run("merge", str(first), str(second), status=3)
+
+    assert "the report of shard 2/2 is missing" in result.out
+
+
 def test_other_files_next_to_reports(small: Repository, tmp_path: Path) -> None:
     """A plan in the folder of the reports is ignored with a note; as an argument, it is named as the mistake it is."""
     list(judge(small, planned(small, "--shards", "1"), tmp_path / "reports", "--static"))

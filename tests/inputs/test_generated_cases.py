@@ -113,7 +113,13 @@ def test_oversized_input_has_no_hint(tmp_path: Path, head: str, reason: str) -> 
 
 @pytest.mark.parametrize(
     ("head", "reason"),
-    [("float x, int64[1] s", "input `s` cannot be generated: it determines a shape, an axis or a size of `Reshape`")],
+    [
+        (
+            "float x, int64[1] s",
+            "input `s` cannot be generated: valid values are unknown, because it determines a shape, an axis or a size "
+            "of `Reshape`",
+        )
+    ],
 )
 def test_input_without_plausible_values(tmp_path: Path, head: str, reason: str) -> None:
     """The reason names the input, and the hint says how to provide real inputs."""
@@ -135,7 +141,7 @@ def test_unknown_rank_cannot_be_fed(tmp_path: Path) -> None:
     onnx.save(model, path)
     reading = read_model(path, "model.onnx")
 
-    with pytest.raises(InputGenerationError, match="does not declare its rank"):
+    with pytest.raises(InputGenerationError, match="does not declare the rank of this input"):
         generate_cases(reading.facts, reading.view, {}, tmp_path / "cases")
 
 

@@ -64,8 +64,8 @@ def test_all_mistakes_are_reported(tmp_path: Path) -> None:
 
     assert _problems(tmp_path) == (
         "`a.npz`: has no array for input `x`",
-        "`a.npz`: has `mask`, which is not an input of the model",
-        "`a.npz`: `ids` is int32, but the model expects int64",
+        "`a.npz`: contains `mask`, which is not an input of the model",
+        "`a.npz`: `ids` has type int32, but the model expects int64",
         "`b.npz`: `x` has shape (2, 4), but the model expects (batch, 3)",
     )
 
@@ -92,7 +92,9 @@ def test_single_array_is_rejected(tmp_path: Path) -> None:
     with (tmp_path / "a.npz").open("wb") as file:
         np.save(file, np.zeros(2))
 
-    assert _problems(tmp_path) == ("`a.npz`: is a single array; use `numpy.savez` to write named arrays",)
+    assert _problems(tmp_path) == (
+        "`a.npz`: contains a single array without a name; use `numpy.savez` to write named arrays",
+    )
 
 
 def test_glob_without_files(tmp_path: Path) -> None:

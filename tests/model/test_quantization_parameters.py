@@ -72,14 +72,14 @@ def test_scales_of_weights_that_fit(tmp_path: Path, weights: str, axis: str, ops
 @pytest.mark.parametrize(
     ("weights", "axis", "opset", "message"),
     [
-        ("float[3] s = {1,1,1}, int8[3] z = {0,0,0}", "<axis=0>", 17, "has 3 values, but axis 0 has size 4"),
-        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "<axis=2>", 17, "for axis 2, but the value has 2 axes"),
+        ("float[3] s = {1,1,1}, int8[3] z = {0,0,0}", "<axis=0>", 17, "has 3 values, but axis 0 of `x` has size 4"),
+        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "<axis=2>", 17, "for axis 2, but `x` has 2 axes"),
         ("float[4] s = {1,1,1,1}, int8[2] z = {0,0}", "<axis=0>", 17, "has 2 values, but `x_scale` has 4"),
-        ("float[4] s = {1,1,1,1}, uint8[4] z = {0,0,0,0}", "<axis=0>", 17, "is uint8, but `x` is int8"),
+        ("float[4] s = {1,1,1,1}, uint8[4] z = {0,0,0,0}", "<axis=0>", 17, "has type uint8, but `x` has type int8"),
         ("float[4] s = {0,0,0,0}, int8[4] z = {0,0,0,0}", "<axis=0>", 17, "contains only zeros"),
-        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "", 10, "opset 10 allows only one per tensor"),
-        ("float[3, 4] s = {1,1,1,1,1,1,1,1,1,1,1,1}", "<axis=0, block_size=2>", 21, "require [2, 4]"),
-        ("float[4] s = {1,1,1,1}", "<axis=0, block_size=2>", 21, "but the quantized value has 2 axes"),
+        ("float[4] s = {1,1,1,1}, int8[4] z = {0,0,0,0}", "", 10, "in opset 10, it can have only 1"),
+        ("float[3, 4] s = {1,1,1,1,1,1,1,1,1,1,1,1}", "<axis=0, block_size=2>", 21, "it must be [2, 4]"),
+        ("float[4] s = {1,1,1,1}", "<axis=0, block_size=2>", 21, "but `x` has 2 axes"),
     ],
 )
 def test_scales_of_weights_that_do_not_fit(tmp_path: Path, weights: str, axis: str, opset: int, message: str) -> None:

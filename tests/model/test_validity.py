@@ -74,7 +74,7 @@ def test_valid(tmp_path: Path, name: str, large_bytes: int, capfd: pytest.Captur
 )
 def test_unchecked(head: str, unknown: str) -> None:
     """Versions that the installed onnx does not support are not checked, and the reason is reported."""
-    reason = f"onnx {onnx.__version__} does not support {unknown}; skipped `onnx.checker`"
+    reason = f"onnx {onnx.__version__} does not support {unknown}, so `onnx.checker` was skipped"
 
     assert (reason if unknown else "") == explain_unchecked(ModelView(parse(head=head)))
 
@@ -186,7 +186,7 @@ def test_weights_that_are_inputs_of_another_type(tmp_path: Path, away: bool) -> 
 
     assert findings is not None
     assert not findings.harmless
-    assert ("of the same name is tensor(float16)" in findings.message) == away
+    assert ("has type tensor(float16)" in findings.message) == away
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ OptionKey = tuple[str, str]
 CommonOptions = Mapping[OptionKey, click.Option]
 MIN_COMMANDS = 2
 """Options shared by at least this many commands are described only once."""
-EXIT_STATUS = "Exit status: 0 pass, 1 fail, 2 usage, config or lock error, 3 undecided."
+EXIT_STATUS = "Exit status: 0 pass; 1 fail; 2 usage, config or lock error; 3 undecided."
 """A help paragraph that the page omits, because the introduction of the page explains it."""
 INTRODUCTION = """
 `onnxgate COMMAND --help` prints the same text.

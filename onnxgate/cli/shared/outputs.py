@@ -18,11 +18,13 @@ from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_comm
 from onnxgate.cli.shared.options import CommonOptions, unknown_name_error
 from onnxgate.core.errors import StorageError, UsageError
 from onnxgate.core.escape import escape_log_line
-from onnxgate.core.machine_faults import HINTS
+from onnxgate.core.machine_faults import HINTS, SPACE_HINT
 from onnxgate.core.report import Report
 from onnxgate.core.report_json import encode_json
 from onnxgate.formats import RENDERERS, text
 from onnxgate.gate.results.verdict import build_command
+from onnxgate.project.config.loader import CONFIG_NAME
+from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.runtimes.environments.storage import inputs_dir
 
 
@@ -56,6 +58,8 @@ def parse_outputs(outputs: Sequence[str], formats: Sequence[str] = tuple(RENDERE
         raise UsageError(f"`{data[0]}` cannot share standard output with another format", hint=hint)
     for sink in sinks:
         if sink.file is not None:
+            if sink.file.suffix == ".onnx" or sink.file.name in (CONFIG_NAME, LOCK_NAME):
+                raise UsageError(f"`--output` would overwrite `{sink.file}`", hint="choose another file for the report")
             try:
                 sink.file.parent.mkdir(parents=True, exist_ok=True)
                 sink.file.write_text("", encoding="utf-8")  # an old report must not look like a new one
@@ -190,9 +194,8 @@ def _write_file(file: Path, text: str) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             os.truncate(file, 0)
-        raise StorageError(
-            _unwritable_message(file, error), hint="free up disk space, or write the report to another folder"
-        ) from error
+        remedy = HINTS.get(error.errno or 0, SPACE_HINT)
+        raise StorageError(_unwritable_message(file, error), hint=f"{remedy}, or choose another file") from error
 
 
 def _unwritable_message(file: Path, error: OSError) -> str:

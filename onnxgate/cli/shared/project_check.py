@@ -136,6 +136,10 @@ def _print_reuse(options: CommonOptions) -> Callable[[int, int], None] | None:
     return print_reuse
 
 
+PREDICTED_STAGES = (frozenset(STATIC_STAGES), frozenset({Stage.FILE, Stage.SUPPORT}))
+"""Values of `--stage` that a check without a config accepts, because there is no lock to check."""
+
+
 def _check_files(
     request: CheckRequest, options: CommonOptions, *, drawn: bool
 ) -> tuple[Report, Callable[..., str], Callable[[], str]]:
@@ -147,11 +151,10 @@ def _check_files(
     for option, is_given in (
         ("--against", request.against not in (None, "", "none")),
         ("--shard", request.shard is not None),
-        ("--stage", request.has_stages and request.stages != frozenset(STATIC_STAGES)),
+        ("--stage", request.has_stages and request.stages not in PREDICTED_STAGES),
         ("--no-ignores", options.no_ignores),
         ("--case", bool(request.inputs.cases)),
         ("--seed", request.inputs.seed != 0),
-        ("--no-ignores", options.no_ignores),
     ):
         if is_given:
             ignored = request.target is not None and find_config(options.start) is not None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 import functools
-import itertools
 import os
 import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,7 +25,7 @@ from onnxgate.runtimes.environments.storage import support_dir
 if TYPE_CHECKING:
     from onnxgate.cli.shared.options import CommonOptions
     from onnxgate.core.findings import Stage
-    from onnxgate.project.config.project import Project, SelectedModel
+    from onnxgate.project.config.project import PathSelection, Project, SelectedModel
     from onnxgate.project.lock.types import Lock
     from onnxgate.runtimes.pool import WorkerPool
     from onnxgate.runtimes.worker_spec import JobMeter
@@ -88,8 +87,8 @@ def find_project_config(paths: Sequence[str | Path], options: CommonOptions) -> 
     """Return the config of a command with these paths, or None if there is none.
 
     This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents. If there is
-    none, or if its project contains none of the models, it is the config nearest to the models. A config that is not
-    obvious is named in a note on stderr.
+    none, or if its project contains none of the models, it is the config nearest to the models, unless `--directory`
+    selects a project. A config that is not obvious is named in a note on stderr.
 
     Raises:
         UsageError: the models belong to several projects.
@@ -97,10 +96,12 @@ def find_project_config(paths: Sequence[str | Path], options: CommonOptions) -> 
     if options.config is not None:
         return options.config
     here = find_config(options.start)
-    configs = {path: _find_own_configs(options.start / path) for path in paths}
     if here is not None:
-        return _choose_config(here, configs, options)
-    found = {config for own in configs.values() for config in own}
+        return here if options.directory is not None else _choose_config(here, paths, options)
+    found: set[Path | None] = set()
+    for path, config in _find_nearest_configs(paths, options.start).items():
+        is_searched = config is None and (options.start / path).is_dir()
+        found |= _find_configs_of_models(options.start / path) if is_searched else {config}
     if len(found) > 1:
         raise _several_projects_error(found)
     nearest = next(iter(found), None)
@@ -109,53 +110,62 @@ def find_project_config(paths: Sequence[str | Path], options: CommonOptions) -> 
     return nearest
 
 
-def _choose_config(here: Path, configs: Mapping[str | Path, set[Path | None]], options: CommonOptions) -> Path:
+def _choose_config(here: Path, paths: Sequence[str | Path], options: CommonOptions) -> Path:
     """Return the config of the working directory, or another one if only its project contains the models."""
     current, start = here.resolve(), options.start
-    others = {path: own - {None, current} for path, own in configs.items()}
-    if not any(others.values()):
+    nearest = _find_nearest_configs(paths, start)
+    if {None, current}.issuperset(nearest.values()) and not any((start / path).is_dir() for path in paths):
         return here
-    projects = {config: _load_leniently(config) for config in {here, *itertools.chain(*others.values())} if config}
-    selected = {path: _find_selection(projects[here], path, start) for path in configs}
-    elsewhere = {
-        path: {config for config in own if config and _find_selection(projects[config], path, start) == "selected"}
-        for path, own in others.items()
-        if selected[path] != "selected"
-    }
-    nearest = {config for own in elsewhere.values() for config in own}
-    if len(nearest) == 1 and "selected" not in selected.values():
-        _print_note(f"using `{_relative_name(*nearest)}`, the config nearest to the models", options)
-        return nearest.pop()
-    if any(own and selected[path] == "refused" for path, own in elsewhere.items()):
-        raise _several_projects_error({current, *nearest})
-    if names := _name_configs(nearest):
+    selections = _classify_paths(here, paths, start)
+    is_used = "selected" in selections.values()
+    elsewhere = _find_other_projects(selections, nearest, current, start)
+    others = {config for configs in elsewhere.values() for config in configs}
+    if len(others) == 1 and not is_used:
+        _print_note(f"using `{_relative_name(*others)}`, the config nearest to the models", options)
+        return others.pop()
+    if any(selections[path] == "refused" for path in elsewhere):
+        raise _several_projects_error({*others, *([current] if is_used else [])})
+    if names := _name_configs(others):
         skipped = f"models that belong to {join_phrases(names)} are skipped"
         _print_note(f"{skipped}; to check them, add `--config {names[0][1:]}", options)
-    if names := _name_configs(own for path, it in others.items() if selected[path] == "selected" for own in it):
+    if names := _name_configs({nearest[path] for path, it in selections.items() if it == "selected"} - {current}):
         hint = f"to use {names[0]}, add `--config {names[0][1:]}"
         _print_note(f"using `{_relative_name(current)}` also for models that have their own config; {hint}", options)
     return here
 
 
-def _load_leniently(config: Path) -> Project | None:
-    """Load a config that may not be used; return None if it is invalid."""
-    try:
-        return load_config(config)
-    except ConfigError:
-        return None
+def _find_other_projects(
+    selections: Mapping[str | Path, PathSelection],
+    nearest: Mapping[str | Path, Path | None],
+    current: Path,
+    start: Path,
+) -> dict[str | Path, set[Path]]:
+    """Return the configs whose projects contain the models of paths that the current project does not select.
+
+    This is the config nearest to the path or, for a folder, all configs in it.
+    """
+    candidates: dict[Path, list[str | Path]] = {}
+    for path in (path for path, selection in selections.items() if selection != "selected"):
+        folder = Path(os.path.realpath(start / path))
+        below = find_configs_below(folder) if folder.is_dir() else ()
+        for config in dict.fromkeys((nearest[path], *below)):
+            if config not in (None, current):
+                candidates.setdefault(config, []).append(path)
+    found: dict[str | Path, set[Path]] = {}
+    for config, paths in candidates.items():
+        for path, selection in _classify_paths(config, paths, start).items():
+            if selection == "selected" and nearest[path] not in found.get(path, ()):
+                found.setdefault(path, set()).add(config)
+    return found
 
 
-def _find_selection(
-    project: Project | None, path: str | Path, start: Path
-) -> Literal["selected", "ignored", "refused"]:
-    """Return whether a path selects models. With an invalid config, it does, so that the error is shown."""
+def _classify_paths(config: Path, paths: Sequence[str | Path], start: Path) -> dict[str | Path, PathSelection]:
+    """Return whether a project selects each path. With an invalid config, it does, so that the error is shown."""
     try:
-        models = project is None or project.models([str(path)], base=start, absent=True)
-    except UsageError:
-        return "refused"
+        selections = load_config(config).classify_paths([str(path) for path in paths], base=start)
     except ConfigError:
-        return "selected"
-    return "selected" if models else "ignored"
+        return dict.fromkeys(paths, "selected")
+    return {path: selections[str(path)] for path in paths}
 
 
 def _several_projects_error(configs: Collection[Path | None]) -> UsageError:
@@ -169,13 +179,18 @@ def _name_configs(configs: Iterable[Path | None]) -> list[str]:
     return sorted({f"`{_relative_name(config)}`" for config in configs if config is not None})
 
 
-def _find_own_configs(path: Path) -> set[Path | None]:
-    """Return the config nearest to a file or folder. If a folder has none, return the configs of the models in it."""
-    folder = Path(os.path.realpath(path if path.is_dir() else path.parent))
-    config = find_config(folder)
-    if config is not None or not path.is_dir():
-        return {config}
-    folders = {file.parent for file in folder.rglob("*.onnx") if not _is_hidden(file, folder)}
+def _find_nearest_configs(paths: Iterable[str | Path], start: Path) -> dict[str | Path, Path | None]:
+    """Return the config nearest to each file or folder; each folder is searched once, because hooks pass many files."""
+    find = functools.cache(find_config)
+    files = {path: start / path for path in paths}
+    folders = {path: file if file.is_dir() else file.parent for path, file in files.items()}
+    return {path: find(Path(os.path.realpath(folder))) for path, folder in folders.items()}
+
+
+def _find_configs_of_models(folder: Path) -> set[Path | None]:
+    """Return the configs of the models in a folder that has no config itself."""
+    root = Path(os.path.realpath(folder))
+    folders = {file.parent for file in root.rglob("*.onnx") if not _is_hidden(file, root)}
     return {find_config(it) for it in folders} or {None}
 
 

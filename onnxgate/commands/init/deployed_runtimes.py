@@ -58,6 +58,7 @@ class DeployedRuntime:
     is_conda: bool = False  # installed by conda, which has other builds than pip
     declared: str = ""  # the declaration in the file if it is not `requirement`
     limits: str | None = None  # in a constraints file: the folder of the requirements that it limits
+    is_included: bool = False  # another requirements file includes the file
 
     @property
     def requirement(self) -> str:
@@ -143,7 +144,9 @@ def _read_file(folder: Path, file: RequirementsFile, reader: Reader, problems: l
                 continue
             declared = text or (f"{package}{specifier} ; {marker}" if marker else "")
             used_group = group or file.group
-            yield DeployedRuntime(package, specifier, file.path, line, used_group, is_conda, declared, file.limits)
+            yield DeployedRuntime(
+                package, specifier, file.path, line, used_group, is_conda, declared, file.limits, file.is_included
+            )
     except UnreadableFileError as reason:
         problems.append(f"{file.path}: {reason}")
     except RecursionError:
@@ -205,8 +208,11 @@ def _apply_constraints(runtimes: Iterable[DeployedRuntime]) -> Iterator[Deployed
     constraints = [it for it in declared if it.limits is not None]
     used: set[DeployedRuntime] = set()
     for runtime in (it for it in declared if it.limits is None):
-        applied = [it for it in constraints if it.applies_to(runtime) and not runtime.is_conda]
-        used.update(applied)
+        near = [it for it in constraints if it.applies_to(runtime) and not runtime.is_conda]
+        used.update(near)
+        # A constraints file with `-c` limits only what pip installs from requirements files, not other manifests.
+        is_requirement = select_reader(runtime.file) in (read_requirements, None)
+        applied = [it for it in near if is_requirement or not it.is_included]
         specifier = _narrow_range(runtime, applied)
         if specifier == runtime.specifier:
             yield runtime

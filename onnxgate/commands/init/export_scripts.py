@@ -14,7 +14,11 @@ EXPORT_FUNCTIONS = ("torch.onnx.export", "torch.onnx.dynamo_export")
 PATH_ARGUMENT = 2
 """Index of the output path in the arguments of `torch.onnx.export(model, args, f)`."""
 MAX_SCRIPT_BYTES = 1_000_000
+MAX_IMPORTED_FILES = 50
+"""Maximum number of files of the project that are searched for exports when one file is imported."""
 MAX_INPUTS_LENGTH = 80
+CREATING_METHODS = ("__new__", "__init__", "__post_init__", "__call__", "__enter__")
+"""Methods that run if an object is created or used without naming the method."""
 SOURCE_SETTINGS = ("input_names", "output_names", "dynamic_shapes", "dynamic_axes", "dynamo")
 """Keyword arguments of `torch.onnx.export` that a source can return in addition to the module and its inputs."""
 
@@ -32,6 +36,7 @@ class ExportScript:
     builder: str = ""  # without a source: a function that returns only the module: "model.py:build"
     inputs: str = ""  # a tuple of example inputs, as code that only needs torch: "(torch.zeros(1, 4),)"
     settings: tuple[str, ...] = ()  # arguments of the call that change the exported model: "input_names"
+    exporting_file: str = ""  # without a source and builder: the file of the function, whose import exports a model
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -47,10 +52,16 @@ def find_export_scripts(path: Path, relative: str) -> tuple[ExportScript, ...]:
     folder = path.parents[relative.count("/")] if path.as_posix().endswith(f"/{relative}") else path.parent
     found = []
     for call in script.calls():
-        source = _locate_function(script, script.builder_of(call), path, folder, relative, script.builders())
-        builder = "" if source else _locate_function(script, script.module_builder_of(call), path, folder, relative)
+        source, is_safe = _locate_function(script, script.builder_of(call), path, folder, relative, script.builders())
+        builder, exporting_file = "", ""
+        if not source:
+            builder, is_safe = _locate_function(script, script.module_builder_of(call), path, folder, relative)
+        if not is_safe:
+            exporting_file = (source or builder).rpartition(":")[0]
+            source, builder = "", ""
         inputs = script.inputs_of(call) if builder else ""
-        found.append(replace(script.described(call, relative), source=source, builder=builder, inputs=inputs))
+        described = script.described(call, relative)
+        found.append(replace(described, source=source, builder=builder, inputs=inputs, exporting_file=exporting_file))
     return tuple(found)
 
 
@@ -68,22 +79,45 @@ def _parse_script(path: Path, word: str) -> _ParsedScript | None:
 
 def _locate_function(
     script: _ParsedScript, name: str, path: Path, folder: Path, relative: str, fallbacks: Sequence[str] = ()
-) -> str:
-    """Return `file.py:function` for the function with this name; "" if it cannot be imported.
+) -> tuple[str, bool]:
+    """Return `file.py:function` for the function with this name, and whether importing the file exports no model.
 
-    If the name is empty, `fallbacks` are tried, of which exactly one must be usable.
+    The location is "" if the function cannot be called without arguments, or if it exports a model itself. If the name
+    is empty, `fallbacks` are tried, of which exactly one must be usable.
     """
     module, _, imported = script.names.get(name, "").rpartition(".")
     if not module:
         candidates = [name] if name else fallbacks
         usable = [candidate for candidate in candidates if script.can_build(candidate)]
-        return f"{relative}:{usable[0]}" if len(usable) == 1 and script.is_importable else ""
+        return _judge_import(script, usable[0], path, folder, relative) if len(usable) == 1 else ("", True)
     for base in dict.fromkeys((path.parent, folder)):
         file = base.joinpath(*module.split(".")).with_suffix(".py")
         other = _parse_script(file, imported) if file.is_relative_to(folder) else None
-        if other is not None and other.is_importable and other.can_build(imported):
-            return f"{file.relative_to(folder).as_posix()}:{imported}"
-    return ""
+        if other is not None and other.can_build(imported):
+            return _judge_import(other, imported, file, folder, file.relative_to(folder).as_posix())
+    return "", True
+
+
+def _judge_import(script: _ParsedScript, function: str, path: Path, folder: Path, relative: str) -> tuple[str, bool]:
+    """Return the location of a function, and whether importing its file exports no model."""
+    if script.parses_arguments or script.exports(function):
+        return "", True
+    return f"{relative}:{function}", not _exports_on_import(script, function, path, folder)
+
+
+def _exports_on_import(script: _ParsedScript, function: str, path: Path, folder: Path) -> bool:
+    """Return whether importing a file, or a file of the project that it or the function imports, exports a model."""
+    pending, seen = [(script, path)], {path}
+    while pending:
+        current, file = pending.pop(0)
+        if current.exports():
+            return True
+        for imported in current.imported_files(file, folder, function if current is script else ""):
+            if imported not in seen and len(seen) < MAX_IMPORTED_FILES and imported.is_file():
+                seen.add(imported)
+                parsed = _parse_script(imported, "")
+                pending += [(parsed, imported)] if parsed else []
+    return False
 
 
 @dataclass(slots=True)
@@ -95,8 +129,13 @@ class _ParsedScript:
     values: dict[str, ast.expr] = field(default_factory=dict)  # a name -> what was assigned to it last
     options: dict[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)  # dest -> its option, its default
 
+    # a name -> the bodies of the functions and methods with this name; for a class, of those that create an object; for
+    # a variable, the values without calls
+    functions: dict[str, list[ast.AST]] = field(default_factory=dict)
+
     def __post_init__(self) -> None:
         for node in ast.walk(self.tree):
+            self._index_functions(node)
             match node:
                 case ast.Import(names=aliases):
                     for alias in aliases:
@@ -108,6 +147,19 @@ class _ParsedScript:
                     self.values[name] = value
                 case ast.Call():
                     self.options |= _defined_options(node)
+
+    def _index_functions(self, node: ast.AST) -> None:
+        match node:
+            case ast.FunctionDef(name=name, body=body) | ast.AsyncFunctionDef(name=name, body=body):
+                self.functions.setdefault(name, []).extend(body)
+            case ast.ClassDef(name=name, body=body):
+                methods = [it for it in body if isinstance(it, ast.FunctionDef) and it.name in CREATING_METHODS]
+                bodies = [statement for method in methods for statement in method.body]
+                self.functions.setdefault(name, []).extend(bodies)
+            case ast.Assign(targets=targets, value=value) if not _has_call(value):
+                names = [it.id for target in targets for it in ast.walk(target) if isinstance(it, ast.Name)]
+                for name in names:
+                    self.functions.setdefault(name, []).append(value)
 
     def calls(self) -> Iterator[ast.Call]:
         """Yield the calls to `torch.onnx.export` in the order of their lines."""
@@ -203,19 +255,56 @@ class _ParsedScript:
         )
 
     @property
-    def is_importable(self) -> bool:
-        """Return whether importing the file neither exports a model nor parses the command line."""
-        statements = [
-            node
-            for node in self.tree.body
-            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not _is_main_guard(node)
-        ]
-        calls = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
-        return not any(
-            self._name(call.func) in EXPORT_FUNCTIONS
-            or (isinstance(call.func, ast.Attribute) and call.func.attr == "parse_args")
-            for call in calls
+    def parses_arguments(self) -> bool:
+        """Return whether importing the file parses the command line, which contains the arguments of onnxgate."""
+        return not self.exports() and any(
+            isinstance(node, ast.Attribute) and node.attr == "parse_args" for node in self._run_nodes(self.tree.body)
         )
+
+    def exports(self, function: str = "") -> bool:
+        """Return whether a call of the function or, without a name, an import of the file exports a model."""
+        body = self.functions.get(function, ()) if function else self.tree.body
+        return any(
+            isinstance(node, (ast.Name, ast.Attribute)) and self._name(node) in EXPORT_FUNCTIONS
+            for node in self._run_nodes(body)
+        )
+
+    def imported_files(self, path: Path, folder: Path, function: str = "") -> Iterator[Path]:
+        """Yield the files below `folder` that an import of this file, at `path`, and a call of the function may import.
+
+        The files may not exist.
+        """
+        for node in self._run_nodes([*self.tree.body, *self.functions.get(function, ())]):
+            match node:
+                case ast.Import(names=aliases):
+                    modules, bases = [alias.name for alias in aliases], [path.parent, folder]
+                case ast.ImportFrom(module=module, names=aliases, level=level):
+                    prefix = [module] if module else []
+                    modules = [".".join([*prefix, *names]) for names in ([], *([alias.name] for alias in aliases))]
+                    bases = [path.parents[level - 1]] if 0 < level <= len(path.parents) else [path.parent, folder]
+                case _:
+                    continue
+            parts = [module.split(".") for module in modules if module]
+            packages = dict.fromkeys(tuple(names[:count]) for names in parts for count in range(1, len(names) + 1))
+            for base in dict.fromkeys(bases):
+                for module_path in (base.joinpath(*names) for names in packages):
+                    files = (module_path.with_name(f"{module_path.name}.py"), module_path / "__init__.py")
+                    yield from (file for file in files if file.is_relative_to(folder))
+
+    def _run_nodes(self, body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+        """Yield the nodes that may run if `body` runs in an import, also those in functions of the file that it uses.
+
+        A function counts as used if its name occurs, because it may be passed to another function that calls it. A
+        name that is only stored in a variable counts if the variable is used.
+        """
+        pending, seen = list(body), set[str]()
+        while pending:
+            for node in _immediate_nodes(pending.pop()):
+                yield node
+                name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+                if name and name not in seen:
+                    seen.add(name)
+                    pending += self.functions.get(name, ())
 
     def _target(self, call: ast.Call) -> ast.expr | None:
         """Return the expression for the output path of an export call. A variable is replaced by its value."""
@@ -252,11 +341,40 @@ def _is_module_with_inputs(result: ast.expr | None) -> bool:
     return False
 
 
-def _is_main_guard(node: ast.stmt) -> bool:
-    match node:
-        case ast.If(test=ast.Compare(left=ast.Name(id="__name__"))):
-            return True
-    return False
+def _has_call(expression: ast.AST) -> bool:
+    return any(isinstance(node, ast.Call) for node in ast.walk(expression))
+
+
+def _immediate_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes that run with `node` in an import: neither bodies of functions nor code for `__main__`."""
+    pending = [node]
+    while pending:
+        current = pending.pop()
+        yield current
+        match current:
+            case ast.FunctionDef(decorator_list=decorators, args=arguments):
+                pending += [*decorators, *arguments.defaults, *filter(None, arguments.kw_defaults)]
+            case ast.AsyncFunctionDef(decorator_list=decorators, args=arguments):
+                pending += [*decorators, *arguments.defaults, *filter(None, arguments.kw_defaults)]
+            case ast.If(test=test, body=body, orelse=orelse) if operator := _main_guard(test):
+                pending += orelse if operator == "==" else body
+            case ast.Assign(targets=targets, value=value) if not _has_call(value):
+                pending += [it for it in targets if not isinstance(it, ast.Name)]  # see `_run_nodes`
+            case _:
+                pending += ast.iter_child_nodes(current)
+
+
+def _main_guard(test: ast.expr) -> str:
+    """Return the operator of a comparison of `__name__` with `"__main__"`, `==` or `!=`; "" for other conditions."""
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return "==" if "==" in map(_main_guard, values) else ""
+        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as operator], comparators=[right]):
+            if {getattr(left, "id", None) or getattr(left, "value", None)} | {
+                getattr(right, "id", None) or getattr(right, "value", None)
+            } == {"__name__", "__main__"}:
+                return "==" if isinstance(operator, ast.Eq) else "!="
+    return ""
 
 
 def _defined_options(call: ast.Call) -> Mapping[str, tuple[tuple[str, ...], str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Iterator, Sequence, Set
 
@@ -21,6 +22,11 @@ Source: `default_opset_domain()` in release 0.15.2.
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
+HOOK_FILES = r"\.(onnx|onnx_data|data|bin|weights)$"
+"""Pattern of the files that the hook `onnxgate` receives, which `files` in a project's config replaces.
+
+Source: `.pre-commit-hooks.yaml`.
+"""
 COMMENT_WIDTH = 80
 WORKFLOW_HEADER = """\
 name: onnxgate
@@ -209,11 +215,23 @@ def _describe_export(script: ExportScript) -> Iterator[str]:
             f"To compare the model with PyTorch, add a function that returns the result of {function} and a tuple of "
             f"example inputs, and set `source = {quote(name_source_function(script))}` instead of `command`."
         )
+    elif script.exporting_file:
+        yield from _wrap_comment(f"To compare the model with PyTorch, {describe_needed_guard(script)}.")
 
 
 def name_source_function(script: ExportScript) -> str:
     """Return the name of a new source that calls the function in `builder`: `model.py:build_with_inputs`."""
     return f"{script.builder}_with_inputs"
+
+
+def describe_needed_guard(script: ExportScript) -> str:
+    """Return the change that lets `check` import the file of the function that builds the module.
+
+    Without it, each import would overwrite the committed model.
+    """
+    file = escape_unprintable(script.exporting_file)
+    where = f"the export in {file}" if file == script.path else f"the export that an import of {file} runs"
+    return f'first move {where} below `if __name__ == "__main__":`'
 
 
 def render_source_function(script: ExportScript) -> str:
@@ -260,14 +278,22 @@ def render_workflow_step(survey: RepositorySurvey) -> str:
 
 def render_hooks(survey: RepositorySurvey) -> str:
     """Return the entry for onnxgate in `.pre-commit-config.yaml`."""
-    arguments = ""
+    arguments, files = "", ""
     if survey.below_root:
         arguments = f'\n        args: ["--config", {quote(f"{survey.below_root}/onnxgate.toml")}]'
+        files = f"\n        files: {_quote_pattern(f'^{re.escape(survey.below_root)}/.*{HOOK_FILES}')}"
     return (
         f"  - repo: https://github.com/{REPOSITORY}\n"
         f"    rev: v{__version__}\n"
         "    hooks:\n"
-        f"      - id: onnxgate # static check of changed models{arguments}\n"
+        f"      - id: onnxgate # static check of changed models{arguments}{files}\n"
         f"      - id: onnxgate-lock # onnxgate.lock is up to date{arguments}\n"
         f"      - id: onnxgate-run # full check before a push{arguments}\n"
     )
+
+
+def _quote_pattern(pattern: str) -> str:
+    """Return a regular expression as a YAML string. In single quotes, backslashes need no escape."""
+    if pattern.isprintable():
+        return "'{}'".format(pattern.replace("'", "''"))
+    return quote(pattern)

@@ -30,6 +30,8 @@ SUGGESTED_MINORS = 4
 """Number of minor releases in the target for a repository that does not declare a runtime."""
 MANY_MINORS = 8
 """Number of minor releases in a target above which the config suggests checking only the oldest and the newest."""
+MAX_PATCHES = 5
+"""Number of patch releases of each old minor release that a range is compared with. ONNX Runtime had at most 4."""
 MAX_NAMED = 3
 """Maximum number of files or models named in a comment."""
 REFUSED_PHRASES = ("does not load on", "do not load on")
@@ -252,8 +254,11 @@ def describe_prediction(
         (where,) = _group_models(runtimes, predictions, "loads")
         problems = [f"{_name_models([model.path for model in predictions])} {verb} on {where}"]
     if problems:
-        later = _find_releases_without_data(parsed.specifier, index)
-        ending = f" (no prediction for {later})" if later else ""
+        gaps = (
+            _find_older_releases(parsed.specifier, index),
+            _find_newer_releases(parsed.specifier, index),
+        )
+        ending = f" (no prediction for {' or for '.join(filter(None, gaps))})" if any(gaps) else ""
         more = "; …" if len(problems) > MAX_NAMED else ""
         sentences.append(f"Prediction: {'; '.join(problems[:MAX_NAMED])}{more}{ending}.")
     for where, models in unknown.items():
@@ -287,21 +292,36 @@ def _name_models(models: Sequence[str]) -> str:
     return join_phrases([f"`{model}`" for model in models])
 
 
-def _find_releases_without_data(specifier: SpecifierSet, index: UvIndex | None) -> str:
+def _find_newer_releases(specifier: SpecifierSet, index: UvIndex | None) -> str:
     """Return the releases in a range that are newer than the support data, such as `1.32.0`; "" if there are none."""
     newest = Version([*limits.load_limit_table().releases][-1])
     later = ((newest.major, newest.minor + 1), (newest.major, newest.minor + 100), (newest.major + 1, 0))
     if not any(specifier.contains(_join(minor)) for minor in later):
         return ""
+    return _name_releases(f">{newest},{specifier}", index, f"releases newer than {newest}")
+
+
+def _find_older_releases(specifier: SpecifierSet, index: UvIndex | None) -> str:
+    """Return the releases in a range that are older than the support data, such as `1.7.0`; "" if there are none."""
+    oldest = Version(next(iter(limits.load_limit_table().releases)))
+    earlier = (f"{oldest.major}.{minor}.{patch}" for minor in range(oldest.minor) for patch in range(MAX_PATCHES))
+    if not any(specifier.contains(release) for release in earlier):
+        return ""
+    limit = f"{oldest.major}.{oldest.minor}"  # another patch of the oldest minor release may not be the selected one
+    return _name_releases(f"<{limit},{specifier}", index, f"releases older than {limit}")
+
+
+def _name_releases(specifier: str, index: UvIndex | None, default: str) -> str:
+    """Return the newest patch of each minor release in a range of the index; `default` if it is not available."""
     if index is not None:
         try:
-            releases = find_releases(Requirement(f"{ONNXRUNTIME}>{newest},{specifier}"), "minors", index)
+            releases = find_releases(Requirement(f"{ONNXRUNTIME}{specifier}"), "minors", index)
             return join_phrases([str(release.version) for release in releases], MAX_NAMED)
-        except ConfigError:  # the index has no later release
+        except ConfigError:  # the index has no such release
             return ""
         except OnnxgateError:  # `onnxgate lock` reports that the index is not available
             pass
-    return f"releases newer than {newest}"
+    return default
 
 
 def _newest_patches(specifier: SpecifierSet) -> list[str]:
@@ -344,7 +364,9 @@ def _suggest_newest(predictions: Predictions, index: UvIndex | None, pointers: S
         reason = ". Older releases do not load all models"
     described = f"The newest {len(minors)} minor releases" if len(minors) > 1 else "The newest minor release"
     described += (
-        " when this file was written" if is_current else " with support data in onnxgate; later releases may exist"
+        " when this file was written"
+        if is_current
+        else " for which onnxgate has support data; later releases may exist"
     )
     prediction = describe_prediction(requirement, predictions, index, pointers)
     return SuggestedTarget("cpu", requirement, (f"{described}{reason}.", *prediction))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from packaging.specifiers import SpecifierSet
 
-from onnxgate.diagnostics.catalogue import Entry
+from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
 from onnxgate.project.engines import parse_engine
 
 if TYPE_CHECKING:
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 
 _INSPECTION_FIX = "run `onnxgate check FILE` to find the cause"
-_UNSUPPORTED_FIX = "export without this operator, or remove the model from this target"
+_UNSUPPORTED_FIX = "export without this operator, or remove targets with this engine from the model's `targets`"
+
+
+def _describe_device(captured: CapturedGroups) -> str:
+    return f"OpenVINO cannot use the device `{captured['device'].upper()}`"
+
+
 OPENVINO = (
     Entry(
         name="openvino-operator-unknown",
@@ -27,7 +33,7 @@ OPENVINO = (
         ),
         means="OpenVINO does not support: {op}",
         why="operators in `com.microsoft` are usually added by an ONNX Runtime optimizer",
-        fix="use the unoptimized model, export without these operators, or try a newer OpenVINO release",
+        fix="use the unoptimized model, export without the unsupported operators, or try a newer OpenVINO release",
         rules=("load-failed",),
         self_explanatory=True,
     ),
@@ -76,9 +82,9 @@ OPENVINO = (
             r"Failed to create plugin [^\n]{0,200} for device (?P<device>\w{1,20})",
             r"(?P<device>GPU) cannot find available devices",
         ),
-        means="OpenVINO cannot use device {device}",
+        means=_describe_device,
         why="the driver or the device is missing",
-        fix="install the driver, or compile for `CPU` or `AUTO`",
+        fix="install the driver of the device, or compile the model for `CPU` or `AUTO`",
         rules=("provider-not-used",),
     ),
     Entry(
@@ -188,7 +194,8 @@ OPENCV = (
         ),
         means="OpenCV cannot read part of the graph",
         why="OpenCV requires declared output shapes, and has limited support for quantized models and dynamic shapes",
-        fix="add shapes with `onnx.shape_inference.infer_shapes`, or remove the model from this target",
+        fix="add shapes with `onnx.shape_inference.infer_shapes`, or remove targets with this engine from the "
+        "model's `targets`",
         rules=("load-failed",),
         general=True,
     ),
@@ -202,7 +209,7 @@ REFERENCE_EVALUATOR = (
             r"Domain '(?P<domain>[^'\n]{0,100})' \(node type: '(?P<op>\w{1,100})'\) is not specified",
         ),
         means="the ONNX reference evaluator does not support the operator `{op}`",
-        fix="pass an implementation with `new_ops=[…]`, or remove the model from this target",
+        fix="pass an implementation of the operator with `new_ops=[…]`, or use a different engine",
         rules=("load-failed", "unknown-operator"),
         family="no_op",
     ),
@@ -210,8 +217,8 @@ REFERENCE_EVALUATOR = (
         name="reference-version-missing",
         patterns=r"No implementation for operator '(?P<op>\w{1,100})' domain '(?P<domain>[^'\n]{0,100})' and version"
         r" (?P<since>\d{1,9})",
-        means="the ONNX reference evaluator implements only versions of `{op}` newer than {since}",
-        fix="convert the model to a newer opset, or remove it from this target",
+        means="the ONNX reference evaluator does not implement version {since} of `{op}`, only newer versions",
+        fix="convert the model to a newer opset, or use a different engine",
         rules=("load-failed",),
         family="no_kernel",
     ),

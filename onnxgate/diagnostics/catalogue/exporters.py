@@ -18,7 +18,7 @@ TORCH_ONNX = (
         patterns=r"Could not (?:guard on|extract specialized integer from) data-dependent"
         r" (?:expression|symbolic)? ?(?P<detail>[^\n]{0,200})",
         means="a branch or size in the model's code depends on the value of a tensor: {detail}",
-        fix="use `torch.cond` or `torch.where` in the line shown in the traceback",
+        fix="use `torch.cond` or `torch.where` on the line shown in the traceback",
         example="Could not guard on data-dependent expression Eq(u0, 1)",
         source="torch.export, GuardOnDataDependentSymNode",
         rules=("source-not-exportable", "export-failed"),
@@ -35,7 +35,7 @@ TORCH_ONNX = (
         ),
         why="typical causes are an example batch size of 1, a `view` with fixed sizes, and a comparison of sizes",
         fix="use example inputs of size 2 or more, compute sizes with `x.shape[0]` or -1, "
-        "or follow the suggestion in the message",
+        "or follow the suggestion in the error message",
         rules=("dynamic-axis-lost", "export-failed"),
     ),
     Entry(
@@ -62,8 +62,9 @@ TORCH_ONNX = (
             r"only supports dynamic shapes through parameter dynamic_axes",
             r"Detected mismatch between the structure of `inputs` and `dynamic_shapes`",
         ),
-        means="`dynamic_shapes` does not match the inputs, or the exporter does not support it",
-        fix="use the argument names of `forward` as keys; with `dynamo=False`, pass `dynamic_axes` instead",
+        means="`dynamic_shapes` does not match the inputs, or the exporter does not support `dynamic_shapes`",
+        fix="use the argument names of `forward` as the keys of `dynamic_shapes`; with `dynamo=False`, pass "
+        "`dynamic_axes` instead",
         rules=("export-failed",),
     ),
     Entry(
@@ -119,14 +120,14 @@ TORCH_ONNX = (
             r"TracerWarning: (?P<detail>[^\n]{1,120})",
         ),
         means="a value from the example inputs was stored as a constant; results may be wrong for other inputs",
-        fix="use `torch.where`, or export with `dynamo=True`, which reports an error instead",
+        fix="use `torch.where`, or export with `dynamo=True`, which reports such code as an error",
         rules=("source-mismatch",),
     ),
     Entry(
         name="torch-argument-removed",
         patterns=r"export\(\) got an unexpected keyword argument '(?P<name>\w{1,60})'",
         means="`torch.onnx.export` in this PyTorch release has no argument `{name}`",
-        fix="remove the argument, or pin a PyTorch release that has it",
+        fix="remove the argument, or pin a PyTorch release that supports it",
         rules=("export-failed", "toolchain-drift"),
         self_explanatory=True,
     ),
@@ -175,8 +176,8 @@ TORCH_ONNX = (
             r"Failed to decompose the FX graph for ONNX compatibility",
             r"Error when translating node %",
         ),
-        means="the export failed because of another error in the log",
-        fix="resolve that error, or export with `report=True` for a full report",
+        means="the export failed; the cause is a different error in the log",
+        fix="resolve the error that caused the failure, or export with `report=True` to get a full report",
         rules=("export-failed", "source-not-exportable"),
         general=True,
     ),
@@ -192,7 +193,7 @@ OTHER_EXPORTERS = (
             r"MissingShapeCalculator: (?P<op>[^\n]{1,200})",
         ),
         means="skl2onnx has no converter for `{op}`",
-        why="the class belongs to another package, or is newer than the installed skl2onnx",
+        why="the class is not part of scikit-learn, or is newer than the installed skl2onnx",
         example="Unable to find a shape calculator for type '<class 'lightgbm.sklearn.LGBMClassifier'>'",
         source="skl2onnx 1.9 to 1.20: MissingShapeCalculator, MissingConverter",
         fix="register a converter with `skl2onnx.update_registered_converter`, for example one from onnxmltools",
@@ -267,27 +268,27 @@ class ExportErrorCause(msgspec.Struct, frozen=True):
 
 
 _BRANCH_ADVICE = "use `torch.where` or `torch.cond`, or a condition that does not depend on tensor values"
-_OPERATOR_ADVICE = "rewrite `{0}` with operations that ONNX supports, or export with a `command` that translates it"
+_OPERATOR_ADVICE = "rewrite `{0}` with operations that ONNX supports, or export with a `command` that converts `{0}`"
 _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporters/test_torch_failure_causes.py`.
     ExportErrorCause(r"^GuardOnDataDependentSymNode: ", _BRANCH_ADVICE, False),
     ExportErrorCause(r"^DispatchError: No ONNX function found for <OpOverload\(op='([^']+)'", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UnsupportedOperatorError: Exporting the operator '([^']+)' to ONNX opset version \d+ is not supported",
-        "pin a newer opset, export `{0}` with `dynamo: True`, or rewrite it with operations that ONNX supports",
+        "pin a newer opset, export with `dynamo: True`, or rewrite `{0}` with operations that ONNX supports",
         False,
     ),
     ExportErrorCause(r"unrecognized namespace (\S+)", _OPERATOR_ADVICE, False),
     ExportErrorCause(
         r"^UserError: Constraints violated \(([^)]+)\)",
-        "the source fixes the size of axis `{0}`: compute sizes from `x.shape` instead of constants, and use example "
-        "inputs of size 2 or more on each dynamic axis; if the axis may be fixed, remove it from `dynamic_shapes` or "
-        "use `Dim.AUTO`",
+        "compute the size of axis `{0}` from `x.shape` instead of using a constant, and use example inputs of size 2 "
+        "or "
+        "more on each dynamic axis; to allow a fixed size, remove the axis from `dynamic_shapes` or use `Dim.AUTO`",
         False,
     ),
     ExportErrorCause(
         r"conflicts between user-specified ranges and inferred ranges.*static shape of \d+ for dimension "
         r"inputs\['([^']+)'\]\.shape\[(\d+)\]",
-        "the source fixes `{0}.shape[{1}]`: compute sizes from `x.shape` instead of constants, or remove the axis from "
+        "read `{0}.shape[{1}]` in the source instead of using a constant size, or remove this axis from "
         "`dynamic_shapes`",
         False,
     ),
@@ -305,9 +306,12 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
     ),
     ExportErrorCause(
         r"^UserError: When `dynamic_shapes` is specified as a dict, its top-level keys must be the arg names",
-        "list each parameter of `forward` in `dynamic_shapes` by its exact name, with None if it has no dynamic axes",
+        "list each parameter of `forward` in `dynamic_shapes` by its exact name, with None for parameters without "
+        "dynamic axes",
     ),
-    ExportErrorCause(r"^UserError: .*`dynamic_shapes`", "give `dynamic_shapes` the same structure as the arguments"),
+    ExportErrorCause(
+        r"^UserError: .*`dynamic_shapes`", "give `dynamic_shapes` the same structure as the arguments of `forward`"
+    ),
     ExportErrorCause(
         r"got multiple values for argument '([^']+)'|takes \d+ positional arguments? but \d+ (?:was|were) given",
         "export with `dynamo: True`, or wrap the module so that `forward` takes its tensors as positional arguments; "
@@ -316,14 +320,15 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
     ),
     ExportErrorCause(
         r"number of (input|output) names provided \((\d+)\) exceeded number of \w+ \((\d+)\)",
-        "reduce the length of `{0}_names` to {2}, because the exporter omits {0}s that are unused or None",
+        "shorten `{0}_names` to length {2}; the exporter omits {0}s that are unused or None",
     ),
     ExportErrorCause(
         r"[Uu]nsupported.?onnx_opset_version: (\d+)", "request a different opset: this exporter cannot write opset {0}"
     ),
     ExportErrorCause(
         r"^OnnxExporterError: Module onnx is not installed|^ModuleNotFoundError: No module named '([^']+)'",
-        "install the package in the toolchain's environment, or set `toolchain.python` to an environment that has it",
+        "install the missing package in the toolchain's environment, or set `toolchain.python` to an environment that "
+        "contains the package",
     ),
     ExportErrorCause(
         r"^AttributeError: module 'onnx_ir' has no attribute",

@@ -37,7 +37,7 @@ ENTRIES = (
             "a required field of the model is empty",
         ),
         why="the file may be empty, or not an ONNX model",
-        fix="if the file is an ONNX model, set the field; otherwise, replace the file",
+        fix="if the file is an ONNX model, add the missing field; otherwise, replace the file with an ONNX model",
         rules=("invalid-model", "not-a-model"),
         self_explanatory=True,
     ),
@@ -46,7 +46,7 @@ ENTRIES = (
         patterns=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been"
         r" used",
         means="two nodes produce the value `{name}`",
-        fix="rename one of the values, for example with `onnx.compose.add_prefix`",
+        fix="rename the output of one of the nodes, for example with `onnx.compose.add_prefix`",
         rules=("invalid-model",),
     ),
     Entry(
@@ -88,7 +88,7 @@ ENTRIES = (
         name="converter-input-computed",
         patterns=r"adapters/(?P<adapter>\w{1,80})\.h:\d{1,9}: adapt: [\s\S]{1,200}?No initializer or constant input",
         means="`onnx.version_converter` requires a constant input, but the graph computes this input",
-        why="at the older opset, this input is an attribute",
+        why="at the older opset, this input is an attribute, and the value of an attribute must be constant",
         fix="re-export at the required opset, or fold constants before converting",
         rules=("export-opset-ignored",),
     ),
@@ -126,7 +126,7 @@ ENTRIES = (
         ),
         means="the installed `onnx` has no `{name}`",
         why="another installed package requires an older or newer `onnx`",
-        fix="upgrade that package, or pin `onnx` "
+        fix="upgrade that package, or pin a compatible `onnx` release "
         "(1.19 removed `onnx.mapping`; 1.20 removed `helper.float32_to_bfloat16`)",
         rules=("toolchain-drift",),
         self_explanatory=True,

@@ -58,7 +58,9 @@ def _describe_missing_input(captured: CapturedGroups) -> str:
 
 def _describe_channels(captured: CapturedGroups) -> str:
     channels = pluralize(int(captured["actual"]), "channel")
-    return f"a `Conv` received {channels}; its weights require {captured['expected']} per group"
+    return (
+        f"a `Conv` received {channels}; its weights require {pluralize(int(captured['expected']), 'channel')} per group"
+    )
 
 
 def _describe_rank(captured: CapturedGroups) -> str:
@@ -98,7 +100,7 @@ LOADING = (
             r" \((?P<declared>\w{1,40})\)",
         ),
         means=_describe_output_type,
-        fix="declare the type that the operator returns, or insert a `Cast` after it",
+        fix="declare the type that the operator returns, or insert a `Cast` after the operator",
         rules=("type-mismatch", "invalid-model"),
         family="type",
     ),
@@ -122,7 +124,7 @@ LOADING = (
         name="type-wrong",
         patterns=r"Type Error: (?P<detail>[^\n]{1,300})",
         means="the input or output types of a node are not valid for its operator",
-        fix="run `onnxgate diff --textconv FILE` to see the types, and insert a `Cast` where they do not match",
+        fix="run `onnxgate diff --textconv FILE` to see the types, and insert a `Cast` where types do not match",
         rules=("type-mismatch", "invalid-model"),
         family="type",
         example="Type Error: Data in initializer 'w' has element type tensor(float16) but usage of"
@@ -198,7 +200,7 @@ LOADING = (
         ),
         means="two nodes produce the value `{name}`",
         why="graphs were merged without renaming their values",
-        fix="rename one of the values, for example with `onnx.compose.add_prefix`",
+        fix="rename the output of one of the nodes, for example with `onnx.compose.add_prefix`",
         rules=("invalid-model",),
         family="structure",
     ),
@@ -275,15 +277,17 @@ LOADING = (
         patterns=r"Failed to construct locale with name: ?(?P<locale>[^\s:]{1,100})",
         means="the model needs the locale `{locale}`, which is not installed",
         fix=_suggest_locale,
-        affected="all releases; 1.27 and newer fail to load the model, older releases fail to run it",
+        affected="all releases; 1.27 and newer fail to load the model, and older releases load the model but fail to "
+        "run it",
         family="locale",
     ),
     Entry(
         name="initialization-failed",
         patterns=r"Exception during initialization: (?P<detail>[^\n]{1,300})",
         means="a kernel could not be created: {detail}",
-        why="usually, a kernel does not support the value of an attribute or weight",
-        fix="re-export with a different value, or find a release that supports it: `onnxgate matrix --verify FILE`",
+        why="the usual cause is a kernel that does not support the value of an attribute or weight",
+        fix="re-export with a different value, or find a release that supports the current value: `onnxgate matrix "
+        "--verify FILE`",
         rules=("attribute-unsupported", "load-failed"),
         family="constructor",
         example="Exception during initialization: mode attribute is . It can only be nearest(default) or"
@@ -314,7 +318,7 @@ RUNNING = (
         patterns=r"Invalid rank for input: (?P<name>\S{1,300}) Got: (?P<actual>\d{1,9})"
         r" Expected: (?P<expected>\d{1,9})",
         means=_describe_rank,
-        fix="add or remove an axis; usually, the batch axis is missing",
+        fix="add an axis to the input or remove one; often, the batch axis is missing",
         rules=("input-shape-narrowed",),
         family="run_shape",
         self_explanatory=True,
@@ -382,7 +386,7 @@ RUNNING = (
             "a `Reshape` received a different number of elements than its target shape has",
         ),
         why="a size of the example inputs, usually a batch size of 1, was stored as a constant",
-        fix="reshape with -1 or a computed size, and re-export with an example batch size of 2 or more",
+        fix="in the source, reshape to -1 or a computed size; re-export with an example batch size of 2 or more",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -398,7 +402,7 @@ RUNNING = (
             "two inputs of an operator have incompatible sizes",
         ),
         why="a constant was created with the size of the example inputs",
-        fix="re-export with a dynamic axis, or pass inputs of equal size",
+        fix="re-export with a dynamic axis, or pass inputs of the same size as the example inputs",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",
     ),
@@ -409,7 +413,7 @@ RUNNING = (
             r"GEMM: Dimension mismatch, W: ?(?P<expected>\{[^}\n]{0,200}\}) K: ?(?P<actual>\d{1,20})",
         ),
         means="the operands of a matrix product have incompatible sizes",
-        why="the number of features depends on the input size",
+        why="the number of features depends on the input size, but the weights have a fixed size",
         fix="pass inputs of the size used for training, or insert a pooling layer before the matrix product",
         rules=("dynamic-axis-broken", "run-failed"),
         family="run_node",

@@ -90,7 +90,7 @@ def _describe_kernel(name: str, since: int) -> str:
 def _suggest_kernel_fix(name: str, since: int) -> str:
     operator = _load_implementations()[_newest_release()].operator("ai.onnx", name)
     if operator is None or _find_kernels(name, since):
-        return "cast to a supported type, or export at another opset"
+        return "cast the inputs to a supported type, or export at a different opset"
     versions = [schema.since for schema in operator.schemas if _find_kernels(name, schema.since)]
     if newer := [version for version in versions if version > since]:
         return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or re-export"
@@ -107,9 +107,9 @@ def _fix_kernel(captured: CapturedGroups) -> str:
 def _describe_missing_kernel(captured: CapturedGroups) -> str:
     releases = list(_find_kernels(captured["op"], int(captured["since"])))
     if len(releases) == len(_load_implementations()):
-        return "all releases, if a type has no kernel"
+        return "all releases, for types without a kernel"
     if releases and releases[-1] == _newest_release():
-        return f"{_describe_before(releases[0])}; newer releases if a type has no kernel"
+        return f"{_describe_before(releases[0])}; for types without a kernel, also newer releases"
     return _describe_before("")
 
 
@@ -161,7 +161,7 @@ ENTRIES = (
     Entry(
         name="ir-version-too-new",
         patterns=r"Unsupported model IR version: (?P<version>\d{1,9}), max supported IR version: (?P<limit>\d{1,9})",
-        means="the model uses IR version {version}; this release supports up to {limit}",
+        means="the model uses IR version {version}; this ONNX Runtime release supports up to {limit}",
         why="the model was saved with a newer `onnx` package",
         fix=_fix_ir,
         anywhere="lower the IR version with `onnxgate fix`, or raise the target's `runtime`",
@@ -173,7 +173,7 @@ ENTRIES = (
     Entry(
         name="ir-version-refused",
         patterns=r"Unknown model file format version",
-        means="the model's IR version is missing, or newer than this release supports",
+        means="the model's IR version is missing, or newer than this ONNX Runtime release supports",
         fix="upgrade ONNX Runtime, or lower the IR version with `onnxgate fix` "
         "(onnxruntime 1.8 supports IR versions up to 7)",
         affected="onnxruntime 1.8 and older",
@@ -194,7 +194,7 @@ ENTRIES = (
         name="opset-too-new",
         patterns=r"Opset (?P<opset>\d{1,9}) is under development[\s\S]{1,400}?"
         r"domain (?P<domain>\S{1,80}) is till opset (?P<limit>\d{1,9})",
-        means="the model imports opset {opset} of `{domain}`; this release supports up to {limit}",
+        means="the model imports opset {opset} of `{domain}`; this ONNX Runtime release supports up to {limit}",
         fix=_fix_opset,
         anywhere="export at an opset that every target supports, or raise the target's `runtime`",
         affected=lambda captured: _describe_before(_first_release_with_opset(captured)),
@@ -238,9 +238,9 @@ ENTRIES = (
             r"Failed to find kernel for (?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)(?:"
             r" \(node:'(?P<node>.{0,300}?)' ep:'(?P<provider>\w{1,60})')?",
         ),
-        means="`{op}` version {since} has no kernel for the types of the node",
+        means="`{op}` version {since} has no kernel for the input and output types of this node",
         fix=_fix_kernel,
-        anywhere="cast to a type for which every target has a kernel, or raise the target's `runtime`",
+        anywhere="cast the inputs to a type for which every target has a kernel, or raise the target's `runtime`",
         affected=_describe_missing_kernel,
         rules=("missing-kernel",),
         family="no_kernel",
@@ -266,7 +266,7 @@ ENTRIES = (
             "operator `{op}` of domain `{domain}` is not registered",
             "operator `{op}` is not registered",
         ),
-        why="its custom operator library is not loaded, or this release does not have the operator",
+        why="its custom operator library is not loaded, or this ONNX Runtime release does not have the operator",
         fix=_fix_unregistered,
         anywhere="add the library to `extensions` of the target, or export with operators that every runtime supports",
         rules=("unknown-operator", "unknown-domain"),

@@ -87,7 +87,7 @@ PIP = (
             r" incompatible",
         ),
         means="two packages require conflicting releases of a third package",
-        fix="relax the requirement shown in the message, or use separate environments",
+        fix="relax the requirement shown in the error message, or use separate environments",
         rules=("toolchain-drift",),
     ),
     Entry(
@@ -126,14 +126,14 @@ PIP = (
             r"Could not build wheels for (?P<name>\S{1,100})",
         ),
         means="pip found no wheel, and the build from source failed",
-        why="often, the requested release is older than the installed Python version",
+        why="the usual cause is a requested release that is older than the installed Python version",
         fix="install a release that has a wheel: `pip install --only-binary :all: PACKAGE`",
     ),
     Entry(
         name="pip-requirement-invalid",
         patterns=r"Invalid requirement: '?(?P<requirement>[^\n']{1,200})",
         means="`{requirement}` is not a valid requirement",
-        fix="write `name==release`; separate conditions with commas",
+        fix="write `name==release`, or separate several conditions with commas: `name>=1.2,<2`",
         self_explanatory=True,
     ),
     Entry(
@@ -167,7 +167,7 @@ UV = (
     Entry(
         name="uv-hash-mismatch",
         patterns=r"Hash mismatch for `?(?P<requirement>[^`\s]{1,200})`?",
-        means="the downloaded file of `{requirement}` does not match its recorded hash",
+        means="the downloaded file for `{requirement}` does not match its recorded hash",
         fix="if you trust the index, update the hashes with `onnxgate lock`",
         rules=("lock-stale",),
         self_explanatory=True,
@@ -186,7 +186,8 @@ UV = (
             r"error sending request for url \((?P<url>[^)\s]{1,300})\)",
         ),
         means="the package index does not respond",
-        fix="set `HTTPS_PROXY`, `UV_DEFAULT_INDEX` or `SSL_CERT_FILE`; to use only the cache of uv, pass `--offline`",
+        fix="set `HTTPS_PROXY`, `UV_DEFAULT_INDEX` or `SSL_CERT_FILE`; to use only the packages in the cache, pass "
+        "`--offline`",
     ),
     Entry(
         name="uv-wheel-unsupported",
@@ -256,7 +257,7 @@ PROTOBUF = (
             r"Couldn't build proto file into descriptor pool",
         ),
         means="the installed protobuf does not match the generated code in `onnx` or another package",
-        fix="run `pip install --upgrade onnx protobuf`, or pin `protobuf<=3.20.3` for an old package",
+        fix="run `pip install --upgrade onnx protobuf`, or pin `protobuf<=3.20.3` if an old package cannot be upgraded",
         rules=("toolchain-drift",),
     ),
 )
@@ -317,7 +318,8 @@ SYSTEM = (
         r"onnxmltools|tf2onnx|jax2onnx|"
         r"onnxruntime_extensions|torch|tensorflow|sklearn|google\.protobuf|numpy)'",
         means="the module `{name}` is not installed in this environment",
-        why="the package was installed for a different Python interpreter, or is an optional dependency",
+        why="the package was installed for a different Python interpreter, or is an optional dependency that was not "
+        "installed",
         fix=_install_command,
         anywhere="install the package with the Python interpreter that reported the error: "
         "`python -m pip install PACKAGE`",

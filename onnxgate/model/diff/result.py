@@ -33,11 +33,11 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """Change to a version field, metadata key or data file. `before` is null if it was added, `after` if removed."""
+    """Change to a version field, a metadata key or a data file."""
 
     what: str  # name of the field, metadata key or file, such as "IR version"
-    before: str | None = None  # old value; null if it was added
-    after: str | None = None  # new value; null if it was removed
+    before: str | None = None  # old value; null if the field, key or file was added
+    after: str | None = None  # new value; null if the field, key or file was removed
 
 
 class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,17 +45,17 @@ class InterfaceChange(msgspec.Struct, frozen=True, kw_only=True):
 
     role: Literal["input", "output"]  # whether the change affects an input or an output
     change: Literal["added", "removed", "renamed", "changed", "reordered"]  # kind of change
-    name: str  # name in the new model, or in the old model if it was removed; "" for a new order
+    name: str  # name in the new model, or in the old model if it was removed; "" if only the order changed
     was: str = ""  # previous name; "" if the name did not change
-    before: ValueInfo | None = None  # old type and shape; null if there was none
-    after: ValueInfo | None = None  # new type and shape; null if there is none
+    before: ValueInfo | None = None  # old type and shape; null if the input or output was added
+    after: ValueInfo | None = None  # new type and shape; null if the input or output was removed
     text: str = ""  # description of the change, such as "axis 0 changed from `batch` to 1"
 
 
 class OperatorChange(msgspec.Struct, frozen=True, kw_only=True):
     """Number of nodes with a given operator in the old and the new model."""
 
-    operator: str  # such as "Conv" or "com.microsoft.Gelu"
+    operator: str  # name of the operator, such as "Conv" or "com.microsoft.Gelu"
     before: int  # number of nodes in the old model
     after: int  # number of nodes in the new model
 
@@ -78,13 +78,13 @@ class NodeChange(msgspec.Struct, frozen=True, kw_only=True):
     was_name: str = ""  # previous name of the node; "" if the name did not change
     position: int  # index of the node in its graph
     inserted: bool = False  # whether the node was added to or removed from an existing connection
-    reads: tuple[str, ...] = ()  # sources of the inputs, except weights, such as "`Conv` `c1`" or "input `x`"
+    reads: tuple[str, ...] = ()  # sources of the node's inputs, except weights, such as "`Conv` `c1`" or "input `x`"
     feeds: tuple[str, ...] = ()  # nodes and graph outputs that use the node's outputs
-    details: tuple[Detail, ...] = ()  # what changed in the node
+    details: tuple[Detail, ...] = ()  # changes to the node
 
 
 class EndChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A graph output that a different node computes than in the old model."""
+    """A graph output that is computed by a different node than in the old model."""
 
     scope: tuple[str, ...] = ()  # local functions and nodes that contain the graph, outermost first
     output: str  # name of the graph output
@@ -98,7 +98,7 @@ class FunctionChange(msgspec.Struct, frozen=True, kw_only=True):
     change: Literal["added", "removed", "renamed", "changed"]  # kind of change
     name: str  # name of the function in the new model, or in the old model if it was removed
     was: str = ""  # previous name; "" if the name did not change
-    text: str = ""  # description of the change; "" if there is nothing to add
+    text: str = ""  # description of the change; "" if the other keys describe it completely
 
 
 class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,17 +106,17 @@ class WeightChange(msgspec.Struct, frozen=True, kw_only=True):
 
     change: Literal["added", "removed", "changed", "copied", "unreadable"]  # kind of change
     name: str  # name in the new model, or in the old model if the weight was removed
-    was: str = ""  # previous name, or name of the original if the weight is a copy; "" if there is none
+    was: str = ""  # previous name, or for a copy the name of the original weight; "" if there is none
     type: str = ""  # new element type, such as "float"
     shape: tuple[int, ...] = ()  # new shape
     sha256: str = ""  # SHA-256 of the new data
-    values: str = ""  # new elements of a small weight; "" for a large one
+    values: str = ""  # new elements of a small weight; "" for a large weight
     was_type: str = ""  # old element type
     was_shape: tuple[int, ...] = ()  # old shape
     was_sha256: str = ""  # SHA-256 of the old data
-    was_values: str = ""  # old elements of a small weight; "" for a large one
-    elements: int = 0  # number of differing elements
-    total: int = 0  # number of elements
+    was_values: str = ""  # old elements of a small weight; "" for a large weight
+    elements: int = 0  # number of elements that differ
+    total: int = 0  # number of elements of the weight
     largest: float | None = None  # largest absolute change of an element; null if unknown
     relative: float | None = None  # L2 norm of the change divided by the L2 norm of the old weight; null if unknown
     text: str = ""  # remarks, such as the reason why the weight could not be read
@@ -128,8 +128,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     version: int = SCHEMA_VERSION  # version of this format
     onnxgate: str  # version of onnxgate that compared the models
     verdict: Verdict  # "identical": same bytes; "same": different bytes, but the same results
-    old: Side  # the first model
-    new: Side  # the second model
+    old: Side  # first model on the command line
+    new: Side  # second model on the command line
     harmless: tuple[str, ...] = ()  # differences that do not affect results, such as "node names"
     interface: tuple[InterfaceChange, ...] = ()  # changed inputs and outputs
     version_fields: tuple[Changed, ...] = ()  # changed version fields, such as the IR version
@@ -138,7 +138,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     operators: tuple[OperatorChange, ...] = ()  # operators whose number of nodes changed
     functions: tuple[FunctionChange, ...] = ()  # changed local functions
     nodes: tuple[NodeChange, ...] = ()  # changed nodes
-    ends: tuple[EndChange, ...] = ()  # graph outputs that are computed by a different node
+    ends: tuple[EndChange, ...] = ()  # graph outputs that are computed by a different node than in the old model
     weights: tuple[WeightChange, ...] = ()  # changed weights
 
 

@@ -61,7 +61,7 @@ class ExternalUse(msgspec.Struct, frozen=True):
     location: str  # location as written in the model
     tensor: str
     problem: ExternalProblem | None = None
-    detail: str = ""  # such as "has 4,096 bytes instead of at least 8,192"
+    detail: str = ""  # such as "has 4,096 bytes, but at least 8,192 are required"
     pointer_sha256: str = ""  # SHA-256 in a Git LFS pointer
 
 
@@ -198,7 +198,7 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
         )
     end = offset + (needed if length is None and needed is not None else length or 0)
     if end > file.size_bytes:
-        detail = f"has {file.size_bytes:,} bytes instead of at least {end:,}"
+        detail = f"has {file.size_bytes:,} bytes, but at least {end:,} are required"
         return replace(use, problem="short", detail=detail)
     return use
 

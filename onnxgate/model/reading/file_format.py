@@ -164,7 +164,7 @@ def _overrun_error(source: FileWindow, field: Field, end: int) -> UnreadableMode
 def _truncation_message(size_bytes: int, needed_bytes: int = 0) -> str:
     if not needed_bytes:
         return f"a truncated model (it ends at byte {size_bytes:,}, inside a field)"
-    return f"a truncated model (it has {size_bytes:,} bytes instead of at least {needed_bytes:,})"
+    return f"a truncated model (it has {size_bytes:,} bytes, but at least {needed_bytes:,} are required)"
 
 
 def encode_varint(value: int) -> bytes:

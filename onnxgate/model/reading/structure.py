@@ -304,7 +304,7 @@ def _read_content(path: Path, large_bytes: int, small_bytes: int, describes_list
     with open_regular(path) as file:
         source = FileWindow(file)
         if source.size_bytes > MAX_PROTOBUF_BYTES:
-            raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, above the protobuf limit of 2 GiB")
+            raise UnreadableModel(f"a file of {source.size_bytes:,} bytes, which exceeds the protobuf limit of 2 GiB")
         if source.size_bytes < large_bytes:
             return source.read(0, source.size_bytes), True
         return strip_weights(source, small_bytes, describes_lists=describes_lists), False

@@ -37,6 +37,8 @@ CONFIG_NAME = "onnxgate.toml"
 PYPROJECT = "pyproject.toml"
 MAX_PROBLEMS = 100
 MAX_SEARCHED_FOLDERS = 10_000
+MAX_SEARCHED_PER_LEVEL = 2_000
+"""Limits of the search for nested projects; the second one is per level of folders."""
 _SKIPPED_FOLDERS = ("node_modules", "site-packages")
 MAX_LINE_LENGTH = 100
 """Maximum length of the invalid line in an error message."""
@@ -59,16 +61,36 @@ def find_config(start: Path) -> Path | None:
 def find_configs_below(folder: Path) -> list[Path]:
     """Return the configs in subfolders, except those in hidden folders, npm folders and virtual environments.
 
-    The search ends after `MAX_SEARCHED_FOLDERS` folders, because the folder may be a whole file system.
+    The folder may be a whole file system, so the number of searched folders is limited, in all and per level. So that
+    folders of data do not hide a project next to them, names that end in a digit come last in each level, and the first
+    subfolders of all folders come before their second ones.
     """
-    configs = []
-    for parent, folders, _ in itertools.islice(os.walk(folder.absolute()), MAX_SEARCHED_FOLDERS):
-        folders[:] = sorted(it for it in folders if not it.startswith(".") and it not in _SKIPPED_FOLDERS)
-        for config in (Path(parent, CONFIG_NAME), Path(parent, PYPROJECT)):
-            if config.is_file() if config.name == CONFIG_NAME else _has_config(config):
-                configs.append(config)
-                break
-    return [config for config in configs if config.parent != folder.absolute()]
+    configs: list[Path] = []
+    level, searched = [folder.absolute()], 0
+    while level and searched < MAX_SEARCHED_FOLDERS:
+        rows = itertools.zip_longest(*map(_list_subfolders, level))
+        subfolders = (it for row in rows for it in row if it is not None)
+        level = sorted(subfolders, key=_count_numbered)[:MAX_SEARCHED_PER_LEVEL]
+        searched += len(level)
+        for parent in level:
+            if os.path.isfile(parent / CONFIG_NAME):  # noqa: PTH113 - no error if the folder is not readable
+                configs.append(parent / CONFIG_NAME)
+            elif _has_config(parent / PYPROJECT):
+                configs.append(parent / PYPROJECT)
+    return sorted(configs)
+
+
+def _list_subfolders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(it.name for it in entries if it.is_dir(follow_symlinks=False))
+    except OSError:
+        return []
+    return [folder / name for name in names if not name.startswith(".") and name not in _SKIPPED_FOLDERS]
+
+
+def _count_numbered(folder: Path) -> int:
+    return sum(name[-1].isdigit() for name in folder.parts)
 
 
 def _has_config(path: Path) -> bool:
@@ -100,11 +122,13 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     try:
         raw: Any = loads(text)
     except TOMLDecodeError as error:
-        raise ConfigError(f"`{path.name}` is not valid TOML", problems=(describe_syntax_error(error, text),)) from error
+        raise ConfigError(
+            f"`{_shown_name(path)}` is not valid TOML", problems=(describe_syntax_error(error, text),)
+        ) from error
     for key in prefix:
         raw = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(raw, dict):
-        raise ConfigError(f"`{path.name}` has no `[{'.'.join(prefix)}]` table")
+        raise ConfigError(f"`{_shown_name(path)}` has no `[{'.'.join(prefix)}]` table")
     lines = find_key_lines(text)
     _check_required_version(raw, path)
     folder = path.parent
@@ -123,20 +147,29 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
 
 
+def _shown_name(path: Path) -> str:
+    """Return the path of a config below the working directory, which may have its own config; otherwise its name."""
+    try:
+        current = Path.cwd()
+    except OSError:  # the working directory was removed
+        return path.name
+    return path.relative_to(current).as_posix() if path.is_relative_to(current) else path.name
+
+
 def _read_text(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
         hint = f"check its permissions: `ls -l {path.name}`"
         raise ConfigError(
-            f"cannot read `{path.name}`: {lower_first(error.strerror or str(error))}", hint=hint
+            f"cannot read `{_shown_name(path)}`: {lower_first(error.strerror or str(error))}", hint=hint
         ) from error
     try:
         return decode(data)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = f"line {line}: expected UTF-8, got the byte 0x{data[error.start]:02x}"
-        raise ConfigError(f"`{path.name}` is not valid", problems=(problem,)) from error
+        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(problem,)) from error
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
@@ -156,10 +189,10 @@ def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
     if not isinstance(required, str):
         return  # a wrong type is reported with the other problems
     if problem := specifier_problem(required):
-        raise ConfigError(f"`{path.name}` is not valid", problems=(f"`required-version`: {problem}",))
+        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(f"`required-version`: {problem}",))
     if not SpecifierSet(required).contains(__version__, prereleases=True):
         raise ConfigError(
-            f"`{path.name}` requires onnxgate `{required}`; this is onnxgate {__version__}",
+            f"`{_shown_name(path)}` requires onnxgate `{required}`; this is onnxgate {__version__}",
             hint=f'install a matching release: `pip install "onnxgate{required}"`',
         )
 
@@ -176,7 +209,7 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
     count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     if len(ordered) > MAX_PROBLEMS:
         ordered[MAX_PROBLEMS:] = [f"and {len(ordered) - MAX_PROBLEMS} more"]
-    return ConfigError(f"`{path.name}` has {count}", problems=tuple(ordered))
+    return ConfigError(f"`{_shown_name(path)}` has {count}", problems=tuple(ordered))
 
 
 UNKNOWN_NAME_FIX = "correct the name, or remove the setting, which has no effect"

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -24,6 +24,8 @@ from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quot
 
 LOCK_NAME = "onnxgate.lock"
 MAX_NAMED_PATHS = 5
+PathSelection = Literal["selected", "ignored", "refused"]
+"""Whether a path selects models, is ignored, or is an error; see `Project.models`."""
 _GITLINK_MODE = "160000"
 """Mode of a submodule in git's index."""
 
@@ -103,6 +105,25 @@ class Project:
         check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
+
+    def classify_paths(self, paths: Sequence[str], *, base: Path) -> dict[str, PathSelection]:
+        """
+        Return whether each path selects models, including those that are not exported yet.
+
+        Raises:
+            ConfigError: the config names models that do not exist, or the project has no model.
+        """
+        files = {path: Path(os.path.normpath(base / path)) for path in paths}
+        matching = _match_files(files.values(), self.models(absent=True), self)
+        selections: dict[str, PathSelection] = {}
+        for path, file in files.items():
+            if matching[file]:
+                selections[path] = "selected"
+            elif not os.path.lexists(file) or _is_refused(file, self):
+                selections[path] = "refused"
+            else:
+                selections[path] = "ignored"
+        return selections
 
     def describe_excluded(self, paths: Sequence[str], *, base: Path | None = None) -> tuple[str, ...]:
         """Return a note that names the models among these paths that `exclude` matches: they are not selected."""
@@ -328,12 +349,11 @@ def select_by_paths(
         inside = _path_inside(files[absent[0]], project)
         hint = inside and _suggest_submodule_update(inside, project)
         raise UsageError(problem, hint=hint or suggest_file(files[absent[0]], absent[0]))
-    selected: set[str] = set()
+    matching = _match_files(files.values(), models, project)
     for path, file in files.items():
-        matching = [model.path for model in _find_matching_models(file, models, project)]
-        if not matching:
-            _check_selects_nothing(path, file, project, [model.path for model in models])
-        selected.update(matching)
+        if not matching[file] and _is_refused(file, project):
+            _raise_outsider(path, file, project, [model.path for model in models])
+    selected = {model.path for matches in matching.values() for model in matches}
     return tuple(model for model in models if model.path in selected)
 
 
@@ -361,21 +381,21 @@ def _list_visible(folder: Path) -> list[str]:
         return []
 
 
-def _check_selects_nothing(path: str, file: Path, project: Project, listing: Collection[str]) -> None:
-    """Raise if a path without models is a folder or a model outside the project: ignoring it could cause `pass`."""
-    if file.is_dir():
-        problem = f"`{path}` contains no model of the project"
-        below = min((name for name in _find_files(file, "") if name.endswith(MODEL_SUFFIX)), default=None)
-        if below is None:
-            raise UsageError(
-                problem, hint="specify a folder that contains models, or omit the path to select all models"
-            )
-        every = file / f"**/*{MODEL_SUFFIX}"
-        why, hint = _explain_outsider(file / below, every, project, listing)
-        raise UsageError(f"{problem}; `{PurePosixPath(path, below)}` {why}", hint=hint)
-    if file.suffix == MODEL_SUFFIX and not _is_excluded(_path_inside(file, project), project):
+def _is_refused(file: Path, project: Project) -> bool:
+    """Return whether a path without models is an error: ignoring a folder or a model could cause `pass`."""
+    return file.is_dir() or (file.suffix == MODEL_SUFFIX and not _is_excluded(_path_inside(file, project), project))
+
+
+def _raise_outsider(path: str, file: Path, project: Project, listing: Collection[str]) -> NoReturn:
+    if not file.is_dir():
         why, hint = _explain_outsider(file, file, project, listing)
         raise UsageError(f"`{path}` {why}", hint=hint)
+    problem = f"`{path}` contains no model of the project"
+    below = min((name for name in _find_files(file, "") if name.endswith(MODEL_SUFFIX)), default=None)
+    if below is None:
+        raise UsageError(problem, hint="specify a folder that contains models, or omit the path to select all models")
+    why, hint = _explain_outsider(file / below, file / f"**/*{MODEL_SUFFIX}", project, listing)
+    raise UsageError(f"{problem}; `{PurePosixPath(path, below)}` {why}", hint=hint)
 
 
 def _explain_outsider(file: Path, added: Path, project: Project, listing: Collection[str]) -> tuple[str, str]:
@@ -431,21 +451,33 @@ def _relative_path(file: Path, folder: Path) -> str:
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else ""
 
 
-def _find_matching_models(file: Path, models: Sequence[SelectedModel], project: Project) -> Iterable[SelectedModel]:
-    real = _resolve_path(file)
-    if real in (_resolve_path(project.path), _resolve_path(project.lock_path)):
-        return models  # config and lock apply to every model
-    resolved = {model.path: _resolve_path(model.absolute) for model in models}
-    if file.is_dir():
-        return [
-            model
-            for model in models
-            if model.absolute.is_relative_to(file) or resolved[model.path].is_relative_to(real)
-        ]
-    same = [model for model in models if model.absolute == file or resolved[model.path] == real]
-    return same or [
-        model for model in models if _is_source(real, model, project) or _may_be_data(real, resolved[model.path])
-    ]
+def _match_files(
+    files: Iterable[Path], models: Sequence[SelectedModel], project: Project
+) -> dict[Path, Collection[SelectedModel]]:
+    """Return the models that each file or folder selects. Hooks pass many files, so each model is resolved once."""
+    real = {file: _resolve_path(file) for file in files}
+    resolved = [(_resolve_path(model.absolute), model) for model in models]
+    by_path = _group(resolved)
+    matching: dict[Path, Collection[SelectedModel]] = {file: by_path.get(path, ()) for file, path in real.items()}
+    if folders := [file for file in real if file.is_dir()]:
+        absolute = [(model.absolute, model) for model in models]
+        by_folder = _group((it, model) for path, model in (*resolved, *absolute) for it in (path, *path.parents))
+        for folder in folders:
+            matching[folder] = (*by_folder.get(folder, ()), *by_folder.get(real[folder], ()))
+    for config in (_resolve_path(project.path), _resolve_path(project.lock_path)):
+        matching |= {file: models for file, path in real.items() if path == config}  # they apply to every model
+    if others := [file for file, matches in matching.items() if not matches and file not in folders]:
+        by_source = _group((path, model) for model in models for path in _resolve_sources(model, project))
+        by_data = _group(_find_external_data({real[file] for file in others}, resolved))
+        matching |= {file: (*by_source.get(real[file], ()), *by_data.get(real[file], ())) for file in others}
+    return matching
+
+
+def _group(pairs: Iterable[tuple[Path, SelectedModel]]) -> dict[Path, list[SelectedModel]]:
+    groups: dict[Path, list[SelectedModel]] = {}
+    for path, model in pairs:
+        groups.setdefault(path, []).append(model)
+    return groups
 
 
 def _resolve_path(path: Path) -> Path:
@@ -453,15 +485,22 @@ def _resolve_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _is_source(file: Path, model: SelectedModel, project: Project) -> bool:
+def _resolve_sources(model: SelectedModel, project: Project) -> set[Path]:
     source, command = model.settings.source, model.settings.command or ()
     named = (*((source.rpartition(":")[0],) if source else ()), *command)
-    return any(_resolve_path(project.folder / name) == file for name in named if name)
+    return {_resolve_path(project.folder / name) for name in named if name}
 
 
-def _may_be_data(file: Path, model: Path) -> bool:
-    """Return whether a file may be the model's external data: it is next to the model, which contains its name."""
-    if not (file.is_relative_to(model.parent) and model.is_file() and model.stat().st_size):
-        return False
-    with model.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        return mapped.find(os.fsencode(file.name)) >= 0
+def _find_external_data(
+    files: Collection[Path], models: Iterable[tuple[Path, SelectedModel]]
+) -> Iterator[tuple[Path, SelectedModel]]:
+    """Yield the files that may be a model's external data: they are next to the model, which contains their names."""
+    below: dict[Path, list[Path]] = {}
+    for file in files:
+        for folder in file.parents:
+            below.setdefault(folder, []).append(file)
+    for path, model in models:
+        if path.parent not in below or not path.is_file() or not path.stat().st_size:
+            continue
+        with path.open("rb") as content, mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield from ((file, model) for file in below[path.parent] if mapped.find(os.fsencode(file.name)) >= 0)

@@ -26,9 +26,9 @@ class Target(Table, frozen=True, kw_only=True):
 
     runtime: str  # PEP 508 requirement: "onnxruntime>=1.18,<1.32"
     select: ReleaseSelection = (
-        "minors"  # minors: newest patch of each minor; bounds: oldest and newest of these; newest: only the newest
+        "minors"  # minors: newest patch of each minor; bounds: oldest and newest of the minors; newest: only the newest
     )
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; non-CPU providers need `python`
+    providers: tuple[str, ...] = ("CPUExecutionProvider",)  # in order of preference; all except CPU need `python`
     optimization: tuple[OptimizationLevel, ...] = ("all", "disabled")  # graph optimization levels to test
     extensions: tuple[str, ...] = ()  # packages or libraries with custom operators
     python: str | None = None  # interpreter or folder of your own environment
@@ -63,10 +63,10 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     path: str  # model or glob, relative to the config
     targets: tuple[str, ...] | None = None  # names of targets; default: all
     source: str | None = None  # "file.py:callable" that returns the module and its example inputs
-    command: tuple[str, ...] | None = None  # command that exports the model to {output}; may use {python}, {opset}
+    command: tuple[str, ...] | None = None  # command that exports the model to {output}; may contain {python}, {opset}
     sizes: dict[str, tuple[int, ...]] | None = None  # dynamic axis -> sizes to test; default: a few sizes
     inputs: str | None = None  # glob of .npz files or test_data_set_* folders, or "file.py:callable"
-    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or per output
+    tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or for each output
     quantized_from: str | None = None  # path of the float model, relative to the config
     budget: Budget | None = None  # maximum size, run time and memory
 
@@ -75,7 +75,7 @@ class Ignore(Table, frozen=True, kw_only=True):
     """An accepted finding, with the reason why it is accepted."""
 
     rule: str  # rule whose findings are accepted
-    reason: str  # shown in reports
+    reason: str  # why the finding is accepted; shown in reports
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies
     sha256: str | None = None  # SHA-256 of the model; the entry applies only to this version
@@ -83,7 +83,7 @@ class Ignore(Table, frozen=True, kw_only=True):
 
 
 class Limits(Table, frozen=True, kw_only=True):
-    """Time and memory limits of each job: one load, run or export."""
+    """Time and memory limits for each job: one load, run or export."""
 
     time_s: float = 300.0  # maximum duration in seconds
     memory_mib: int | None = None  # maximum memory in MiB; default: 4 x model size + 4 GiB (20 x for tree ensembles)
@@ -100,9 +100,9 @@ class Config(Table, frozen=True, kw_only=True):
     targets: dict[str, Target] = {}  # supported runtimes, by name
     toolchain: Toolchain = Toolchain()  # environment for exports
     model: tuple[ModelSettings, ...] = ()  # settings of models
-    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # rule name -> level of its findings
+    rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # name of a rule -> level of its findings
     ignore: tuple[Ignore, ...] = ()  # accepted findings
-    limits: Limits = Limits()  # time and memory limits of each job
+    limits: Limits = Limits()  # time and memory limits for each job
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -17,7 +17,7 @@ def slower_than_budget(subject: Raced) -> Iterator[Hit]:
     ## Why it matters
     A slower model may exceed the latency that its users accept. The model and its baseline run alternately on one CPU
     core with the newest locked runtime. The finding is reported if the median and both quartiles of the time ratio
-    exceed the budget by more than 5 %. If only the median exceeds it, the check is undecided.
+    exceed the budget by more than 5 %. If only the median exceeds the budget, the check is undecided.
 
     ## What to do
     - Profile both models (`SessionOptions.enable_profiling = True`), and look for missing fusions and additional `Cast`

@@ -15,8 +15,9 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     An axis is dynamic in the source but fixed or limited in the exported file.
 
     ## Why it matters
-    Inputs of other sizes fail or produce outputs with wrong shapes. Typical causes are `int(x.shape[0])` and a
-    misspelled name in `dynamic_axes`. If the file still supports several sizes, this is a warning.
+    Inputs that differ in size from the example inputs fail or produce outputs with wrong shapes. Typical causes are
+    `int(x.shape[0])` and a misspelled name in `dynamic_axes`. If the file still supports several sizes, this is a
+    warning.
 
     ## What to do
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.

@@ -10,9 +10,9 @@ from onnxgate.evidence.export import FixedValue, Reexport
 from onnxgate.rules.definition import rule
 
 _REPLACEMENTS = {
-    "argument": "pass it as a tensor, or remove it from `args` if it never changes",
+    "argument": "pass the argument as a tensor, or remove it from `args` if its value never changes",
     "branch": "branch with `torch.where` or `torch.cond`, or export with `dynamo: True`, which rejects such branches",
-    "number": "compute with the tensor instead of the Python number, or export with `dynamo: True`",
+    "number": "compute with the tensor instead of a Python number, or export with `dynamo: True`",
 }
 
 
@@ -22,9 +22,9 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     A source contains code that its exporter cannot convert.
 
     ## Why it matters
-    Some exporters raise an error if a branch depends on tensor values. Others keep one side of the `if` and turn
-    `.item()`, `int(...)` and Python arguments into constants, so that other inputs produce wrong results. A constant
-    that does not depend on the inputs is a warning or note.
+    Some exporters raise an error if a branch depends on tensor values. Other exporters keep only one branch of an `if`
+    and turn `.item()`, `int(...)` and Python arguments into constants, so that other inputs produce wrong results. A
+    constant that does not depend on the inputs is a warning or note.
 
     ## What to do
     - Branch with `torch.where` or `torch.cond`, and compute with tensors.
@@ -62,7 +62,7 @@ def _find_renamed(subject: Reexport) -> Iterator[Hit]:
             yield Hit(
                 subject.place,
                 f"input `{requested}` of `{subject.source}` is named `{written}` in the file, "
-                f"because the source returns it unchanged as output `{requested}`",
+                f"because the source returns the input unchanged as output `{requested}`",
                 model=subject.model,
                 fix=f"return `{requested}.clone()`, or set `input_names` and `output_names`",
                 level=Level.WARNING,
@@ -76,8 +76,8 @@ def _create_fixed_hit(subject: Reexport, fixed: FixedValue) -> Hit:
         level = Level.NOTE
         text = f"{fixed.what} in `{subject.source}`; the file contains it as a constant, not as an input"
     else:
-        varies = "; other inputs take the other branch" if fixed.varies else ""
-        loss = "kept only one side of a branch" if fixed.kind == "branch" else "turned a value into a constant"
+        varies = "; some inputs need the dropped branch" if fixed.varies else ""
+        loss = "kept only one branch of a condition" if fixed.kind == "branch" else "turned a value into a constant"
         text = f"export with `{subject.source}` {loss}: `{fixed.what}`{varies}"
     return Hit(
         fixed.place or subject.place,

@@ -35,7 +35,8 @@ def training_mode_left(subject: Reexport) -> Iterator[Hit]:
     if subject.behaviour.was_training:
         yield Hit(
             subject.place,
-            f"`{subject.source}` returns a module in `train()` mode; it is exported and compared in `eval()` mode",
+            f"`{subject.source}` returns a module in `train()` mode; onnxgate exports and compares the module in "
+            "`eval()` mode",
             model=subject.model,
             fix="call `.eval()` on the module before returning it",
             level=Level.NOTE,

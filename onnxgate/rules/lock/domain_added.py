@@ -23,11 +23,11 @@ EXTERNAL_DOMAIN_PREFIXES = ("ai.onnx.", "com.microsoft.", "com.ms.internal.")
 @rule(ModelChange, "domain-added", level=Level.ERROR, since="0.1.0")
 def domain_added(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model uses operators from a domain that it did not use at the baseline.
+    A model uses operators from a domain that the baseline does not use.
 
     ## Why it matters
     Only ONNX Runtime implements `com.microsoft`; other domains require a custom operator library. Optimized models use
-    `com.microsoft.nchwc` and run only on similar machines. For `ai.onnx.ml`, this is a warning.
+    `com.microsoft.nchwc` and run only on machines with a similar CPU. For `ai.onnx.ml`, this is a warning.
 
     ## What to do
     - Export without these operators, and commit the original model instead of the optimized one.
@@ -38,7 +38,7 @@ def domain_added(subject: ModelChange) -> Iterator[Hit]:
         if domain in OPTIMIZED_DOMAINS:
             fix = "commit the original model instead of the optimized one"
         elif domain not in ("com.microsoft", STANDARD_DOMAIN):
-            fix += ", or deploy the library that registers them"
+            fix += ", or deploy the library that registers these operators"
         yield create_breaking_hit(
             subject,
             f"uses {quote_names(operators)} of domain `{domain}`; it did not use this domain {subject.baseline}",

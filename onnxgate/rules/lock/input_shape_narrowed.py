@@ -23,14 +23,14 @@ from onnxgate.rules.lock._changes import (
 @rule(ModelChange, "input-shape-narrowed", level=Level.ERROR, since="0.1.0")
 def input_shape_narrowed(subject: ModelChange) -> Iterator[Hit]:
     """
-    An input accepts fewer shapes than at the baseline.
+    An input accepts fewer shapes than in the baseline.
 
     ## Why it matters
-    Inputs of other sizes fail with `Got invalid dimensions for input`. Exporters fix the size of axes that are not
-    declared as dynamic.
+    Inputs of sizes that are no longer accepted fail with `Got invalid dimensions for input`. Exporters fix the size of
+    axes that are not declared as dynamic.
 
-    Axes that now share a name are also reported, because they must have equal sizes. If they had no names before, this
-    is a warning.
+    Axes that now share a name are also reported, because they must have equal sizes. If these axes had no names in the
+    baseline, this is a warning.
 
     ## What to do
     - Declare the axis in `dynamic_shapes` (TorchScript exporter: `dynamic_axes`), and use an example input of size 2 or

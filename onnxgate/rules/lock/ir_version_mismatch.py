@@ -35,7 +35,7 @@ def ir_version_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
         subject.place if subject.entry is not None else subject.ir_place,
         f"uses IR version {version}; `{subject.ir_place.path}` requires `{pinned}`",
         model=path,
-        fix=f"save it with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), "
+        fix=f"save the model with an allowed IR version (`onnxgate fix {shlex.quote(path)}` can lower it), "
         "or change `ir-version`",
         identity=str(version),
     )

@@ -14,7 +14,7 @@ from onnxgate.rules.lock._changes import create_breaking_hit, create_note_hit, l
 @rule(ModelChange, "minimum-runtime-raised", level=Level.ERROR, since="0.1.0")
 def minimum_runtime_raised(subject: ModelChange) -> Iterator[Hit]:
     """
-    A model requires a newer ONNX Runtime than it did at the baseline.
+    A model requires a newer ONNX Runtime release than the baseline.
 
     ## Why it matters
     Deployments with older releases cannot load the model. If the model still loads on all releases that the targets

@@ -30,6 +30,6 @@ def opset_mismatch(subject: ModelLockComparison) -> Iterator[Hit]:
                 place,
                 f"imports opset {version} of `{domain}`; `{subject.opset_place.path}` pins {pinned}",
                 model=subject.facts.path,
-                fix=f"export it at opset {pinned}, or change `opset`",
+                fix=f"export the model at opset {pinned}, or change `opset`",
                 identity=f"{domain} {version}",
             )

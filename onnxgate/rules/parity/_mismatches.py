@@ -17,7 +17,7 @@ from onnxgate.evidence.parity import Comparison, Difference, find_mismatches, fi
 BOUND_SOURCES = {
     "config": "set in the config",
     "lock": "measured from the source",
-    "type": "default for the type",
+    "type": "default for the data type",
 }
 REQUIREMENT_SOURCES = {
     "config": "set in the config",
@@ -124,7 +124,7 @@ def describe_first_node(comparison: Comparison) -> str:
     first = comparison.first
     if first is None:
         return f"; {comparison.at_no_node}" if comparison.at_no_node else ""
-    node = f"node `{first.node}`" if first.node else f"the node that makes `{first.output}`"
+    node = f"node `{first.node}`" if first.node else f"the node that produces `{first.output}`"
     return f"; first difference at {node} ({first.operator}){f', {first.detail}' if first.detail else ''}"
 
 

@@ -19,8 +19,8 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
 
     ## Why it matters
     Quantization tools report success even if they clip values that occur in practice. The signal-to-noise ratio, cosine
-    similarity and top-1 agreement must reach the values recorded in the lock. If the lock has none, they must reach
-    20 dB, 0.99 and 98 %.
+    similarity and top-1 agreement must reach the values recorded in the lock. If the lock contains no such values, they
+    must reach 20 dB, 0.99 and 98 %.
 
     ## What to do
     - Configure real `inputs` in `onnxgate.toml`, and calibrate clipped layers with realistic data.
@@ -69,5 +69,5 @@ def _suggest_fix(subject: Comparison) -> str:
     if subject.layers and subject.layers[0].clipped >= 0.01:
         return f"calibrate the model with realistic inputs, or run {accept}"
     if subject.layers:
-        return f"quantize the model per channel, do not quantize the named layers, or run {accept}"
+        return f"quantize the model per channel, do not quantize the layers with the largest loss, or run {accept}"
     return f"quantize the model per channel, or run {accept}"

@@ -15,8 +15,8 @@ def quantization_invalid(subject: ModelFile) -> Iterator[Hit]:
     A scale or zero point of a quantized operator is invalid.
 
     ## Why it matters
-    A scale of 0 destroys all values without an error. This rule also reports scales that are infinite or NaN, wrong
-    types, and a wrong number of scales.
+    A scale of 0 destroys all values without an error. This rule also reports scales that are infinite or NaN,
+    scales and zero points of a wrong type, and a wrong number of scales.
 
     ## What to do
     - Quantize the model again with realistic calibration data.

@@ -20,9 +20,9 @@ def runtime_mismatch(subject: Comparison) -> Iterator[Hit]:
     the source instead.
 
     ## What to do
-    - Narrow the target to releases whose outputs agree, or replace the first differing node.
-    - Configure a `source` to find out which release is right.
+    - Narrow the target to releases without this difference, or replace the node at which outputs start to differ.
+    - Configure a `source` to find out which release returns the correct outputs.
     - To accept the difference, set the model's `tolerance`.
     """
-    fix = "narrow the target to releases whose outputs agree"
+    fix = "narrow the target to releases without this difference"
     yield from create_mismatch_hits(subject, "runtime", f"from {subject.reference}", fix)

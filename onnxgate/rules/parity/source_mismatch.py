@@ -14,11 +14,11 @@ from onnxgate.rules.parity._mismatches import create_mismatch_hits
 @rule(Comparison, "source-mismatch", level=Level.ERROR, since="0.1.0")
 def source_mismatch(subject: Comparison) -> Iterator[Hit]:
     """
-    The outputs differ from the outputs of the source.
+    The outputs of a model differ from the outputs of its source.
 
     ## Why it matters
     The deployed model behaves differently from the model that was evaluated. If the outputs of all runtimes differ, the
-    export is wrong or stale. If the outputs of only one runtime differ, that release is wrong.
+    export is wrong or stale. If the outputs of only one runtime differ, the cause is that runtime.
 
     ## What to do
     - If the default tolerance is used, measure the rounding errors of the source: `onnxgate lock --measure MODEL`.
@@ -35,7 +35,7 @@ def source_mismatch(subject: Comparison) -> Iterator[Hit]:
 def _suggest_fix(subject: Comparison, mismatches: Sequence[Difference]) -> str:
     """Suggest a fix. If a default tolerance is exceeded, suggest measuring the rounding errors of the source."""
     if subject.at_no_node:
-        return "change the source so that it computes the same values during export"
+        return "change the source so that it computes the same values during export as in normal use"
     if subject.first is not None and subject.first.detail:  # a weight differs, which is not a rounding error
         return "export the model again"
     if not any(mismatch.metric == "worst_abs" and mismatch.bound_from == "type" for mismatch in mismatches):

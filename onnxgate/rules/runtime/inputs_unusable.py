@@ -23,11 +23,11 @@ INPUTS_FIX = 'set `inputs = "samples/*.npz"` for the model in `onnxgate.toml`'
 @rule(ModelRuns, "inputs-unusable", level=Level.WARNING, since="0.1.0")
 def inputs_unusable(subject: ModelRuns) -> Iterator[Hit]:
     """
-    A model cannot be checked with a set of inputs.
+    One of the model's input sets cannot be used.
 
     ## Why it matters
-    Possible reasons: the source fails or returns only NaN, an input value is invalid, or the input sizes were guessed.
-    If no set of inputs is usable, the check is undecided.
+    Possible reasons: the source fails or returns only NaN, an input value is invalid, or the guessed input sizes are
+    invalid. If none of the input sets can be used, the check is undecided.
 
     ## What to do
     - Configure real inputs in `onnxgate.toml`: `inputs = "samples/*.npz"`, or

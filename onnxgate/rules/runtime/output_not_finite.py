@@ -23,7 +23,7 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - Use float32 for nodes that overflow, and avoid undefined results such as `log(0)`.
-    - Configure real `inputs` in `onnxgate.toml` to see whether this happens in practice.
+    - Configure real `inputs` in `onnxgate.toml` to find out whether the generated inputs are the cause.
     """
     attempts = [attempt for attempt in subject.attempts if attempt.outputs.not_finite]
     if not attempts or select_worst_attempts(subject):
@@ -40,7 +40,9 @@ def output_not_finite(subject: ModelRuns) -> Iterator[Hit]:
         subject.place,
         f"{outputs} NaN or infinity {inputs}",
         model=subject.model,
-        fix=FIX if faults else "set `inputs` or `source` in `onnxgate.toml` to see whether this happens in practice",
+        fix=FIX
+        if faults
+        else "set `inputs` or `source` in `onnxgate.toml` to find out whether the generated inputs are the cause",
         on=OnRuntime(subject.runtime, f"is affected{at}" if (at := describe_level(attempts, subject)) else ""),
         level=None if faults else Level.WARNING,
         identity=" ".join(names),

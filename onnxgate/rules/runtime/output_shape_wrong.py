@@ -20,7 +20,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     that shares a name with an input axis must have the same size.
 
     ## What to do
-    - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare the axis in `dynamic_shapes`.
+    - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare dynamic input axes in `dynamic_shapes`.
     - Export with an example input of size 2 or more on this axis.
     - If the returned shape is correct, give the output axis a different name.
     """
@@ -38,7 +38,7 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
             subject.place,
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
-            fix="compute the shape from the input, declare the axis as dynamic, and export the model again",
+            fix="compute the shape from the input, declare the output axis as dynamic, and export the model again",
             on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
             identity=wrong.output,
         )

@@ -18,9 +18,9 @@ def output_unstable(subject: ModelRuns) -> Iterator[Hit]:
     A model returns different outputs for the same inputs.
 
     ## Why it matters
-    Results cannot be reproduced. The first case runs twice in one session. The outputs must be bit-identical on the CPU
-    and differ by at most 0.1 % on other providers. Outputs that depend on random operators are exempt. Outputs that
-    share memory with an input are also reported.
+    Results cannot be reproduced. onnxgate runs the first set of inputs twice in one session. The outputs must be
+    bit-identical on the CPU and differ by at most 0.1 % on other providers. Outputs that depend on random operators are
+    exempt. Outputs that share memory with an input are also reported.
 
     ## What to do
     - Export in `eval()` mode.

@@ -52,7 +52,8 @@ def _create_hit(
         message,
         model=subject.model,
         node=node,
-        fix="report the problem to the onnxgate project; until it is fixed, run checks with the runtime stage",
+        fix="report the problem to the onnxgate project; until the problem is fixed, run checks that include the "
+        "runtime stage",
         on=OnRuntime(subject.runtime),
         relations=contradicts(*predictions),
         identity=identity,

@@ -21,7 +21,7 @@ def provider_not_used(subject: ModelRuns) -> Iterator[Hit]:
 
     ## What to do
     - Install the libraries of the provider. For CUDA, install the CUDA and cuDNN versions that the release requires.
-    - If not all machines have the device, set `required = false` for the target.
+    - If the check also runs on machines without the device, set `required = false` for the target.
     """
     if not subject.unused_providers:
         return

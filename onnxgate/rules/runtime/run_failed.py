@@ -24,7 +24,8 @@ def run_failed(subject: ModelRuns) -> Iterator[Hit]:
     A model loads on a runtime but fails to run.
 
     ## Why it matters
-    Typically, shapes or values that are known only at run time do not match.
+    The usual cause is a node that receives a shape or value that it does not support. Such errors occur only at run
+    time.
 
     ## What to do
     - Inspect the node shown in the finding, fix the source, and export the model again.
@@ -57,7 +58,9 @@ def _suggest_fix(origin: str, memory: str) -> str:
     if memory:
         return "raise `memory-mib` in `[limits]` if this memory usage is acceptable"
     if origin == "generated":
-        return "export the model again; if it supports only some inputs, set `inputs` or `sizes` in `onnxgate.toml`"
+        return (
+            "export the model again; if the model supports only some inputs, set `inputs` or `sizes` in `onnxgate.toml`"
+        )
     if origin == "user":
-        return "export the model again so that it accepts these inputs, or set other `inputs`"
+        return "export the model again so that it accepts these inputs, or set different `inputs`"
     return "export the model again with shapes that match these inputs"

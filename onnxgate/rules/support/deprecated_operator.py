@@ -24,5 +24,5 @@ def deprecated_operator(subject: RefusedOperation) -> Iterator[Hit]:
     - use its replacement: `Resize` for `Upsample`, `ScatterElements` for `Scatter`.
     """
     yield from create_refusal_hits(
-        subject, "deprecated-operator", "use the operator that replaces it", causes=OPSET_RULES
+        subject, "deprecated-operator", "use the operator that replaces the deprecated operator", causes=OPSET_RULES
     )

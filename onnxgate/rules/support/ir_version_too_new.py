@@ -9,7 +9,7 @@ from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.support import ModelOnRuntime
 from onnxgate.rules.definition import rule
 
-NO_RELEASE = "wait for a release that supports it"
+NO_RELEASE = "wait for a release that supports this IR version"
 
 
 @rule(ModelOnRuntime, "ir-version-too-new", level=Level.ERROR, since="0.1.0")
@@ -36,6 +36,7 @@ def ir_version_too_new(subject: ModelOnRuntime) -> Iterator[Hit]:
         on=OnRuntime(
             subject.runtime.name, f"supports up to {subject.runtime.max_ir}", works_since=subject.ir_works_since
         ),
-        fix=f"run `onnxgate fix {shlex.quote(subject.model.path)}` to lower it to {subject.common_ir}, or {release}",
+        fix=f"run `onnxgate fix {shlex.quote(subject.model.path)}` to lower the IR version to {subject.common_ir}, "
+        f"or {release}",
         identity=str(subject.model.ir_version),
     )

@@ -49,4 +49,5 @@ def _suggest_fix(subject: ModelOnRuntime, domain: str) -> str:
     convert = f"run `onnxgate fix {shlex.quote(subject.model.path)}` to convert the model, " if convertible else ""
     of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
     export = f"export at opset {subject.common_opsets[domain]}{of_domain}, the newest that {subject.required}"
-    return f"{convert}{export}, or {f'raise the target to {since}' if since else 'wait for a release that supports it'}"
+    release = f"raise the target to {since}" if since else "wait for a release that supports this opset"
+    return f"{convert}{export}, or {release}"

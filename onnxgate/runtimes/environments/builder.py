@@ -168,7 +168,7 @@ class Environments:
                 lock.release()
         raise UnavailableError(
             f"another onnxgate process has been building the environment of `{runtime.name}` for {LOCK_TIMEOUT_S} s",
-            hint="run the command again when that process has finished",
+            hint="wait until that process has finished, then run the command again",
         )
 
     def _build(
@@ -211,7 +211,7 @@ class Environments:
     def _not_installed(self, ended: CompletedCommand, runtime: LockedRuntime, unreachable: str) -> UnavailableError:
         if self._offline and _NOT_CACHED.search(ended.err):
             return UnavailableError(
-                "packages are not in uv's cache and cannot be downloaded with `--offline`", hint=_OFFLINE_HINT
+                "some packages are not in uv's cache, and `--offline` prevents their download", hint=_OFFLINE_HINT
             )
         if _UNREACHABLE.search(ended.err) or (ended.status == TIMED_OUT and not self._offline):
             unreachable = self._unreachable = unreachable or _uv_error(ended)
@@ -244,7 +244,7 @@ class Environments:
         installed: Mapping[str, str] = json.loads(ended.out.splitlines()[-1])
         if wrong := sorted(f"{name} {installed[name]}" for name in expected if installed[name] != expected[name]):
             raise UnavailableError(
-                f"`{runtime.name}` was installed with {', '.join(wrong)}, which does not match the lock"
+                f"the versions installed for `{runtime.name}` do not match the lock: {', '.join(wrong)}"
             )
 
 
@@ -253,9 +253,9 @@ _NOT_CREATED = "the environment cannot be created"
 
 It does not contain the runtime's name, so that reports can merge equal faults.
 """
-_OFFLINE_HINT = "run the command once without `--offline`"
+_OFFLINE_HINT = "to download the packages, run the command once without `--offline`"
 _NETWORK_HINT = "check the network connection, or set `UV_DEFAULT_INDEX` to your package index"
-_INSTALL_HINT = "check that the package index still has the locked releases"
+_INSTALL_HINT = "check that the package index still contains the locked releases"
 _INSTALL_COMMAND = (
     *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
     *("--only-binary", ":all:", "--requirement", "-"),

@@ -131,7 +131,7 @@ class NodeBuilder:
         differing = [name for name in expected if installed.get(name) != expected[name]]
         if wrong := sorted(f"{name} {installed.get(name)}" for name in differing):
             raise UnavailableError(
-                f"`{runtime.name}` was installed with {', '.join(wrong)}, which does not match the lock"
+                f"the versions installed for `{runtime.name}` do not match the lock: {', '.join(wrong)}"
             )
 
     def _install(self, attempt: Path, runtime: LockedRuntime) -> None:
@@ -157,12 +157,12 @@ class NodeBuilder:
         if _INTEGRITY_ERROR.search(ended.err):
             return UnavailableError(
                 f"`{runtime.name}` does not match the lock: {reason}",
-                hint="check npm's `registry` setting: the registry may provide a different package",
+                hint="check that npm's `registry` setting selects a registry with the original packages",
             )
         if self._offline and code == "ENOTCACHED":
             return UnavailableError(
-                "packages are not in npm's cache and cannot be downloaded with `--offline`",
-                hint="run the command once without `--offline`",
+                "some packages are not in npm's cache, and `--offline` prevents their download",
+                hint="to download the packages, run the command once without `--offline`",
             )
         reason = _FAILED_REQUEST.sub("", reason)
         if code in _NO_REGISTRY_CODES:

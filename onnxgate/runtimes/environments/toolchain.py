@@ -81,7 +81,7 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
         path = interpreter_in(candidate)
         if path is None and settings.python is not None:
             problem = "has no Python interpreter" if candidate.exists() else "does not exist"
-            hint = "set it to a Python interpreter, or to the folder of an environment"
+            hint = "set `toolchain.python` to a Python interpreter, or to the folder of an environment"
             raise UnavailableError(f"{name} {problem}", hint=hint)
         if path is None:
             problems.append(f"{name} does not exist")
@@ -99,7 +99,9 @@ def find_toolchain(folder: Path, settings: Toolchain, needs: Sequence[PackageCho
     missing = f"no Python environment with {packages} was found" if packages else "no Python environment was found"
     hint = "activate the Python environment that exports the models, or set `toolchain.python` to its path"
     if settings.python is not None:
-        hint = "install the missing packages in this environment, or set `toolchain.python` to another one"
+        hint = (
+            "install the packages in this environment, or set `toolchain.python` to an environment with these packages"
+        )
     raise UnavailableError(f"{missing}: {'; '.join(problems)}", hint=hint)
 
 

@@ -111,7 +111,7 @@ def _require_interpreter(path: Path, named: str) -> Path:
     interpreter = interpreter_in(path)
     if interpreter is None:
         problem = "contains no Python interpreter" if path.exists() else "does not exist"
-        hint = "set `python` to an interpreter or to the folder of an environment"
+        hint = "set `python` to a Python interpreter, or to the folder of an environment"
         raise UnavailableError(f"`{named}` {problem}", hint=hint)
     return interpreter.absolute()
 

@@ -53,7 +53,7 @@ def required_wheels(runtime: LockedRuntime, packages: Sequence[LockedPackage]) -
             raise UnavailableError(
                 f"`{package.name} {package.version}` has no wheel for {sysconfig.get_platform()} "
                 f"and Python {package.python}",
-                hint="run the check on a supported platform, or set `required = false` for its target",
+                hint="run the check on a supported platform, or set `required = false` for the affected target",
             )
     return tuple(needed)
 

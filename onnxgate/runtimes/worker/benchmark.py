@@ -49,7 +49,7 @@ def run_benchmark(job: Job, phase: Phase, make: MakeSession, ready: PrepareRun) 
         del runs, baseline, model
         weights = _measure_memory(job, case, phase)
         return {"kind": "race", "case": case["name"], "model_s": model_s, "baseline_s": baseline_s, **weights}
-    return _no_result("no input case runs on both models")
+    return _no_result("no input case runs on both the model and the baseline")
 
 
 def _no_result(reason: str) -> Dict[str, Any]:

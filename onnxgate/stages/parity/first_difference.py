@@ -303,7 +303,7 @@ def create_first_difference(
     """Create the evidence. Places are relative to the config folder `folder`."""
     node = proto.graph.node[origin.node]
     if origin.fused:
-        detail = "when the optimizer fuses it with other nodes"
+        detail = "when the optimizer fuses this node with others"
     elif not detail and len(origin.within) == 1:
         detail = f"or at the preceding {format_operator_name(proto.graph.node[origin.within[0]])}"
     elif not detail and origin.within:

@@ -293,7 +293,7 @@ class _OutputComparer:
         array, expected = load_array(candidate), load_array(reference)
         if are_both_nan(array, expected):
             if key not in self.model.not_finite:
-                reason = f"output `{output}` of `{case}` cannot be compared: all elements are NaN on both sides"
+                reason = f"output `{output}` of `{case}` cannot be compared: all elements are NaN in both results"
                 self.reasons[reason] = REAL_INPUTS_HINT
             return
         difference = measure_difference(self.model, key, level, pair, array, expected)
@@ -321,7 +321,7 @@ class _OutputComparer:
 
     def report_negligible(self) -> None:
         """Report outputs whose nonzero results are negligible in every case."""
-        hint = "set `tolerance` for this output: a smaller `atol`, or the same `atol` if values near 0 are expected"
+        hint = "set `tolerance` for this output: a smaller `atol`, or the current `atol` if values near 0 are expected"
         self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
 
 

@@ -97,11 +97,15 @@ def _instantiate_body(operation: Operation, since: int, opset: int) -> _Expanded
         if operation.domain != DEFAULT_DOMAIN or since <= onnx.defs.onnx_opset_version():
             return None  # an operator that the runtime defines
         name = f"`{operation.name}({since})`"
-        return f"the installed onnx {onnx.__version__} does not contain {name}, which may have a function body"
+        return f"the installed onnx {onnx.__version__} does not define {name}, so its function body is unknown"
     selected = _find_body(schema, opset, node, types)
     if selected is None:
         name = f"{operation.label}({since})"
-        return f"the function body of `{name}` depends on input shapes" if name in _SHAPE_DEPENDENT_BODIES else None
+        return (
+            f"the function body of `{name}` depends on input shapes, so its nodes are unknown"
+            if name in _SHAPE_DEPENDENT_BODIES
+            else None
+        )
     body, written_for = selected
 
     def type_nodes() -> tuple[TypedNode, ...]:

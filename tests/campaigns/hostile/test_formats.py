@@ -76,7 +76,7 @@ def test_each_escape_is_needed(name: str, without: Callable[[str], None]) -> Non
 
 def _caught(surface: Surface) -> bool:
     random = Random(3)
-    tries = (pair(surface.kind, format_campaign.drawn(random, surface.kind), tame=True) for _ in range(6))
+    tries = (pair(surface.kind, format_campaign.drawn(random, surface.kind), tame=True) for _ in range(8))
     return any(next(complaints(surface, each), "") for each in tries)
 
 

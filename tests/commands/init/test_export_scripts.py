@@ -197,3 +197,91 @@ def test_the_suggested_function_is_a_source(tmp_path: Path) -> None:
 
     assert function == ("def build_with_inputs():\n    import torch\n    return build().eval(), (torch.zeros(1, 4),)\n")
     assert pasted.source == name_source_function(script) == "tools/export.py:build_with_inputs"
+
+
+EXPORT_CALL = "torch.onnx.export(net, x, 'x.onnx')"
+SAFE = "import torch\ndef build():\n    return Net(), (torch.zeros(1, 4),)\ndef main():\n    net, x = build()\n"
+SAFE += f"    {EXPORT_CALL}\n"
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "main()\n",
+        "def run():\n    main()\nrun()\n",
+        "run = main\nrun()\n",
+        "RUNS = {'all': main}\nfor run in RUNS.values():\n    run()\n",
+        "import atexit\natexit.register(main)\n",
+        "try:\n    main()\nexcept OSError:\n    pass\n",
+        "if len(sys.argv) > 1:\n    main()\n",
+        "if __name__ == '__main__':\n    pass\nelse:\n    main()\n",
+        "if __name__ != '__main__':\n    main()\n",
+        "class Job:\n    def __init__(self):\n        main()\nJob()\n",
+        "class Job:\n    def run(self):\n        main()\nJob().run()\n",
+        "class Job:\n    main()\n",
+        "def other(x=main()):\n    pass\n",
+        EXPORT_CALL,
+    ],
+)
+@pytest.mark.parametrize("returned", ["Net(), (torch.zeros(1, 4),)", "Net()"])
+def test_a_file_that_exports_on_import_is_not_a_source(tmp_path: Path, ending: str, returned: str) -> None:
+    """`check` imports the file of a source: an export would replace the committed model."""
+    text = SAFE.replace("Net(), (torch.zeros(1, 4),)", returned)
+    if returned == "Net()":
+        text = text.replace("net, x = build()", "net = build()")
+    script = find_scripts(tmp_path, f"{text}{ending}")[0]
+
+    assert (script.source, script.builder, script.exporting_file) == ("", "", "tools/export.py")
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "if __name__ == '__main__':\n    main()\n",
+        "if '__main__' == __name__ and True:\n    main()\n",
+        "if __name__ != '__main__':\n    pass\nelse:\n    main()\n",
+        "RUNS = {'all': main}\n",
+        "class Net(torch.nn.Module):\n    def to_onnx(self):\n        main()\nnet = Net()\n",
+        "def run():\n    main()\nsettings = load()\n",
+    ],
+)
+def test_a_file_that_does_not_export_on_import_is_a_source(tmp_path: Path, ending: str) -> None:
+    """The export is in a function that an import does not call."""
+    (script,) = find_scripts(tmp_path, f"{SAFE}{ending}")
+
+    assert (script.source, script.exporting_file) == ("tools/export.py:build", "")
+
+
+def test_a_function_that_exports_is_not_a_source(tmp_path: Path) -> None:
+    """`check` calls the function of a source."""
+    text = f"import torch\ndef save(net, x):\n    {EXPORT_CALL}\ndef build():\n    net = Net()\n    save(net, x)\n"
+    (script,) = find_scripts(tmp_path, f"{text}    return net, (torch.zeros(1, 4),)\n")
+
+    assert (script.source, script.exporting_file) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("other", "is_safe"),
+    [
+        ("def build():\n    return load()\n", True),
+        (f"import torch\ndef build():\n    return load()\ndef main():\n    {EXPORT_CALL}\n", True),
+        (f"import torch\ndef build():\n    return load()\ndef main():\n    {EXPORT_CALL}\nmain()\n", False),
+        ("from lib.train import Net\ndef build():\n    return load()\n", False),
+        ("from lib import train\ndef build():\n    return load()\n", False),
+        ("from .lib import train\ndef build():\n    return load()\n", False),
+        ("def build():\n    import lib.train\n    return load()\n", False),
+        ("def main():\n    import lib.train\ndef build():\n    return load()\n", True),
+    ],
+)
+def test_a_source_in_another_file_that_exports(tmp_path: Path, other: str, is_safe: bool) -> None:
+    """The file of the function and the files that it imports must not export on import; the script may."""
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/train.py").write_text(f"import torch\n{EXPORT_CALL}\n", encoding="utf-8")
+    (tmp_path / "net.py").write_text(other, encoding="utf-8")
+    path = tmp_path / "tools" / "export.py"
+    path.write_text(f"import torch\nfrom net import build\nnet, x = build()\n{EXPORT_CALL}\n", encoding="utf-8")
+    (script,) = find_export_scripts(path, "tools/export.py")
+
+    assert (script.source, script.exporting_file) == (("net.py:build", "") if is_safe else ("", "net.py"))

@@ -150,7 +150,7 @@ def test_the_newest_minors(declared: list[DeployedRuntime]) -> None:
     """Without a declared version, the target contains the newest minor releases."""
     (target,) = suggest_targets(declared, (), None)
 
-    newest = "The newest 4 minor releases with support data in onnxgate; later releases may exist."
+    newest = "The newest 4 minor releases for which onnxgate has support data; later releases may exist."
     place = "Declared without a version in requirements.txt:1 (`onnxruntime`)."
     assert target.comments == ((place, newest) if declared else (newest,))
     specifier = Requirement(target.runtime).specifier
@@ -277,6 +277,49 @@ def test_later_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: pyte
     assert prediction.endswith(" on onnxruntime 1.16.3.")
 
 
+@pytest.mark.parametrize(
+    ("specifier", "gap"),
+    [
+        (">=1.5,<1.9", " (no prediction for releases older than 1.8)"),
+        ("<1.9", " (no prediction for releases older than 1.8)"),
+        (">=1.7.1,<1.9", " (no prediction for releases older than 1.8)"),
+        (">=1.8,<1.9", ""),
+        ("==1.8.1", ""),
+    ],
+)
+def test_releases_before_the_support_data_are_named(tmp_path: Path, specifier: str, gap: str) -> None:
+    """A range that includes earlier releases has no prediction for them."""
+    save_model(tmp_path / "a.onnx")
+    predictions = predict_models(tmp_path, ["a.onnx"], 1)
+
+    (prediction,) = describe_prediction(f"onnxruntime{specifier}", predictions)
+
+    assert prediction == f"Prediction: `a.onnx` does not load on onnxruntime 1.8.1{gap}."
+
+
+def test_releases_before_and_after_the_support_data(tmp_path: Path) -> None:
+    """Both gaps of a range are named."""
+    save_model(tmp_path / "a.onnx")
+    newest = [*limits.load_limit_table().releases][-1]
+
+    prediction, *_ = describe_prediction("onnxruntime>=1.5", predict_models(tmp_path, ["a.onnx"], 1))
+
+    assert prediction.endswith(f" (no prediction for releases older than 1.8 or for releases newer than {newest}).")
+
+
+@pytest.mark.index
+def test_earlier_releases_of_the_index_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an index, the earlier releases are exact, and releases that it does not have are not named."""
+    new = {n: limit for n, limit in limits.load_limit_table().releases.items() if Version(n) >= Version("1.19")}
+    save_model(tmp_path / "net.onnx")
+    predictions = predict_models(tmp_path, ["net.onnx"], 1)
+    monkeypatch.setattr(limits, "load_limit_table", lambda: limits.LimitTable("onnxruntime", new))
+
+    (prediction,) = describe_prediction("onnxruntime>=1.17,<1.20", predictions, UvIndex())
+
+    assert prediction.endswith(" (no prediction for 1.17.3 and 1.18.1).")
+
+
 def test_pointers_have_no_prediction() -> None:
     """Models that Git LFS has not fetched are named."""
     assert describe_prediction("onnxruntime==1.18.1", (), None, ["models/net.onnx"]) == (
@@ -358,5 +401,5 @@ def test_minors_that_do_not_load_a_model_are_left_out(
     assert ("does not load on" in target.comments[-1]) == (ir == 99)
     if expected:
         count = len([minor for minor in newest_minors(minors) if Version(minor) >= Version("1.18")])
-        assert target.comments[0].startswith(f"The newest {count} minor releases with support data")
+        assert target.comments[0].startswith(f"The newest {count} minor releases for which onnxgate has support data")
         assert target.comments[0].endswith(". Older releases do not load all models.")

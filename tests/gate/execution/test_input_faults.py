@@ -31,7 +31,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert isinstance(error, StorageError)
     assert error.message == '`inputs = "inp.py:cases"` failed: a disk is full (`inp.py:3`)'
-    assert error.hint == "free up disk space where the code writes"
+    assert error.hint == "free up disk space on each disk that the code writes to"
 
 
 def test_the_same_words_in_an_error_of_the_callable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
 
     assert [(use.problem, use.detail) for use in uses] == [
         (None, ""),
-        ("short", "has 31 bytes instead of at least 32"),
+        ("short", "has 31 bytes, but at least 32 are required"),
     ]
 
 

@@ -118,7 +118,7 @@ def test_truncation_reports_the_expected_size(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content[:30])
 
-    assert detect_other_type(path) == "a truncated model (it has 30 bytes instead of at least 72)"
+    assert detect_other_type(path) == "a truncated model (it has 30 bytes, but at least 72 are required)"
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from onnxgate.project.config.loader import find_config
+from onnxgate.project.config import loader
+from onnxgate.project.config.loader import find_config, find_configs_below
 from onnxgate.project.git.repository import find_git_root
 
 
@@ -69,3 +71,32 @@ def test_own_file_first(repository: Path) -> None:
     (repository / "onnxgate.toml").touch()
 
     assert repository / "onnxgate.toml" == find_config(repository)
+
+
+@pytest.mark.parametrize("data", ["data{}", "data/{}", "data/x/{}", "data{}/x"])
+def test_projects_below_next_to_many_folders(repository: Path, data: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of searched folders is limited, but folders of data do not hide a project next to them."""
+    monkeypatch.setattr(loader, "MAX_SEARCHED_PER_LEVEL", 20)
+    for index in range(50):
+        (repository / data.format(index)).mkdir(parents=True)
+    configs = [repository / name / "onnxgate.toml" for name in ("deep", "services/a", "services/b")]
+    for config in configs:
+        config.parent.mkdir(parents=True, exist_ok=True)
+        config.touch()
+
+    assert configs == find_configs_below(repository)
+
+
+def test_projects_below_an_unreadable_folder(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder that cannot be read is skipped."""
+    (repository / "deep" / "onnxgate.toml").touch()
+    real = os.stat
+
+    def fail(path: Path, *arguments: object, **options: object) -> os.stat_result:
+        if Path(path).parent.name == "er":
+            raise PermissionError
+        return real(path, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", fail)
+
+    assert [repository / "deep" / "onnxgate.toml"] == find_configs_below(repository)

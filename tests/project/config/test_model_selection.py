@@ -341,6 +341,34 @@ def test_files_without_models(folder: Path) -> None:
     assert models(folder, "", "README.md") == []
 
 
+def test_many_paths(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hooks pass all changed files: each model is resolved and read once, and not once per path."""
+    names = [f"m{index:02}.onnx" for index in range(50)]
+    for name in names:
+        (folder / name).write_bytes(f"{name}.data".encode())
+        (folder / f"{name}.data").touch()
+    project = project_of(folder, 'models = ["*.onnx"]')
+    calls: list[object] = []
+    realpath, open_file = os.path.realpath, Path.open
+    monkeypatch.setattr(os.path, "realpath", lambda *arguments: calls.append(arguments) or realpath(*arguments))
+    monkeypatch.setattr(Path, "open", lambda *arguments: calls.append(arguments) or open_file(*arguments))
+    selected = [model.path for model in project.models(names)]
+    from_data = [model.path for model in project.models([f"{name}.data" for name in names[:10]])]
+
+    assert (sorted(names), sorted(names[:10])) == (selected, from_data)
+    assert len(calls) < 5 * len(names)
+
+
+def test_selections(folder: Path) -> None:
+    """A command with several projects asks each of them for all paths, without an error for those of the others."""
+    project = project_of(folder, 'models = ["models/*.onnx"]\nexclude = [".hidden"]')
+    paths = ["models/a.onnx", "models", "onnxgate.toml", "export.py", ".hidden/d.onnx", "tests", "absent.onnx"]
+
+    assert ["selected"] * 3 + ["ignored"] * 2 + ["refused"] * 2 == list(
+        project.classify_paths(paths, base=folder).values()
+    )
+
+
 def test_stranger_from_outside(folder: Path) -> None:
     """A requested model outside of the config's folder is an error."""
     with pytest.raises(UsageError) as caught:

@@ -110,7 +110,7 @@ def test_pointer_of_data(tmp_path: Path) -> None:
     [
         (b"", "`m.onnx`: is not a model: an empty file"),
         (b"<!DOCTYPE html><html></html>", "`m.onnx`: is not a model: an HTML page"),
-        (b"\x08\x08:\x7f", "`m.onnx`: is a truncated model (it has 4 bytes instead of at least 131)"),
+        (b"\x08\x08:\x7f", "`m.onnx`: is a truncated model (it has 4 bytes, but at least 131 are required)"),
         (None, "`m.onnx`: does not exist; restore the file, or remove it from the config and from git"),
     ],
 )

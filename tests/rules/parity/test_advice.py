@@ -92,5 +92,5 @@ def test_number_of_allowed_elements_is_shown() -> None:
 
     assert describe_worst(_comparison("source", LABELS)) == "differs in 2 of 64 elements with `sizes batch=1`"
     assert describe_worst(_comparison("source", some)) == (
-        "differs in 2 of 64 elements (allowed: 1, default for the type) with `sizes batch=1`"
+        "differs in 2 of 64 elements (allowed: 1, default for the data type) with `sizes batch=1`"
     )

@@ -154,6 +154,6 @@ def test_races_that_cannot_be(setup: BenchmarkSetup) -> None:
     model, other = chain(setup.folder / "one.onnx", 1), chain(setup.folder / "two.onnx", 1, first="z")
     (setup.folder / "broken.onnx").write_bytes(b"\xff" * 99)
 
-    assert _reason(setup.race(model, model, setup.case(3))) == "no input case runs on both models"
+    assert _reason(setup.race(model, model, setup.case(3))) == "no input case runs on both the model and the baseline"
     assert _reason(setup.race(model, other)) == "the input cases contain no value for input `z`"
     assert _reason(setup.race(model, setup.folder / "broken.onnx")).startswith("the baseline does not load: ")

@@ -205,7 +205,7 @@ def test_installed_release_must_match_the_lock(small: Locked, tmp_path: Path) ->
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, (msgspec.structs.replace(runtime, release="1.17.0"), packages))
 
-    assert caught.value.message.endswith("was installed with onnxruntime 1.18.1, which does not match the lock")
+    assert caught.value.message.endswith("do not match the lock: onnxruntime 1.18.1")
 
 
 def test_an_engine_that_does_not_work_is_unavailable(tmp_path: Path, locked: Locker) -> None:
@@ -262,8 +262,8 @@ def test_offline_does_not_query_the_index(invented: Locked, tmp_path: Path) -> N
     with pytest.raises(UnavailableError) as caught:
         prepare(tmp_path, invented, offline=True)
 
-    assert caught.value.message == "packages are not in uv's cache and cannot be downloaded with `--offline`"
-    assert caught.value.hint == "run the command once without `--offline`"
+    assert caught.value.message == "some packages are not in uv's cache, and `--offline` prevents their download"
+    assert caught.value.hint == "to download the packages, run the command once without `--offline`"
 
 
 def test_a_cache_that_cannot_be_written_is_unavailable(invented: Locked, tmp_path: Path) -> None:

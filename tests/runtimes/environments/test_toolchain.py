@@ -145,7 +145,7 @@ def test_configured_path_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match=r"^`toolchain\.python` \(empty\) has no Python interpreter$"):
         find_toolchain(tmp_path, Toolchain(python="empty"))
 
-    assert caught.value.hint == "set it to a Python interpreter, or to the folder of an environment"
+    assert caught.value.hint == "set `toolchain.python` to a Python interpreter, or to the folder of an environment"
 
 
 def test_sources_need_their_framework(make: Make, tmp_path: Path) -> None:

@@ -123,7 +123,11 @@ def test_unmet_requirement_is_reported(own: Path, requested: Target, expected: s
             "`.venv` has no foo, but the lock pins 1.0",
             "install foo 1.0 in this environment",
         ),
-        ({"environment": "absent"}, "`absent` does not exist", "set `python` to an interpreter or to the folder of an"),
+        (
+            {"environment": "absent"},
+            "`absent` does not exist",
+            "set `python` to a Python interpreter, or to the folder of an",
+        ),
     ],
 )
 def test_environment_must_match_the_lock(

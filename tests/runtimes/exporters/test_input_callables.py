@@ -89,14 +89,14 @@ def test_failure_names_the_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("endless", "`endless` yields more than 100 cases; return fewer"),
+        ("endless", "`endless` returned more than 100 cases; return at most 100"),
         (
             "mapping",
             "`mapping` returned a value of type `dict`; expected a list of mappings from input names to arrays",
         ),
         ("nothing", "`nothing` returned no cases"),
         ("listed", "case 0 of `listed` is a value of type `list`; expected a mapping from input names to arrays"),
-        ("numbered", "case 0 of `numbered` has the key `0`; expected the name of an input"),
+        ("numbered", "case 0 of `numbered` has the key `0`, which is not a string; expected the name of an input"),
         ("objects", "`x` in case 0 of `objects` is a value of type `ndarray`; expected an array of numbers or strings"),
         ("absent", "`samples.py` has no callable `absent`"),
     ],

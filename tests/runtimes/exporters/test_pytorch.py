@@ -616,7 +616,7 @@ def test_one_case_fails_alone(project: Asker) -> None:
     assert outputs(result, "eager", 1)[0].shape == (1, 3)
     assert (
         result["eager"][2]["failure"]["text"]
-        == "the source has an input of type torch.float32, but the model's is torch.int64"
+        == "an input has type torch.float32 in the source, but torch.int64 in the model"
     )
     assert result["failure"] is None
 

@@ -76,7 +76,7 @@ def test_converter_that_is_not_installed(project: Path, package: str, title: str
 
     assert failure(result) == (
         "ConverterMissingError",
-        f"exporting {title} models requires `{missing}`: "
+        f"exporting {title} models requires `{missing}`; "
         f"run `pip install {missing}` in the environment that exports the models",
     )
 
@@ -163,7 +163,7 @@ def test_another_type(tmp_path: Path) -> None:
     call = eager.ArrayCall(lambda v: v, ["a"], [FLOAT])
     result = run(tmp_path, call, case(tmp_path, a=np.array(["x"])))
 
-    assert result["eager"][0]["failure"]["text"] == "the source has an input of type float32, but the model's is <U1"
+    assert result["eager"][0]["failure"]["text"] == "an input has type float32 in the source, but <U1 in the model"
 
 
 @pytest.mark.parametrize(("dtype", "runs"), [("float64", 1), ("float32", 0)])

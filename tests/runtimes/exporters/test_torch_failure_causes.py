@@ -32,7 +32,7 @@ CASES = {
         "",
         '"dynamo": False',
         "UnsupportedOperatorError",
-        "export `aten::linalg_svd` with `dynamo: True`",
+        "or rewrite `aten::linalg_svd`",
         False,
     ),
     "constraints": (
@@ -40,7 +40,7 @@ CASES = {
         "",
         '"dynamic_shapes": {"x": {0: "batch", 1: torch.export.Dim("columns")}}',
         "UserError",
-        "the source fixes the size of axis `columns`",
+        "compute the size of axis `columns` from `x.shape`",
         False,
     ),
     "conflict": (
@@ -48,7 +48,7 @@ CASES = {
         "",
         '"dynamic_shapes": {"x": {0: "rows"}}',
         "ValueError",
-        "the source fixes `x.shape[0]`",
+        "read `x.shape[0]` in the source",
         False,
     ),
     "no-tensor": ("return x * 2, 3", "", "", "AttributeError", "a value of type `int`", False),
@@ -74,7 +74,7 @@ CASES = {
         "",
         '"dynamo": False, "input_names": ["x", "mask"]',
         "RuntimeError",
-        "reduce the length of `input_names` to 1",
+        "shorten `input_names` to length 1",
         None,
     ),
 }

@@ -313,7 +313,7 @@ def test_nan_on_both_sides_is_not_compared(tmp_path: Path) -> None:
 
     assert found == []
     assert [entry.reason for entry in undone] == [
-        f"output `{name}` of `{NAME}` cannot be compared: all elements are NaN on both sides" for name in "yz"
+        f"output `{name}` of `{NAME}` cannot be compared: all elements are NaN in both results" for name in "yz"
     ]
 
 

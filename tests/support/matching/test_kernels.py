@@ -182,7 +182,10 @@ def test_a_body_that_depends_on_shapes_is_unknown() -> None:
     found = prediction(CAUSAL_CONV, "1.32.0")
 
     assert found.verdict == "unknown"
-    assert found.found[0].unknown == "the function body of `CausalConvWithState(27)` depends on input shapes"
+    assert (
+        found.found[0].unknown
+        == "the function body of `CausalConvWithState(27)` depends on input shapes, so its nodes are unknown"
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ class RequirementsFile:
     path: str
     group: str = ""  # "dev" if only development requirements include the file
     limits: str | None = None  # the folder of the requirements that a constraints file limits
+    is_included: bool = False  # another file names it, so that it is used only together with that file
 
 
 class _Inclusion(NamedTuple):
@@ -90,7 +91,7 @@ def _find_included_files(
             reason = "is not a file in this repository"
         elif target.is_file():
             limits = (file.limits or parent.as_posix()) if is_constraint or file.limits else None
-            yield RequirementsFile(path, DEVELOPMENT_GROUP if is_development else "", limits)
+            yield RequirementsFile(path, DEVELOPMENT_GROUP if is_development else "", limits, True)
             continue
         problems.append(f"{file.path}:{line}: not read: `{name}` {reason}")
 

@@ -90,7 +90,7 @@ def _cast_inputs(call: ArrayCall, arrays: Sequence[Any]) -> List[Any]:
     for array, dtype in zip(arrays, call.dtypes):  # noqa: B905 - new in Python 3.10
         present, accepted = (kinds.get(kind, kind) for kind in (array.dtype.kind, dtype.kind))
         if array.dtype != dtype and present != accepted:
-            raise MismatchError(f"the source has an input of type {dtype}, but the model's is {array.dtype}")
+            raise MismatchError(f"an input has type {dtype} in the source, but {array.dtype} in the model")
         typed.append(array.astype(object if dtype.kind in "OU" else dtype))
     return typed
 

@@ -14,7 +14,7 @@ from . import eager, model_file
 from .source import Phase, SourceResult, Wire, check_name_count, describe_value, read_source_result, unexpected_return
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "options")
-EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows, or a mapping with `model` and `args`"
+EXPECTED_RETURN = "`(estimator, X)` with a fitted estimator and sample rows `X`, or a mapping with `model` and `args`"
 TREE_OPSET = 3
 """Version of `ai.onnx.ml` for models with trees.
 
@@ -113,7 +113,7 @@ def _read_sample_rows(recipe: SourceResult, source: str) -> SampleRows:
     elif isinstance(value, np.ndarray) and value.ndim == 2:
         rows = SampleRows((), [value])
     else:
-        expected = "a numpy array of two dimensions or a pandas DataFrame"
+        expected = "a 2-D NumPy array or a pandas DataFrame"
         raise unexpected_return(source, f"{describe_value(value)} as sample rows; expected {expected}")
     check_name_count(len(rows.values), recipe.input_names, "input_names", source)
     return rows
@@ -196,7 +196,7 @@ def _eager_call(
             return f"output `{output.name}` is not a tensor"
         scores = method == "decision_function" and len(getattr(recipe.model, "classes_", ())) == 2
         if scores and (name not in SCORE_COLUMNS or (raw and SCORE_COLUMNS[name] != "-+")):
-            return f"the column layout of output `{output.name}` is unknown for `{name}`"
+            return f"it is unknown which scores of `{name}` the columns of output `{output.name}` contain"
 
     def function(values: List[Any]) -> List[Any]:
         joined = rows.joined(values)

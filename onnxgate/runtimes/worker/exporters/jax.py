@@ -24,7 +24,9 @@ from .source import (
 )
 
 MAPPING_KEYS = ("args", "input_names", "output_names", "dynamic_shapes")
-EXPECTED_RETURN = "`(function, args)` with arrays or `jax.ShapeDtypeStruct`s, or a mapping with `model` and `args`"
+EXPECTED_RETURN = (
+    "`(function, args)`, where `args` are arrays or `jax.ShapeDtypeStruct`s, or a mapping with `model` and `args`"
+)
 
 
 def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
@@ -49,7 +51,7 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
 def _check_result(recipe: SourceResult, source: str) -> SourceResult:
     if not callable(recipe.model):
         model = describe_value(recipe.model)
-        raise unexpected_return(source, f"{model} as the model; expected a function of JAX arrays")
+        raise unexpected_return(source, f"{model} as the model; expected a function that takes JAX arrays")
     args = recipe.args if isinstance(recipe.args, (tuple, list)) else (recipe.args,)
     odd = [arg for arg in args if not hasattr(arg, "shape") or not hasattr(arg, "dtype")]
     if odd or not args:

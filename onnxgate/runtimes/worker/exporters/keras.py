@@ -14,7 +14,7 @@ from .source_jobs import require_converters
 CONVERTERS = {"tensorflow": ("tf2onnx",), "jax": ("jax2onnx",), "torch": ("onnxscript",)}
 MAPPING_KEYS = ("args", "output_names")
 EXPECTED_RETURN = (
-    "`(model, inputs)` with a Keras model and sample inputs or their specs, or a mapping with `model` and `args`"
+    "`(model, inputs)`, where `inputs` are sample inputs or their specs, or a mapping with `model` and `args`"
 )
 
 

@@ -58,7 +58,7 @@ def require_converters(title: str, converters: Tuple[str, ...]) -> None:
         names = "` and `".join(missing)
         install = f"`pip install {' '.join(missing)}`"
         problem = (
-            f"exporting {title} models requires `{names}`: run {install} in the environment that exports the models"
+            f"exporting {title} models requires `{names}`; run {install} in the environment that exports the models"
         )
         raise ConverterMissingError(problem)
 
@@ -143,13 +143,13 @@ def _collect_cases(job: Wire, cases: List[Dict[str, str]], phase: Phase) -> None
         raise unexpected_return(job["source"], f"{describe_type(returned)}; expected {expected}")
     for index, case in enumerate(returned):
         if index == MAX_CASES:
-            raise SourceError(f"{name} yields more than {MAX_CASES} cases; return fewer")
+            raise SourceError(f"{name} returned more than {MAX_CASES} cases; return at most {MAX_CASES}")
         where = f"case {index} of {name}"
         if not isinstance(case, Mapping):
             raise SourceError(f"{where} is {describe_type(case)}; expected a mapping from input names to arrays")
         odd = next((key for key in case if not isinstance(key, str)), "")
         if odd != "":
-            raise SourceError(f"{where} has the key `{odd}`; expected the name of an input")
+            raise SourceError(f"{where} has the key `{odd}`, which is not a string; expected the name of an input")
         folder = os.path.join(job["output"], str(index))
         os.makedirs(folder)
         paths = {key: os.path.join(folder, f"{number}.npy") for number, key in enumerate(case)}

@@ -13,8 +13,8 @@ from .source import Phase, Wire, describe_value, read_source_result, unexpected_
 
 MAPPING_KEYS = ("args", "output_names")
 EXPECTED_RETURN = (
-    "`(function, inputs)` with a `tf.function` and sample inputs or `tf.TensorSpec`s, or a `tf.function` with "
-    "`input_signature`"
+    "a `tf.function` with `input_signature`, or `(function, inputs)`, where `inputs` are sample inputs or "
+    "`tf.TensorSpec`s"
 )
 
 

@@ -92,7 +92,7 @@ def _read_tensor(path: str, like: Any) -> Any:
     """Read an array as a tensor with the device and type of `like`. The kind (such as float) must match."""
     tensor = torch.from_numpy(np.array(np.load(path, allow_pickle=False), order="C"))
     if _dtype_kind(tensor) != _dtype_kind(like):
-        raise eager.MismatchError(f"the source has an input of type {like.dtype}, but the model's is {tensor.dtype}")
+        raise eager.MismatchError(f"an input has type {like.dtype} in the source, but {tensor.dtype} in the model")
     return tensor.to(device=like.device, dtype=like.dtype)
 
 

@@ -80,3 +80,31 @@ def test_constraints_narrow_a_range(
     files = {"requirements.txt": f"{requirement}\n-c {name}\n", name: f"{constraint}\n"}
 
     assert [line.partition(" ")[0] for line in find(tmp_path, files)] == expected
+
+
+@pytest.mark.parametrize("included", [True, False])
+def test_an_included_constraint_does_not_narrow_a_manifest(tmp_path: Path, included: bool) -> None:
+    """`-c` limits what pip installs from the requirements file. A file that nothing includes limits the folder."""
+    files = {
+        "pyproject.toml": '[project]\ndependencies = ["onnxruntime>=1.16"]\n',
+        "requirements.txt": f"numpy\n{'-c constraints.txt' if included else ''}\n",
+        "constraints.txt": "onnxruntime<1.20\n",
+    }
+    narrowed = [">=1.16,<1.20", ">=1.16,<1.20"]
+
+    assert [line.partition(" ")[0] for line in find(tmp_path, files)] == ([">=1.16"] if included else narrowed)
+
+
+def test_an_included_constraint_narrows_only_requirements(tmp_path: Path) -> None:
+    """The manifest and the requirements file declare the same package."""
+    files = {
+        "pyproject.toml": '[project]\ndependencies = ["onnxruntime>=1.16"]\n',
+        "requirements.txt": "onnxruntime\n-c constraints.txt\n",
+        "constraints.txt": "onnxruntime<1.20\n",
+    }
+
+    assert sorted(find(tmp_path, files)) == [
+        "<1.20 from onnxruntime in requirements.txt:1",
+        "<1.20 from onnxruntime<1.20 in constraints.txt:1",
+        ">=1.16 from onnxruntime>=1.16 in pyproject.toml:2",
+    ]
