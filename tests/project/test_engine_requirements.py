@@ -49,8 +49,9 @@ def test_satisfiable(specifier: str, expected: bool) -> None:
 
 RELEASES = [f"{a}.{b}.{c}" for a, b, c in itertools.product(range(3), range(4), range(3))]
 NEEDS_PYTHON = (
-    "needs special hardware or drivers, so onnxgate does not create an environment for it: set `python` to your own "
-    'environment with this package (`python = ".venv"`); if some machines lack it, also set `required = false`'
+    "needs special hardware or drivers, so onnxgate does not create an environment for it; set `python` to your own "
+    'environment with this package (`python = ".venv"`), and set `required = false` if some machines do not have this '
+    "environment"
 )
 clauses = st.tuples(st.sampled_from([">=", "<=", ">", "<", "==", "!="]), st.sampled_from(RELEASES)).map("".join)
 

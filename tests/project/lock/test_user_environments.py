@@ -147,8 +147,8 @@ def test_not_locked(tmp_path: Path) -> None:
 
     assert (rows(actual), actual.notes) == ([], ("target `own`: there is no `.venv`; it is not locked",))
     assert policy_differences(project_of(tmp_path, required).config, actual.lock) == (
-        "target `own` is locked without any runtime because `.venv` did not contain "
-        "`onnxruntime>=1.23`: install it there first, or set `required = false`",
+        "target `own` is locked without any runtime, because `.venv` did not contain "
+        "`onnxruntime>=1.23`; install the package in this environment, or set `required = false`",
     )
     assert policy_differences(project_of(tmp_path, optional).config, actual.lock) == ()
     assert actual.lock == parse_lock(render_lock(actual.lock), "onnxgate.lock")
