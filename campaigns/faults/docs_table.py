@@ -78,7 +78,8 @@ def _lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def _statuses(row: Row) -> str:
-    return ", ".join("killed" if status < 0 else str(status) for status in row.statuses)
+    words = ["killed" if status < 0 else str(status) for status in row.statuses]
+    return " or ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def _cell(words: str) -> str:

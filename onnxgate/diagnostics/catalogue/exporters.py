@@ -176,7 +176,7 @@ TORCH_ONNX = (
             r"Failed to decompose the FX graph for ONNX compatibility",
             r"Error when translating node %",
         ),
-        means="the export failed; the cause is a different error in the log",
+        means="the export failed; another error in the same log states the cause",
         fix="resolve the error that caused the failure, or export with `report=True` to get a full report",
         rules=("export-failed", "source-not-exportable"),
         general=True,
