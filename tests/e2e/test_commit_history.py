@@ -124,7 +124,7 @@ def test_undecided_result_has_a_working_hint(command: Repository, origin: Origin
     folder = clone(origin(True), tmp_path / "clone", f"c{index}", 2, lfs=True, smudged=True)
     repository = command.at(folder)
     (undecided,) = replay(repository, [], "--offline", status=3)["undecided"]
-    git(folder, *shlex.split(undecided["hint"])[1:])
+    git(folder, *shlex.split(undecided["hint"].removeprefix("run `").removesuffix("`"))[1:])
 
     assert undecided["reason"].startswith(
         "does not load on onnxruntime 1.17.0–1.17.3; it is unknown whether the version at `HEAD^1` loads: "

@@ -136,6 +136,6 @@ def test_a_second_export_that_overwrites_the_first(script_project: Repository, l
 
     assert report["findings"] == []
     assert [undecided["reason"] for undecided in report["undecided"]] == [
-        "export stability could not be checked: the files of the first export changed before they were "
-        "compared with the second"
+        "export stability could not be checked: the files of the first export changed before they could "
+        "be compared with the second export"
     ]

@@ -131,8 +131,8 @@ def test_reports_of_another_commit(many: Repository, tmp_path: Path) -> None:
     refused = many.run("check", "--static", "--shard", plan[0]["shard"], "--plan", str(plan_of(many)), status=2)
 
     assert "not to `0123456789ab` (`--key`)" in other.out
-    assert "the lock in this folder is not the one" in stale.out
-    assert "`--plan` belongs to another check" in refused.err
+    assert "with a different lock than the lock in this folder" in stale.out
+    assert "`--plan` was written for another check" in refused.err
 
 
 def test_without_a_checkout(many: Repository, tmp_path: Path) -> None:
