@@ -106,7 +106,7 @@ def prepare(names: tuple[str, ...], options: CommonOptions) -> int:
     default=DEFAULT_AGE,
     show_default=True,
     metavar="AGE",
-    help="Keep data that was used within this time, such as `12h` or `30d`.",
+    help="Remove only data that has not been used for this long, such as `12h` or `30d`.",
 )
 @click.option(
     "--lock",

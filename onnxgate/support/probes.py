@@ -120,7 +120,9 @@ def _derive_external_data(loads: Mapping[str, bool]) -> ExternalData | None:
     if not loaded.keys() >= DATA_LAYOUTS.keys():
         return None
     if not loaded["inside"] or loaded["missing"]:
-        raise ProbeError("external data in the model's folder was not read, or missing external data was accepted")
+        raise ProbeError(
+            "the release did not read external data in the model's folder, or accepted missing external data"
+        )
     return ExternalData(
         outside=loaded["outside"],
         link=loaded["link"],
