@@ -120,7 +120,7 @@ def test_a_text_of_another_process(text: str, message: str) -> None:
     "text",
     [
         "FileNotFoundError: [Errno 2] No such file or directory: 'weights.pt'",
-        "PermissionError: [Errno 13] Permission denied: '/root/weights.pt'",
+        "PermissionError: [Errno 13] Permission denied: '/srv/weights.pt'",
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x3 and 4x5)",
         "SIGSEGV during export",
         "memory allocation of 15 bytes failed",
