@@ -139,7 +139,7 @@ def _cell_state(
     is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
     # A missing comparison does not change the state on a runtime where the model loaded and all cases ran.
     stages = {Stage.RUNTIME} if has_ran and not is_faulty else {Stage.RUNTIME, Stage.PARITY}
-    if not stages.isdisjoint(request.stages) and any(_is_undone_for(it, *pair, stages) for it in gathered.undone):
+    if Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair, stages) for it in gathered.undone):
         return "undecided"
     if not has_ran and any(_is_undone_for(it, *pair, stages) for it in gathered.skipped):
         return "skipped"
