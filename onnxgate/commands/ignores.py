@@ -25,6 +25,8 @@ REASON = "present when onnxgate was adopted"
 CONTENT_BOUND_RULES = frozenset({"model-changed"})
 """Rules whose findings are ignored only for the current content of the model, although they need no baseline."""
 NON_IGNORABLE_RULES = {
+    "policy-weakened": "restore the policy, or have the change approved",
+    "policy-changed": "set its level in `[rules]`",
     "lock-stale": "run `onnxgate lock` to update the lock",
     "ignore-expired": "fix the finding, or set a new `until` date",
     "ignore-unused": "remove the entry",

@@ -60,6 +60,7 @@ class Finding(Part, frozen=True, kw_only=True):
     confirmed: bool  # whether a prediction was confirmed by loading or running the model
     fingerprint: str  # identifier that stays the same across commits
     ignored: str = ""  # reason in the `[[ignore]]` entry; "" if the finding is not ignored
+    newly_ignored: bool = False  # whether the ignore that accepts the finding is missing in the config of the baseline
 
 
 class NotDone(Part, frozen=True, kw_only=True):
@@ -173,6 +174,7 @@ class SharedIgnore(Part, frozen=True, kw_only=True):
     covered: bool  # whether the shard checked everything to which the ignore applies
     content_there: bool  # whether a model in the shard has, or may have, this SHA-256
     found: tuple[str, ...]  # fingerprints of the findings that the ignore matches
+    is_new: bool = False  # whether the ignore is missing in the config of the baseline
 
 
 class ConfiguredName(Part, frozen=True, kw_only=True):

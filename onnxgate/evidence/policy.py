@@ -1,4 +1,4 @@
-"""Evidence about budgets and `[[ignore]]` entries, from which rules create findings."""
+"""Evidence about budgets, `[[ignore]]` entries and changes to the policy, from which rules create findings."""
 
 from __future__ import annotations
 
@@ -79,3 +79,13 @@ class IgnoreUse(msgspec.Struct, frozen=True):
         if self.sha256 and not self.content_there:
             return True
         return bool(self.sha256 or self.listed) and self.stage_ran and not self.used
+
+
+class PolicyChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A difference between the policy (config and lock) of the baseline and the current policy."""
+
+    place: Place  # line in the config or the lock
+    message: str  # a sentence without a full stop, such as "target `edge` was removed"
+    identity: str  # what changed, such as "target edge"
+    is_weaker: bool  # the current policy accepts something that the baseline's policy would report
+    fix: str = ""  # how to restore the policy of the baseline; "" if there is no short way

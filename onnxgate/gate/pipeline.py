@@ -22,6 +22,7 @@ from onnxgate.gate.request import (
     GateOutcome,
     GateRequest,
     LockResult,
+    PolicyResult,
     RunnableModel,
     StageResult,
     StageResults,
@@ -78,7 +79,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
         change = _compare_with_baseline(request, analyzer, planned, comparisons, StageResults(file=file, lock=lock))
     if Stage.SUPPORT in stages:
         support = _predict_support(request, analyzer, requests, builds, StageResults(file=file, lock=lock))
-    results = StageResults(file, lock, change, support)
+    results = StageResults(_compare_policies(request), file, lock, change, support)
     blocked = frozenset(resolution.find_broken_models(request, results))
     undone = _undone_static_stages(checkout, stages, results, blocked)
     dynamic = stages.intersection(DYNAMIC_STAGES)
@@ -188,6 +189,21 @@ def _judge_files(
             sizes.append(ModelSize(model=model.path, place=place, size_bytes=size, budget_mib=budget.size_mib))
     hits = _apply_rules(checkout.project, [*files, *sizes])
     return FileResult(missing, hits=hits, undone=undone, remarks=remarks)
+
+
+def _compare_policies(request: GateRequest) -> PolicyResult:
+    """Find changes in the config and the lock since the baseline. The baseline's config sets the level of findings."""
+    if request.baseline.revision is None:
+        return PolicyResult()
+    from onnxgate.gate.policy.comparison import compare_policies
+
+    compared = compare_policies(request.checkout, request.baseline.revision)
+    return PolicyResult(
+        hits=tuple(resolution.apply_rules(compared.changes, rules.ALL, compared.levels)),
+        undone=compared.undone,
+        remarks=compared.remarks,
+        new_ignores=compared.new_ignores,
+    )
 
 
 def _compare_with_baseline(

@@ -219,9 +219,16 @@ class SupportStageResult(StageResult, frozen=True):
     harvested: Mapping[str, BuildSupport] = msgspec.field(default_factory=dict)  # by runtime
 
 
+class PolicyResult(StageResult, frozen=True):
+    """Result of comparing the policy with the policy at the baseline."""
+
+    new_ignores: frozenset[int] = frozenset()  # indexes of `[[ignore]]` entries that accept more than at the baseline
+
+
 class StageResults(msgspec.Struct, frozen=True):
     """The result of each stage."""
 
+    policy: PolicyResult = PolicyResult()
     file: FileResult = FileResult()
     lock: LockResult = LockResult()
     change: ChangeResult = ChangeResult()
@@ -252,7 +259,7 @@ class StageResults(msgspec.Struct, frozen=True):
 
     @property
     def _parts(self) -> tuple[StageResult, ...]:
-        return self.file, self.lock, self.change, self.support, self.unchecked
+        return self.policy, self.file, self.lock, self.change, self.support, self.unchecked
 
     @property
     def facts(self) -> Mapping[str, ModelFacts]:

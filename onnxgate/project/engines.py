@@ -223,9 +223,17 @@ def specifier_problem(text: str) -> str:
 
 
 def is_satisfiable(specifier: SpecifierSet) -> bool:
-    """Return whether a specifier can be satisfied, by testing its versions and those just above and below them."""
+    """Return whether a specifier can be satisfied, by testing the versions at its bounds."""
     if any(clause.operator == "===" for clause in specifier):
         return True  # any text is allowed there
+    return any(specifier.contains(version, prereleases=True) for version in list_bounding_versions(specifier))
+
+
+def list_bounding_versions(specifier: SpecifierSet) -> list[str]:
+    """Return the versions that a specifier names, those just above and below them, and a very old and new one.
+
+    A version that differs from all of these satisfies the same clauses as one of them.
+    """
     versions = ["0", "99999"]
     for clause in specifier:  # `1.18`, `1.18.0.1`, `1.17.99999`
         version = Version(clause.version.removesuffix(".*"))
@@ -236,7 +244,7 @@ def is_satisfiable(specifier: SpecifierSet) -> bool:
             below.pop()
         if below:
             versions.append(epoch + ".".join(map(str, (*below[:-1], below[-1] - 1, 99999))))
-    return any(specifier.contains(version, prereleases=True) for version in versions)
+    return versions
 
 
 LIBRARY_SUFFIXES = (".so", ".dll", ".dylib")

@@ -116,7 +116,6 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
 def _refuse_options_without_stage(request: CheckRequest) -> None:
     """Reject options that have no effect on the selected stages."""
     for option, is_given, stages in (
-        ("--against", request.against not in (None, "", "none"), (Stage.LOCK, Stage.RUNTIME)),
         ("--case", bool(request.inputs.cases), (Stage.RUNTIME, Stage.PARITY)),
         ("--seed", request.inputs.seed != 0, (Stage.RUNTIME, Stage.PARITY)),
     ):
@@ -226,8 +225,7 @@ def _check_project(
 
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
     """Return the git revision to compare the models with. Outside CI, there is one only if `--against` is given."""
-    compares = request.stages & {Stage.LOCK, Stage.RUNTIME}
-    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ) and compares
+    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ)
     if request.against is None and not in_ci:
         return Baseline()
     from onnxgate.project.git.baseline import choose_baseline

@@ -17,11 +17,15 @@ from onnxgate.project.config.schema import Ignore
 
 
 class Ignores(msgspec.Struct):
-    """`[[ignore]]` entries by rule and fingerprint. `contents` maps models to known SHA-256 hashes."""
+    """`[[ignore]]` entries by rule and fingerprint. `contents` maps models to known SHA-256 hashes.
+
+    `new` are the indexes of entries that accept more than the config of the baseline.
+    """
 
     entries: Sequence[Ignore]
     today: datetime.date
     contents: Mapping[str, str] = msgspec.field(default_factory=dict)
+    new: frozenset[int] = frozenset()
     _by_key: dict[tuple[str, str], list[int]] = msgspec.field(default_factory=dict)  # rule; fingerprint, "" for any
 
     def __post_init__(self) -> None:
@@ -45,15 +49,19 @@ class Ignores(msgspec.Struct):
         met: list[set[str]] = [set() for _ in self.entries]
         applied = []
         for finding in findings:
-            reason = None
+            accepting = None
             for index in self.matching(finding.rule, finding.model, finding.fingerprint):
                 entry, is_valid = self.entries[index], not self.expired(index)
-                if not is_valid or reason is None or entry.fingerprints is not None:
+                if not is_valid or accepting is None or entry.fingerprints is not None:
                     met[index].add(finding.fingerprint)
-                if is_valid and reason is None:
-                    reason = entry.reason
-            applied.append(finding if reason is None else msgspec.structs.replace(finding, ignored=reason))
+                if is_valid and accepting is None:
+                    accepting = index
+            applied.append(finding if accepting is None else self._mark(finding, accepting))
         return applied, [frozenset(fingerprints) for fingerprints in met]
+
+    def _mark(self, finding: Finding, index: int) -> Finding:
+        """Return the finding, accepted by an entry."""
+        return msgspec.structs.replace(finding, ignored=self.entries[index].reason, newly_ignored=index in self.new)
 
     def expired(self, index: int) -> bool:
         """Return whether an entry has expired. It is still valid on its end date."""

@@ -319,7 +319,7 @@ def select_ignores(request: GateRequest, gathered: StageResults) -> Ignores:
     contents = {}
     if any(entry.sha256 is not None for entry in entries):
         contents = {path: hash_content(facts) for path, facts in gathered.facts.items()}
-    return Ignores(entries, request.ignores.today, contents)
+    return Ignores(entries, request.ignores.today, contents, gathered.policy.new_ignores)
 
 
 def _observed_errors(gathered: StageResults, findings: Sequence[Finding]) -> frozenset[tuple[str, str]]:

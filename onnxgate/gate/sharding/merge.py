@@ -175,7 +175,8 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
         )
         for entry in entries
     ]
-    ignores = Ignores(restored, TODAY)
+    new = frozenset(index for index, entry in enumerate(entries) if entry[0].is_new)
+    ignores = Ignores(restored, TODAY, new=new)
     hits = list(dict.fromkeys(hit for shard in shards for hit in shard.hits))
     judged = assign_fingerprints([_restore_hit(hit) for hit in hits])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]

@@ -127,6 +127,7 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
                 entry, [path for path in own if globs.matches(entry.model, path)], scope
             ),
             found=tuple(sorted(set(listed) & present if listed else met[index])),
+            is_new=index in ignores.new,
         )
 
 

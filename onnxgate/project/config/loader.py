@@ -118,7 +118,7 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     """
     path = path.absolute()
     text = _read_text(path)
-    prefix = ("tool", "onnxgate") if path.name == PYPROJECT else ()
+    prefix = _find_prefix(path.name)
     try:
         raw: Any = loads(text)
     except TOMLDecodeError as error:
@@ -145,6 +145,23 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
     if config is None or problems:
         raise _config_error(path, problems, lines, prefix)
     return Project(path=path, folder=folder, root=root, config=config, lines=lines, prefix=prefix)
+
+
+def parse_config(text: str, name: str) -> Config | None:
+    """Return the config in the text of a file with this name, without checks that need other files; None if invalid."""
+    try:
+        raw: Any = loads(text)
+    except TOMLDecodeError:
+        return None
+    for key in _find_prefix(name):
+        raw = raw.get(key) if isinstance(raw, dict) else None
+    conversion = Conversion(lambda _table, _keys: iter(()))
+    config = conversion.table(raw, Config) if isinstance(raw, dict) else None
+    return None if conversion.problems else config
+
+
+def _find_prefix(name: str) -> Keys:
+    return ("tool", "onnxgate") if name == PYPROJECT else ()
 
 
 def _shown_name(path: Path) -> str:

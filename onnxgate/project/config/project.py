@@ -189,6 +189,22 @@ def is_utf8_name(path: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
+def selects(config: Config, name: str) -> bool:
+    """Return whether a config selects a file as a model, by its path relative to the config's folder."""
+    if name.startswith("../") or any(covers(pattern, name) for pattern in config.exclude):
+        return False
+    is_model = name.endswith(MODEL_SUFFIX)
+    if config.models is None:
+        return is_model
+    for pattern in (pattern.removeprefix("./").rstrip("/") for pattern in config.models):
+        if is_glob(pattern):
+            if matches(pattern, name) and (is_model or not pattern.endswith("*")):
+                return True
+        elif name == pattern or (is_model and name.startswith(f"{pattern}/")):
+            return True
+    return False
+
+
 def _is_excluded(path: str, project: Project) -> bool:
     return any(covers(pattern, path) for pattern in project.config.exclude)
 

@@ -45,6 +45,10 @@ _PROVIDER = re.compile(r"[A-Za-z][A-Za-z0-9]*ExecutionProvider")
 _SOURCE_REFERENCE = re.compile(r"(?P<file>[^:]+\.py):(?P<callable>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)")
 
 
+POLICY_RULES = ("policy-weakened", "policy-changed")
+"""Rules about changes to the config itself, which the changed config must not accept."""
+
+
 class Validation(msgspec.Struct, frozen=True):
     """The context in which tables are validated. If `rule_ids` is None, rule names are not checked."""
 
@@ -206,6 +210,8 @@ class Validation(msgspec.Struct, frozen=True):
 
     def _check_ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
         yield from self._check_rule(ignore.rule, (*keys, "rule"))
+        if ignore.rule in POLICY_RULES:
+            yield Problem((*keys, "rule"), f"`{ignore.rule}` cannot be ignored; set its level in `[rules]`")
         if not ignore.reason.strip():
             yield Problem((*keys, "reason"), "expected a reason")
         if ignore.sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", ignore.sha256):

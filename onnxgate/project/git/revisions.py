@@ -377,3 +377,10 @@ def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> 
     fields = iter(os.fsdecode(result.stdout).split("\0"))
     rows = zip(fields, fields, fields, strict=False)  # `:100644 100644 aa bb R087`, old name, new name
     return {after: (before, int(status.rpartition(" ")[2][1:])) for status, before, after in rows if after in names}
+
+
+def find_exact_renames(tree: Tree) -> dict[str, str]:
+    """Return, by new path, the old path of each file in git's index that was renamed without a change."""
+    compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=100%", "--diff-filter=R", tree.revision.commit]
+    fields = iter(os.fsdecode(tree.revision.run_git(compare).stdout).split("\0"))
+    return {after: before for _, before, after in zip(fields, fields, fields, strict=False)}

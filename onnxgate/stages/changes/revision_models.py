@@ -16,8 +16,7 @@ from onnxgate.core.files import link_or_copy, replace_atomically
 from onnxgate.core.process_pool import CallFailure, describe_failure
 from onnxgate.model.facts import ExternalFile, ModelFacts
 from onnxgate.model.reading.file_format import LfsPointer
-from onnxgate.project.config.globs import covers, is_glob, matches
-from onnxgate.project.config.project import LOCK_NAME, Project
+from onnxgate.project.config.project import LOCK_NAME, Project, selects
 from onnxgate.project.git import repository
 from onnxgate.project.git.revisions import (
     FILE_MODES,
@@ -330,24 +329,8 @@ def find_removed_models(baseline: RevisionModels, project: Project, present: Col
     locked = lock.models.keys() if lock is not None else set()
     for path, entry in baseline.tree.entries.items():
         name = baseline.relative(path)
-        if entry.mode in FILE_MODES and path not in present and (name in locked or _is_selected(project, name)):
+        if entry.mode in FILE_MODES and path not in present and (name in locked or selects(project.config, name)):
             yield path
-
-
-def _is_selected(project: Project, name: str) -> bool:
-    """Return whether the current config selects a file as a model."""
-    if name.startswith("../") or any(covers(file, name) for file in project.config.exclude):
-        return False
-    is_model = name.endswith(MODEL_SUFFIX)
-    if project.config.models is None:
-        return is_model
-    for pattern in (pattern.removeprefix("./").rstrip("/") for pattern in project.config.models):
-        if is_glob(pattern):
-            if matches(pattern, name) and (is_model or not pattern.endswith("*")):
-                return True
-        elif name == pattern or (is_model and name.startswith(f"{pattern}/")):
-            return True
-    return False
 
 
 def _is_renamed_from(baseline: RevisionModels, path: str, after: ModelFacts, percent: int, remarks: list[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -119,6 +120,7 @@ class _RevisionComparison:
             Change(model=self.baseline.relative(path), kind="removed")
             for path in removed
             if path not in renamed.values()
+            and not os.path.lexists(self.baseline.revision.root / path)  # if it exists, the policy no longer selects it
         ]
 
     def add_incomplete(self, path: str, reason: str, hint: str) -> None:

@@ -1,0 +1,1 @@
+"""Compare the policy (config and lock) with the policy at the baseline."""

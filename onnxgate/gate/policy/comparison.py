@@ -1,0 +1,166 @@
+"""Compare the current policy with the policy at a git revision."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+
+from onnxgate.core.errors import LockError
+from onnxgate.core.findings import IncompleteCheck, Stage
+from onnxgate.evidence.policy import PolicyChange
+from onnxgate.gate.policy.config_changes import PolicyReporter, find_config_changes, find_new_ignores, match_targets
+from onnxgate.gate.policy.lock_changes import LockReporter, find_lock_changes
+from onnxgate.gate.policy.model_changes import find_dropped_models, find_selection_changes, find_setting_changes
+from onnxgate.gate.request import Checkout
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, parse_config
+from onnxgate.project.config.project import LOCK_NAME, Project, list_models, selects
+from onnxgate.project.config.schema import Config
+from onnxgate.project.git.revisions import FILE_MODES, MissingAtRevisionError, Revision, Tree, find_exact_renames
+from onnxgate.project.lock.comparison import target_policy
+from onnxgate.project.lock.lock_file import parse_lock
+from onnxgate.project.lock.types import Lock
+from onnxgate.project.toml import find_key_lines
+
+
+class PolicyComparison(msgspec.Struct, frozen=True):
+    """Result of comparing the current policy with the policy at the baseline."""
+
+    changes: tuple[PolicyChange, ...] = ()
+    levels: Mapping[str, str] = msgspec.field(default_factory=dict)  # `[rules]` of the baseline, which sets the level
+    new_ignores: frozenset[int] = frozenset()  # indexes of `[[ignore]]` entries that accept more than at the baseline
+    remarks: tuple[str, ...] = ()
+    undone: tuple[IncompleteCheck, ...] = ()
+
+
+class BasePolicy(msgspec.Struct, frozen=True):
+    """Config and lock at the baseline. Paths in it are relative to `folder`, which is relative to git's root."""
+
+    tree: Tree
+    folder: str  # "" for the root
+    config: Config
+    lock: Lock | None
+
+    def models(self) -> dict[str, str]:
+        """Return the files that the config selects: path relative to git's root, and path relative to the config."""
+        names = {path: posixpath.relpath(path, self.folder or ".") for path in self.tree.entries}
+        files = (path for path, entry in self.tree.entries.items() if entry.mode in FILE_MODES)
+        return {path: names[path] for path in files if selects(self.config, names[path])}
+
+
+def compare_policies(checkout: Checkout, revision: Revision) -> PolicyComparison:
+    """Compare the config and the lock with those at a revision, and find models that are no longer checked."""
+    try:
+        return _compare(checkout, Tree(revision))
+    except MissingAtRevisionError as error:
+        reason = f"the policy could not be compared with `{revision.name}`: {error.reason}"
+        return PolicyComparison(undone=(IncompleteCheck(Stage.LOCK, "", "", reason, error.hint),))
+
+
+def _compare(checkout: Checkout, tree: Tree) -> PolicyComparison:
+    project, name = checkout.project, tree.revision.name
+    folder = _relative_folder(project, tree)
+    path = _find_base_config(project, tree, folder)
+    if not path:
+        return PolicyComparison(remarks=(f"the policy was not compared: there is no config at `{name}`",))
+    text = tree.text(path)
+    config = parse_config(text, posixpath.basename(path)) if text is not None else None
+    if config is None:
+        return PolicyComparison(remarks=(f"the policy was not compared: `{path}` at `{name}` is not valid",))
+    base_folder = posixpath.dirname(path)
+    lock, remarks = _load_base_lock(tree, posixpath.join(base_folder, LOCK_NAME))
+    base = BasePolicy(tree, base_folder, config, lock)
+    changes = tuple(_find_changes(checkout, base, folder))
+    new_ignores = frozenset(find_new_ignores(config.ignore, project.config.ignore))
+    return PolicyComparison(changes, config.rules, new_ignores, remarks)
+
+
+def _relative_folder(project: Project, tree: Tree) -> str:
+    folder = project.folder.relative_to(tree.revision.root).as_posix()
+    return "" if folder == "." else folder
+
+
+def _find_base_config(project: Project, tree: Tree, folder: str) -> str:
+    """Return the path of the config at the baseline; "" if there was none.
+
+    It is the config with the same path, the other kind of config in the same folder, or the only config whose folder no
+    longer has one: the folder was renamed.
+    """
+    for name in dict.fromkeys((project.path.name, CONFIG_NAME, PYPROJECT)):
+        path = posixpath.join(folder, name)
+        if tree.file(path) and _has_config(tree, path):
+            return path
+    configs = (CONFIG_NAME, PYPROJECT)
+    root = tree.revision.root
+    moved = [
+        path
+        for path in tree.entries
+        if posixpath.basename(path) in configs
+        and not any(os.path.lexists(root / posixpath.dirname(path) / name) for name in configs)
+        and _has_config(tree, path)
+    ]
+    return moved[0] if len(moved) == 1 else ""
+
+
+def _has_config(tree: Tree, path: str) -> bool:
+    return posixpath.basename(path) != PYPROJECT or "[tool.onnxgate" in (tree.text(path) or "")
+
+
+def _load_base_lock(tree: Tree, path: str) -> tuple[Lock | None, tuple[str, ...]]:
+    """Return the lock at the baseline, and a remark if it cannot be read."""
+    text = tree.text(path)
+    if text is None:
+        return None, ()
+    try:
+        return parse_lock(text, path), ()
+    except LockError as error:
+        return None, (f"the lock was not compared with `{tree.revision.name}`: {error.message}",)
+
+
+def _find_changes(checkout: Checkout, base: BasePolicy, folder: str) -> Iterator[PolicyChange]:
+    project, before, after = checkout.project, base.config, checkout.project.config
+    report = PolicyReporter(project)
+    yield from find_config_changes(report, before)
+    models = {posixpath.normpath(posixpath.join(folder, model.path)): model.path for model in project.models()}
+    selected = base.models()
+    renamed = _find_renames(base, selected)
+    dropped = _find_dropped(project, base, folder, selected, models)
+    dropped |= {new for new in renamed if new not in models}
+    shown = {posixpath.relpath(path, folder or "."): path for path in dropped}
+    was = {name: selected[renamed[path]] for name, path in shown.items() if path in renamed}
+    yield from find_dropped_models(report, before, shown, was)
+    if not dropped:
+        yield from find_selection_changes(report, before)
+    pairs = {name: selected[renamed.get(at, at)] for at, name in models.items() if renamed.get(at, at) in selected}
+    yield from find_setting_changes(report, before, pairs, checkout.lock)
+    if base.lock is not None:
+        names = match_targets(before.targets, after.targets)
+        same = {
+            was: now
+            for was, now in names.items()
+            if target_policy(before.targets[was]) == target_policy(after.targets[now])
+        }
+        lines = find_key_lines(checkout.lock_text)
+        yield from find_lock_changes(LockReporter(checkout.lock_name, lines), base.lock, checkout.lock, same, pairs)
+
+
+def _find_renames(base: BasePolicy, selected: Collection[str]) -> dict[str, str]:
+    """Map current paths to the paths of models at the baseline that were renamed without a change."""
+    root = base.tree.revision.root
+    if all(os.path.lexists(root / path) for path in selected):
+        return {}
+    return {new: old for new, old in find_exact_renames(base.tree).items() if old in selected}
+
+
+def _find_dropped(
+    project: Project, base: BasePolicy, folder: str, selected: Collection[str], models: Collection[str]
+) -> set[str]:
+    """Return the files that the config of the baseline selects or would select, but the current one does not."""
+    root, after = base.tree.revision.root, project.config
+    dropped = {path for path in selected if path not in models and os.path.lexists(root / path)}
+    if base.folder == folder and (base.config.models, base.config.exclude) != (after.models, after.exclude):
+        former = list_models(Project(project.path, project.folder, project.root, base.config, {}))
+        dropped |= {posixpath.normpath(posixpath.join(folder, path)) for path in former} - set(models)
+    return dropped
