@@ -234,7 +234,7 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
 
     root = find_git_root(project.folder)
     chosen = choose_baseline(root, request.against, os.environ, offline=options.offline)
-    return Baseline(chosen.revision, chosen.remark)
+    return Baseline(chosen.revision, chosen.remark, chosen.missing, chosen.hint)
 
 
 def _results_folder(stages: frozenset[Stage]) -> Path | None:
