@@ -338,7 +338,7 @@ def _write_workflow(survey: RepositorySurvey, root: Path, force: bool) -> Iterat
         _print_action("kept", WORKFLOW)
         step = align_step(generated_files.render_workflow_step(survey), text)
         yield f"add this step to {WORKFLOW}, at the end of `steps:`:\n\n{step}"
-        if not re.search(r"(?m)^[^#\n]*\bfetch-depth: *[\"']?(?:0|[2-9]|[1-9]\d+)\b", text):
+        if not re.search(r"(?m)^[^#\n]*\bfetch-depth: *(?:\$|[\"']?(?:0|[2-9]|[1-9]\d+)\b)", text):
             yield f"set `fetch-depth: 2` for `actions/checkout` in {WORKFLOW}, to compare with the base"
     else:
         text = generated_files.render_workflow(survey)

@@ -16,7 +16,13 @@ import msgspec
 from onnxgate.cli.shared.hint_commands import append_command_folder
 from onnxgate.cli.shared.options import EXIT_FAIL, EXIT_UNDECIDED, CommonOptions, common_options_without
 from onnxgate.cli.shared.outputs import print_lines, terminal_width, uses_color
-from onnxgate.cli.shared.project_request import load_project, make_project_request
+from onnxgate.cli.shared.project_request import (
+    group_by_project,
+    load_project,
+    make_project_request,
+    print_untracked_models,
+    run_for_each_project,
+)
 from onnxgate.cli.shared.worker_pool import open_pool_with_progress
 from onnxgate.commands.measurement import measure_quantized_models, measure_source_tolerances
 from onnxgate.commands.upgrade_preview import preview_upgrade
@@ -96,13 +102,14 @@ def command(
     Pins that still match the config are kept, unless `--upgrade` is given. With PATHS, only the entries of the models
     that PATHS select are updated.
     """
-    project = load_project(options, paths)
     _check_options(paths, check, upgrades, measure, preview)
     for option, is_given in (("--fail-on", options.fail_on != "error"), ("--no-ignores", options.no_ignores)):
         if is_given and not preview:
             raise UsageError(f"`{option}` requires `--preview`")
     if check:
-        return _check_lock(project, paths, options)
+        groups = group_by_project(paths, options, all_below=True)
+        return run_for_each_project(groups, functools.partial(_check_lock, options))
+    project = load_project(options, paths)
     old = load_lock(project.lock_path) if project.lock_path.exists() else None
     if preview:
         return _preview_upgrade(project, old, upgrades, options)
@@ -253,11 +260,16 @@ def _locked_runtimes(lock: Lock) -> set[LockedRuntime]:
     return {runtime for target in lock.targets.values() for runtime in target.runtimes}
 
 
-def _check_lock(project: Project, paths: Sequence[str], options: CommonOptions) -> int:
+def _check_lock(options: CommonOptions, config: Path | None, paths: Sequence[str | Path]) -> int:
+    if config is not None:
+        options = dataclasses.replace(options, config=config)
+    project = load_project(options, paths)
     text = read_lock(project.lock_path)
     lock = parse_lock(text, project.lock_path.name, project.folder)
     with create_caching_analyzer(options.jobs, static_dir(), project.folder) as examiner:
-        files = examiner.files(project, project.models(paths, base=options.start), lock)
+        files = examiner.files(project, project.models(list(map(str, paths)), base=options.start), lock)
+    if not paths:
+        print_untracked_models(project, options)
     stale = list(_find_differences(project, lock, text, files))
     name = project.lock_path.name
     if not options.quiet:

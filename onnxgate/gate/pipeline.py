@@ -82,6 +82,8 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     results = StageResults(_compare_policies(request), file, lock, change, support)
     blocked = frozenset(resolution.find_broken_models(request, results))
     undone = _undone_static_stages(checkout, stages, results, blocked)
+    if missing := request.baseline.missing:
+        undone.append(IncompleteCheck(Stage.LOCK, "", "", missing, request.baseline.hint))
     dynamic = stages.intersection(DYNAMIC_STAGES)
     if dynamic:
         analyzer.end_children()
@@ -214,8 +216,8 @@ def _compare_with_baseline(
     results: StageResults,
 ) -> ChangeResult:
     """Find changes in the models since the baseline, or since the lock was written if there is no baseline."""
-    revision, project = request.baseline.revision, request.project
-    remarks = (request.baseline.missing,) if request.baseline.missing else ()
+    baseline, project = request.baseline, request.project
+    revision, remarks = baseline.revision, (baseline.remark,) if baseline.remark else ()
     if revision is None and not any(comparison.changes for comparison in comparisons):
         return ChangeResult(remarks=remarks)
     from onnxgate.stages.changes import stage

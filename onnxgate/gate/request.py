@@ -58,10 +58,16 @@ class IgnorePolicy(msgspec.Struct, frozen=True):
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """The revision that models are compared with; `missing` is the reason why an expected revision is unavailable."""
+    """The revision that models are compared with, or why there is none.
+
+    `missing` is the reason why a revision that exists is unavailable, `hint` how to get it. `remark` is the reason why
+    there is nothing to compare with.
+    """
 
     revision: Revision | None = None
+    remark: str = ""
     missing: str = ""
+    hint: str = ""
 
 
 class RunCaches(msgspec.Struct, frozen=True):

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import parse_outputs
-from onnxgate.cli.shared.project_request import find_project_config, load_project
+from onnxgate.cli.shared.project_request import (
+    EXIT_PRECEDENCE,
+    find_project_config,
+    group_by_project,
+    load_project,
+    run_for_each_project,
+)
 from onnxgate.core.errors import ConfigError, StorageError, UsageError
 from onnxgate.project.config.project import Project
+from tests.harness.repositories.checkout import git
 
 
 @pytest.fixture
@@ -30,6 +38,14 @@ def find(start: Path, *paths: str, **options: object) -> Path | None:
     """Find the config from a folder; the fixture restores the working directory."""
     os.chdir(start)
     return find_project_config([Path(path) for path in paths], CommonOptions(**options))  # type: ignore[arg-type]
+
+
+def group(start: Path, *paths: str, **options: object) -> dict[str, list[str]]:
+    """Return the paths of each project, relative to a folder."""
+    os.chdir(start)
+    groups = group_by_project([Path(path) for path in paths], CommonOptions(**options), all_below=True)  # type: ignore[arg-type]
+    names = {config: config.relative_to(start).as_posix() if config else "" for config in groups}
+    return {names[config]: [Path(path).as_posix() for path in inside] for config, inside in groups.items()}
 
 
 @pytest.mark.parametrize("path", ["b/models/m.onnx", "b/models", "b", "b/absent.onnx"])
@@ -77,12 +93,68 @@ def test_the_config_option_wins(monorepo: Path) -> None:
     ],
 )
 def test_models_of_several_projects(monorepo: Path, paths: tuple[str, ...], names: str) -> None:
-    """Models of several projects are a usage error, because a check has one config."""
+    """Models of several projects are a usage error in commands that are limited to one project."""
     with pytest.raises(UsageError) as error:
         find(monorepo, *paths)
 
     assert error.value.message == f"the models belong to several projects: {names}"
     assert error.value.hint == "select one project at a time, for example with `--config a/onnxgate.toml`"
+
+
+def test_paths_of_several_projects(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that support several projects get the paths of each one. Files of no project, except models, and
+    folders that contain models without a config are not lost.
+    """
+    (monorepo / "tools/firmware.bin").touch()
+
+    assert group(monorepo, "a/m.onnx", "b/models", "tools/firmware.bin") == {
+        "a/onnxgate.toml": ["a/m.onnx"],
+        "b/onnxgate.toml": ["b/models"],
+    }
+    assert group(monorepo, ".") == {
+        "a/onnxgate.toml": ["."],
+        "b/onnxgate.toml": ["."],
+        "": ["tools/m.onnx"],
+    }
+    assert group(monorepo, "a/m.onnx", "tools/m.onnx", "tools/firmware.bin") == {
+        "a/onnxgate.toml": ["a/m.onnx"],
+        "": ["tools/m.onnx"],
+    }
+    assert group(monorepo, "tools/firmware.bin") == {"": ["tools/firmware.bin"]}
+    assert capsys.readouterr().err == ""
+
+
+def test_all_projects_below(monorepo: Path) -> None:
+    """Hooks without file names run in the root of a monorepo; configs that git ignores are copies."""
+    git(monorepo, "init", "--quiet")
+    shutil.copytree(monorepo / "a", monorepo / "build/a")
+    (monorepo / ".gitignore").write_text("build/\n")
+
+    assert group(monorepo) == {"a/onnxgate.toml": [], "b/onnxgate.toml": []}
+    assert group(monorepo / "a") == {"onnxgate.toml": []}
+    assert group(monorepo, directory=Path("b")) == {"b/onnxgate.toml": []}
+    shutil.rmtree(monorepo / ".git")
+    assert group(monorepo) == {"": []}
+
+
+def test_each_project_is_run_and_the_worst_status_returned(monorepo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error in one project does not hide the findings of another one."""
+    configs: list[Path | None] = [monorepo / "a/onnxgate.toml", monorepo / "b/onnxgate.toml", None]
+
+    def run(statuses: list[int]) -> int:
+        def of_one(config: Path | None, paths: object) -> int:
+            status = statuses[configs.index(config)]
+            if status == 2:
+                raise UsageError("wrong", hint="mend it")
+            return status
+
+        return run_for_each_project(dict.fromkeys(configs, ()), of_one)
+
+    assert [run([0, 0, 0]), run([0, 3, 0]), run([3, 1, 0]), run([1, 3, 2])] == [0, 3, 1, 2]
+    printed = capsys.readouterr()
+    assert printed.out == "a/onnxgate.toml:\n\nb/onnxgate.toml:\n\nmodels without a config:\n" * 4
+    assert printed.err == "error: wrong\nhint: mend it\n"
+    assert EXIT_PRECEDENCE == (2, 1, 3)
 
 
 def test_models_without_a_config(monorepo: Path) -> None:
@@ -151,19 +223,20 @@ def test_models_of_a_neighboring_project(nested: Path) -> None:
 
 
 def test_excluded_models_of_another_project(nested: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A hook passes all changed models; the note names the config of those that are excluded here."""
-    assert find(nested, "tools/m.onnx", "b/models/m.onnx") == nested / "onnxgate.toml"
-    assert capsys.readouterr().err == (
-        "note: models that belong to `b/onnxgate.toml` are skipped; to check them, add `--config b/onnxgate.toml`\n"
-    )
+    """A hook passes all changed files: each is checked with the config of its project, and others are left out."""
+    (nested / "b" / "README").touch()
+    paths = ("tools/m.onnx", "b/models/m.onnx", "a/m.onnx", "b/onnxgate.toml", "a/onnxgate.lock", "b/README")
+    (nested / "a" / "onnxgate.lock").touch()
 
-
-def test_excluded_models_of_several_projects(nested: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The hook of a project does not fail because other projects have changed models."""
-    (nested / "onnxgate.toml").write_text(f'models = ["tools/*.onnx"]\nexclude = ["a", "b"]\n{TARGET}')
-
-    assert find(nested, "a/m.onnx", "b/models/m.onnx") == nested / "onnxgate.toml"
-    assert "`a/onnxgate.toml` and `b/onnxgate.toml` are skipped" in capsys.readouterr().err
+    assert group(nested, *paths) == {
+        "a/onnxgate.toml": ["a/m.onnx", "a/onnxgate.lock"],
+        "b/onnxgate.toml": ["b/models/m.onnx", "b/onnxgate.toml"],
+        "onnxgate.toml": ["tools/m.onnx", "b/README"],
+    }
+    assert group(nested, "b/README", "b/models/m.onnx") == {"b/onnxgate.toml": ["b/models/m.onnx"]}
+    assert "skipped" not in capsys.readouterr().err
+    with pytest.raises(UsageError, match="the models belong to several projects"):
+        find(nested, *paths)
 
 
 def test_models_of_this_project_and_of_nested_ones(nested: Path) -> None:

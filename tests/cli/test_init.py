@@ -216,7 +216,10 @@ def test_workflow_has_minimal_permissions(installed: Path, repository: Path) -> 
 
     assert (written["permissions"], job["permissions"]) == ({}, {"contents": "read"})
     assert written[True] == {"push": {"branches": ["trunk"]}, "pull_request": None}
-    assert checkout["with"] == {"fetch-depth": 2, "persist-credentials": False}
+    assert checkout["with"] == {
+        "fetch-depth": "${{ github.event_name == 'pull_request' && 2 || 0 }}",
+        "persist-credentials": False,
+    }
     assert gate == {"uses": "onnxgate/onnxgate@v0.1.0"}
 
 
@@ -377,7 +380,9 @@ def test_hooks_receive_only_files_of_the_project(installed: Path, repository: Pa
     assert not any("files" in hook for hook in others)
 
 
-@pytest.mark.parametrize(("depth", "is_named"), [("", True), ("1", True), ("2", False), ("0", False)])
+@pytest.mark.parametrize(
+    ("depth", "is_named"), [("", True), ("1", True), ("2", False), ("0", False), ("${{ x && 2 || 0 }}", False)]
+)
 def test_an_existing_workflow_needs_the_base(installed: Path, repository: Path, depth: str, is_named: bool) -> None:
     """The step compares models with the base, which `actions/checkout` does not fetch by default."""
     (repository / WORKFLOW).parent.mkdir(parents=True)

@@ -222,8 +222,8 @@ def test_checkout_of_another_user(command: Repository, origin: Origin, tmp_path:
     replay(command.at(folder), expected(1))
 
 
-def test_missing_default_baseline_is_not_an_error(command: Repository, origin: Origin, tmp_path: Path) -> None:
-    """By default, a missing baseline is not an error; an explicit one is a usage error with a hint."""
+def test_run_without_an_earlier_state_passes(command: Repository, origin: Origin, tmp_path: Path) -> None:
+    """A run without a previous commit passes with a remark; an explicit baseline is a usage error with a hint."""
     folder = clone(origin(False), tmp_path / "clone", "c1", 1, lfs=False, smudged=False)
     repository = in_actions(command.at(folder), tmp_path, "refs/heads/c1", {})
     text = repository.run("check", "--static").out

@@ -165,11 +165,14 @@ def test_a_table_of_inputs_names_all_of_them(path: Path) -> None:
         ("onnxgate", "a.onnx_data", True),
         ("onnxgate", "weights.bin", True),
         ("onnxgate", "a.onnx.md", False),
-        ("onnxgate", "onnxgate.toml", False),
+        ("onnxgate", "services/a/onnxgate.toml", True),
+        ("onnxgate", "onnxgate.lock", True),
+        ("onnxgate", "pyproject.toml", True),
+        ("onnxgate", "uv.lock", False),
     ],
 )
-def test_the_first_hook_is_for_models_and_their_data(hook: str, name: str, expected: bool) -> None:
-    """The first hook starts only for models and their data."""
+def test_the_first_hook_is_for_models_and_what_decides_about_them(hook: str, name: str, expected: bool) -> None:
+    """The first hook starts only for models, their data, configs and locks."""
     actual = re.search(HOOKS[hook]["files"], name) is not None
 
     assert expected == actual

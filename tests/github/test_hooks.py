@@ -118,7 +118,70 @@ def test_a_changed_target_fails_until_it_is_locked(hooks: Hooks) -> None:
 
     results, printed = hooks.results()
 
-    assert results == {"changed models": "Skipped", "config, lock and models": "Failed"}, printed
+    assert results == {"changed models": "Failed", "config, lock and models": "Failed"}, printed
+    assert "lock-stale" in printed
+
+
+def test_a_commit_of_the_lock_checks_all_models(hooks: Hooks) -> None:
+    """A pin can be changed without changing a model."""
+    lock = (hooks.project / "onnxgate.lock").read_text(encoding="utf-8")
+    change(hooks, "onnxgate.lock", f"{lock}\n")
+
+    results, printed = hooks.results("--verbose")
+
+    assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+    assert "pass: 2 models on" in printed
+
+
+def test_a_model_that_is_not_staged_is_named(hooks: Hooks) -> None:
+    """A new model that is neither staged nor ignored is named, although the commit passes."""
+    config = (hooks.project / "onnxgate.toml").read_text(encoding="utf-8")
+    change(hooks, "onnxgate.toml", config.replace('models = ["models/**/*.onnx"]\n', ""))
+    (hooks.project / ".gitignore").write_text("ignored.onnx\n", encoding="utf-8")
+    for name in ("models/new.onnx", "models/ignored.onnx"):
+        (hooks.project / name).write_bytes((hooks.project / MODEL).read_bytes())
+
+    results, printed = hooks.results()
+
+    assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+    note = "note: `models/new.onnx` is not tracked by git and is not checked; run `git add models/new.onnx`"
+    assert note in printed
+    assert "ignored.onnx" not in printed
+
+
+@pytest.fixture
+def monorepo(hooks: Hooks) -> Hooks:
+    """Move the project to a folder, and add a copy of it and files of no project; the root has no config."""
+    for name in ("a", "b"):
+        copy_tree(ROOT / "fixtures/projects/quickstart", hooks.project / name)
+        (hooks.project / name / ".pre-commit-config.yaml").unlink()
+    for path in ("models", "export", "onnxgate.toml", "onnxgate.lock"):
+        git(hooks.project, "rm", "-r", "--quiet", path)
+    (hooks.project / "firmware.bin").write_text("no model", encoding="utf-8")
+    (hooks.project / "pyproject.toml").write_text("[project]\n", encoding="utf-8")
+    commit(hooks.project)
+    return hooks
+
+
+def test_one_entry_serves_all_projects(monorepo: Hooks) -> None:
+    """Each file is checked with the nearest config, and each lock is checked."""
+    results, printed = monorepo.results("--all-files", "--verbose")
+
+    assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+    assert len(re.findall("pass: 2 models on", printed)) == 2
+    assert len(re.findall("`onnxgate.lock` is up to date: 2 models", printed)) == 2
+
+
+def test_one_project_of_several_fails(monorepo: Hooks) -> None:
+    """A problem in one project fails the hooks, and its commands name the folder."""
+    (monorepo.project / "b/models/second.onnx").write_bytes((monorepo.project / "b" / MODEL).read_bytes())
+    git(monorepo.project, "add", "--all")
+
+    results, printed = monorepo.results()
+
+    assert results == {"changed models": "Failed", "config, lock and models": "Failed"}, printed
+    assert "run `onnxgate lock` (in the folder `b`)" in printed
+    assert re.search(r"a/onnxgate.toml:\s+`onnxgate.lock` is up to date", printed)
 
 
 def test_binary_files_that_belong_to_no_model_pass(hooks: Hooks) -> None:

@@ -48,8 +48,7 @@ def report_errors() -> Iterator[None]:
         print_error(message.getvalue())
         sys.exit(error.exit_code)
     except OnnxgateError as error:
-        print_error(*_render_error(error))
-        sys.exit(error.exit_code)
+        sys.exit(report_error(error))
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
         fault = _find_output_fault(error) or find_machine_fault(error)
         print_error(*(_render_error(StorageError(fault.message, hint=fault.hint)) if fault else _report_bug(error)))
@@ -57,6 +56,12 @@ def report_errors() -> Iterator[None]:
         sys.exit(EXIT_BUG)
     finally:
         ignore_signals()
+
+
+def report_error(error: OnnxgateError) -> int:
+    """Print an error and return its exit status."""
+    print_error(*_render_error(error))
+    return error.exit_code
 
 
 def print_error(*lines: str) -> None:

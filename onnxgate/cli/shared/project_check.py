@@ -16,10 +16,13 @@ from onnxgate.cli.shared.options import CommonOptions
 from onnxgate.cli.shared.outputs import Sink, write_outputs
 from onnxgate.cli.shared.project_request import (
     current_date,
-    find_project_config,
+    group_by_project,
     load_project_config,
     make_project_request,
+    print_untracked_models,
     require_selection,
+    run_for_each_project,
+    several_projects_error,
 )
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
@@ -93,11 +96,30 @@ class CheckRequest(msgspec.Struct, frozen=True):
 
 
 def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
-    """Check the models, write the report, and return the exit status."""
-    drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
+    """Check the models of each project, write the reports, and return the exit status."""
     if request.target is not None and options.config is not None:
         raise UsageError("`--target` and `--config` cannot be combined", hint="`--target` ignores the config")
-    config = None if request.target is not None else find_project_config(request.paths, options)
+    groups: Mapping[Path | None, Sequence[str | Path]] = {None: request.paths}
+    if request.target is None:
+        groups = group_by_project(request.paths, options, all_below=True)
+    single = [sink for sink in sinks if sink.file is not None or sink.format not in STREAMED_FORMATS]
+    if len(groups) > 1 and single:
+        option = f"--output {single[0].format}{f'={single[0].file}' if single[0].file else ''}"
+        raise several_projects_error(groups, f", but `{option}` contains one report")
+
+    def run(config: Path | None, paths: Sequence[str | Path]) -> int:
+        selected = msgspec.structs.replace(request, paths=tuple(map(Path, paths)))
+        return _run_check(config, selected, sinks, options)
+
+    return run_for_each_project(groups, run)
+
+
+STREAMED_FORMATS = ("text", "github")
+"""Formats whose reports of several projects can follow each other on standard output."""
+
+
+def _run_check(config: Path | None, request: CheckRequest, sinks: Sequence[Sink], options: CommonOptions) -> int:
+    drawn = any(RENDERERS[sink.format].has_drawings for sink in sinks)
     if config is None:
         set_command_folder(options.start)
     request.ignoring.refuse(config, request.shard, options.no_ignores)
@@ -187,6 +209,8 @@ def _check_project(
     lock = load_lock(project.lock_path)
     paths = [str(path) for path in request.paths]
     models = project.models(paths, base=options.start)
+    if not paths:
+        print_untracked_models(project, options)
     share = None
     if request.shard is not None:
         from onnxgate.gate.sharding.plan import select_share
@@ -232,7 +256,7 @@ def _choose_baseline(project: Project, request: CheckRequest, options: CommonOpt
 
     root = find_git_root(project.folder)
     chosen = choose_baseline(root, request.against, os.environ, offline=options.offline)
-    return Baseline(chosen.revision, chosen.remark)
+    return Baseline(chosen.revision, chosen.remark, chosen.missing, chosen.hint)
 
 
 def _results_folder(stages: frozenset[Stage]) -> Path | None:

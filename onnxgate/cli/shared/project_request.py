@@ -6,7 +6,7 @@ import datetime
 import functools
 import os
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING
 import click
 
 from onnxgate import rules
-from onnxgate.cli.shared.hint_commands import set_command_folder
-from onnxgate.core.errors import ConfigError, UsageError
+from onnxgate.cli.shared.error_handling import report_error
+from onnxgate.cli.shared.hint_commands import append_command_folder, set_command_folder
+from onnxgate.core.errors import ConfigError, OnnxgateError, UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.text import join_phrases
 from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, RunCaches, Selection
 from onnxgate.project.config.loader import find_config, find_configs_below, load_config
+from onnxgate.project.config.project import MODEL_SUFFIX
+from onnxgate.project.git.repository import find_git_root, is_ignored
 from onnxgate.runtimes.environments.storage import support_dir
 
 if TYPE_CHECKING:
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 
 NO_CONFIG = "there is no `onnxgate.toml` in this folder or its parents"
 MAX_SUGGESTED_PROJECTS = 3
+EXIT_PRECEDENCE = (2, 1, 3)
+"""Exit statuses of a check of several projects, the one that is returned first."""
 
 
 def load_project(options: CommonOptions, paths: Sequence[str | Path] = ()) -> Project:
@@ -84,54 +89,101 @@ def _suggest_directory(options: CommonOptions) -> str:
 
 
 def find_project_config(paths: Sequence[str | Path], options: CommonOptions) -> Path | None:
-    """Return the config of a command with these paths, or None if there is none.
-
-    This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents. If there is
-    none, or if its project contains none of the models, it is the config nearest to the models, unless `--directory`
-    selects a project. A config that is not obvious is named in a note on stderr.
+    """Return the config of a command with these paths, or None if there is none; see `group_by_project`.
 
     Raises:
         UsageError: the models belong to several projects.
     """
-    if options.config is not None:
-        return options.config
-    here = find_config(options.start)
+    groups = group_by_project(paths, options)
+    if len(groups) > 1:
+        raise several_projects_error(groups)
+    return next(iter(groups))
+
+
+def group_by_project(
+    paths: Sequence[str | Path], options: CommonOptions, *, all_below: bool = False
+) -> dict[Path | None, list[str | Path]]:
+    """Return the paths by the config of their project; None stands for no config.
+
+    This is `--config` if given. Otherwise it is the nearest config in the working directory or its parents. For models
+    that its project does not contain, and if there is none, it is the config nearest to the models, unless
+    `--directory` selects a project. A config that is not obvious is named in a note on stderr.
+
+    `all_below`: without paths and without such a config, all projects below the folder are selected.
+    """
+    here = options.config or find_config(options.start)
+    if here is not None and (options.config is not None or options.directory is not None):
+        return {here: [*paths]}
     if here is not None:
-        return here if options.directory is not None else _choose_config(here, paths, options)
-    found: set[Path | None] = set()
-    for path, config in _find_nearest_configs(paths, options.start).items():
-        is_searched = config is None and (options.start / path).is_dir()
-        found |= _find_configs_of_models(options.start / path) if is_searched else {config}
-    if len(found) > 1:
-        raise _several_projects_error(found)
-    nearest = next(iter(found), None)
-    if nearest is not None:
-        _print_note(f"using `{_relative_name(nearest)}`, the config nearest to the models", options)
-    return nearest
+        groups = _group_in_project(here, paths, options)
+    elif paths or not all_below:
+        groups = _group_by_nearest(paths, options.start)
+    else:
+        groups = {config: [] for config in _find_projects_below(options.start)}
+    if len(groups) == 1 and (names := _name_configs(groups.keys() - {here})):
+        _print_note(f"using {names[0]}, the config nearest to the models", options)
+    order = sorted(groups, key=lambda config: (config is None, str(config)))
+    return {config: groups[config] for config in order} or {None: [*paths]}
 
 
-def _choose_config(here: Path, paths: Sequence[str | Path], options: CommonOptions) -> Path:
-    """Return the config of the working directory, or another one if only its project contains the models."""
+def run_for_each_project(
+    groups: Mapping[Path | None, Sequence[str | Path]], run: Callable[[Path | None, Sequence[str | Path]], int]
+) -> int:
+    """Run a command in each project, also if another one has an error. Return the exit status with the most weight."""
+    statuses: list[int] = []
+    for config, paths in groups.items():
+        if len(groups) > 1:
+            title = f"{_relative_name(config)}:" if config is not None else "models without a config:"
+            click.echo(("\n" if statuses else "") + escape_log_line(title))
+        try:
+            statuses.append(run(config, paths))
+        except OnnxgateError as error:
+            if len(groups) == 1:
+                raise
+            statuses.append(report_error(error))
+    return next((status for status in EXIT_PRECEDENCE if status in statuses), 0)
+
+
+def _find_projects_below(folder: Path) -> list[Path]:
+    """Return the configs below a folder of a git repository, except those that git ignores."""
+    if find_git_root(folder.absolute()) is None:
+        return []
+    return [config for config in find_configs_below(folder) if not is_ignored(config.parent, config.name)]
+
+
+def _group_in_project(
+    here: Path, paths: Sequence[str | Path], options: CommonOptions
+) -> dict[Path | None, list[str | Path]]:
+    """Group paths by the config of the working directory, and by the configs of the models that it does not select."""
     current, start = here.resolve(), options.start
     nearest = _find_nearest_configs(paths, start)
     if {None, current}.issuperset(nearest.values()) and not any((start / path).is_dir() for path in paths):
-        return here
+        return {here: [*paths]}
     selections = _classify_paths(here, paths, start)
-    is_used = "selected" in selections.values()
     elsewhere = _find_other_projects(selections, nearest, current, start)
-    others = {config for configs in elsewhere.values() for config in configs}
-    if len(others) == 1 and not is_used:
-        _print_note(f"using `{_relative_name(*others)}`, the config nearest to the models", options)
-        return others.pop()
-    if any(selections[path] == "refused" for path in elsewhere):
-        raise _several_projects_error({*others, *([current] if is_used else [])})
-    if names := _name_configs(others):
-        skipped = f"models that belong to {join_phrases(names)} are skipped"
-        _print_note(f"{skipped}; to check them, add `--config {names[0][1:]}", options)
+    groups: dict[Path | None, list[str | Path]] = {}
+    for path in selections:
+        for config in elsewhere.get(path, {here}):
+            groups.setdefault(config, []).append(path)
+    if len(groups) > 1 and all(selections[path] == "ignored" for path in groups.get(here, ())):
+        groups.pop(here, None)
     if names := _name_configs({nearest[path] for path, it in selections.items() if it == "selected"} - {current}):
         hint = f"to use {names[0]}, add `--config {names[0][1:]}"
         _print_note(f"using `{_relative_name(current)}` also for models that have their own config; {hint}", options)
-    return here
+    return groups
+
+
+def _group_by_nearest(paths: Sequence[str | Path], start: Path) -> dict[Path | None, list[str | Path]]:
+    """Group paths by the config nearest to them. Files that are neither models nor in a project are left out."""
+    groups: dict[Path | None, list[str | Path]] = {}
+    for path, config in _find_nearest_configs(paths, start).items():
+        is_searched = config is None and (start / path).is_dir()
+        for owner, inside in (_group_models(start, path) if is_searched else {config: [path]}).items():
+            groups.setdefault(owner, []).extend(inside)
+    if len(groups) > 1 and None in groups:
+        groups[None] = [it for it in groups[None] if Path(it).suffix == MODEL_SUFFIX or not (start / it).is_file()]
+        groups = {config: inside for config, inside in groups.items() if inside}
+    return groups
 
 
 def _find_other_projects(
@@ -168,10 +220,11 @@ def _classify_paths(config: Path, paths: Sequence[str | Path], start: Path) -> d
     return {path: selections[str(path)] for path in paths}
 
 
-def _several_projects_error(configs: Collection[Path | None]) -> UsageError:
+def several_projects_error(configs: Collection[Path | None], because: str = "") -> UsageError:
+    """Return the error of a command that is limited to one project."""
     names = _name_configs(configs)
     listed = join_phrases([*names, *(["no config"] if None in configs else [])])
-    message = f"the models belong to several projects: {listed}"
+    message = f"the models belong to several projects: {listed}{because}"
     return UsageError(message, hint=f"select one project at a time, for example with `--config {names[0][1:]}")
 
 
@@ -187,11 +240,15 @@ def _find_nearest_configs(paths: Iterable[str | Path], start: Path) -> dict[str 
     return {path: find(Path(os.path.realpath(folder))) for path, folder in folders.items()}
 
 
-def _find_configs_of_models(folder: Path) -> set[Path | None]:
-    """Return the configs of the models in a folder that has no config itself."""
-    root = Path(os.path.realpath(folder))
-    folders = {file.parent for file in root.rglob("*.onnx") if not _is_hidden(file, root)}
-    return {find_config(it) for it in folders} or {None}
+def _group_models(start: Path, folder: str | Path) -> dict[Path | None, list[str | Path]]:
+    """Group the models in a folder that has no config itself; models of a project are represented by the folder."""
+    root = Path(os.path.realpath(start / folder))
+    files = [file for file in sorted(root.rglob(f"*{MODEL_SUFFIX}")) if not _is_hidden(file, root)]
+    find = functools.cache(find_config)
+    groups: dict[Path | None, list[str | Path]] = {find(file.parent): [folder] for file in files}
+    if None in groups and len(groups) > 1:
+        groups[None] = [Path(folder) / file.relative_to(root) for file in files if find(file.parent) is None]
+    return groups or {None: [folder]}
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
@@ -206,6 +263,12 @@ def _relative_name(path: Path) -> str:
 def _print_note(text: str, options: CommonOptions) -> None:
     if not options.quiet:
         click.echo(escape_log_line(f"note: {text}"), err=True)
+
+
+def print_untracked_models(project: Project, options: CommonOptions) -> None:
+    """Print a note that names the models that are not in git. In CI, models that a job creates are expected."""
+    if "CI" not in os.environ and (note := project.describe_untracked()):
+        _print_note(append_command_folder(note), options)
 
 
 def load_project_config(path: Path) -> Project:

@@ -22,7 +22,7 @@ Source: `default_opset_domain()` in release 0.15.2.
 CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
 SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
 REPOSITORY = "onnxgate/onnxgate"
-HOOK_FILES = r"\.(onnx|onnx_data|data|bin|weights)$"
+HOOK_FILES = r"(\.(onnx|onnx_data|data|bin|weights)|onnxgate\.(toml|lock)|pyproject\.toml)$"
 """Pattern of the files that the hook `onnxgate` receives, which `files` in a project's config replaces.
 
 Source: `.pre-commit-hooks.yaml`.
@@ -51,7 +51,8 @@ jobs:
     steps:
       - uses: %(checkout)s
         with:
-          fetch-depth: 2 # models are compared with the previous commit
+          # The base of a pull request, or the history, because a push can contain several commits
+          fetch-depth: ${{ github.event_name == 'pull_request' && 2 || 0 }}
 """
 WORKFLOW_INSTALL_STEPS = """\
       # To export models from their sources, install the packages that the export script needs:

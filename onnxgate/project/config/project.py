@@ -135,6 +135,22 @@ class Project:
         named = join_phrases(excluded, MAX_NAMED_PATHS)
         return (f"{named} {verb} excluded by `exclude` in `{self.path.name}`",) if excluded else ()
 
+    def describe_untracked(self) -> str:
+        """Return a note that names the models that git neither tracks nor ignores, which other clones lack."""
+        if find_git_root(self.folder) is None:
+            return ""
+        arguments = ("ls-files", "--others", "--exclude-standard", "-z", "--", f"*{MODEL_SUFFIX}")
+        listed = (read_git_output(self.folder, *arguments) or "").split("\0")
+        untracked = [path for path in listed if path.endswith(MODEL_SUFFIX) and not _is_excluded(path, self)]
+        if self.config.models is not None:
+            untracked = [path for path in untracked if path in (self._listing or ())]
+        if not untracked:
+            return ""
+        what = "is not tracked by git" if len(untracked) == 1 else "are not tracked by git"
+        what += "" if self.config.models is not None else f" and {what.partition(' ')[0]} not checked"
+        added = shlex.quote(untracked[0]) if len(untracked) == 1 else "PATH"
+        return f"{join_phrases([f'`{it}`' for it in untracked], MAX_NAMED_PATHS)} {what}; run `git add {added}`"
+
     def selected(self, path: str) -> SelectedModel:
         """Return the model at a path, with its settings."""
         entries = [(index, entry) for index, entry in enumerate(self.config.model) if matches(entry.path, path)]

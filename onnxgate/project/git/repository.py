@@ -89,6 +89,12 @@ def last_line(stderr: bytes) -> str:
     return lines[-1] if lines else ""
 
 
+def describe_failure(stderr: bytes) -> str:
+    """Return the reason from the error output of a git command with network access, which can end with advice."""
+    lines = (line.strip() for line in stderr.decode("utf-8", "replace").splitlines())
+    return next((line.removeprefix("fatal: ") for line in lines if line.startswith("fatal: ")), last_line(stderr))
+
+
 _ANCESTOR_STEP = r"\^(\d*)|~(\d*)"
 _ANCESTOR_NAME = r"(?P<base>.*?)(?P<steps>(?:\^\d*|~\d*)+)"
 MAX_FETCHED_COMMITS = 50
@@ -127,22 +133,68 @@ def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
         return ""
     if offline:
         return "it was not fetched, and `--offline` prevents fetching it"
-    remotes = read_git_line(root, ["remote"]).splitlines()
-    remote = "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
+    remote = _find_remote(root)
     if not remote:
         return "it was not fetched, and the repository has no remote"
-    is_shallow = read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
-    depth = ["--depth=1"] if is_shallow else []
-    quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false", "fetch", "--quiet", "--no-tags"]
-    result = run_git(root, [*quiet, "--no-recurse-submodules", "--no-write-fetch-head", *depth, remote, commit])
+    result = _fetch(root, *(["--depth=1"] if is_shallow(root) else []), remote, commit)
     if has_commit(root, commit):
         return ""
-    return f"it could not be fetched from `{remote}`: {last_line(result.stderr)}"
+    return f"it could not be fetched from `{remote}`: {describe_failure(result.stderr)}"
+
+
+def _fetch(root: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Fetch without changing refs or tags, or starting maintenance."""
+    quiet = ["-c", "gc.auto=0", "-c", "maintenance.auto=false", "fetch", "--quiet", "--no-tags"]
+    return run_git(root, [*quiet, "--no-recurse-submodules", "--no-write-fetch-head", *arguments])
+
+
+def _find_remote(root: Path) -> str:
+    remotes = read_git_line(root, ["remote"]).splitlines()
+    return "origin" if "origin" in remotes else remotes[0] if len(remotes) == 1 else ""
+
+
+def is_shallow(root: Path) -> bool:
+    """Return whether the history of the clone is truncated."""
+    return read_git_line(root, ["rev-parse", "--is-shallow-repository"]) == "true"
+
+
+def find_remote_branch(root: Path, branch: str) -> tuple[str, str]:
+    """Return the newest commit of a branch of the remote, or why it is unknown."""
+    remote = _find_remote(root)
+    if not remote:
+        return "", "the repository has no remote"
+    result = run_git(root, ["ls-remote", "--quiet", remote, f"refs/heads/{branch}"])
+    if result.returncode:
+        return "", f"`{remote}` cannot be reached: {describe_failure(result.stderr)}"
+    commit = os.fsdecode(result.stdout).partition("\t")[0]
+    return (commit, "") if is_commit_id(commit) else ("", f"it does not exist in `{remote}`")
 
 
 def find_merge_base(root: Path, *commits: str) -> str:
     """Return the newest commit that is in the history of each of these commits; "" if there is none locally."""
     return read_git_line(root, ["merge-base", *commits]).partition("\n")[0]
+
+
+DEEPENING_STEPS = (50, 450)
+"""Numbers of commits by which the history of a shallow clone is extended to find a merge base."""
+
+
+NOT_IN_HISTORY = "it is not in the fetched history"
+
+
+def fetch_merge_base(root: Path, *commits: str, offline: bool) -> tuple[str, str]:
+    """Extend the history of a shallow clone until it contains the merge base; return it, or why it is unknown."""
+    for commit in commits:
+        if why := fetch_commit(root, commit, offline=offline):
+            return "", f"the commit `{commit[:12]}` is needed; {why}"
+    base, failure = find_merge_base(root, *commits), ""
+    for count in () if offline else DEEPENING_STEPS:
+        if base or failure or not is_shallow(root):
+            break
+        result = _fetch(root, f"--deepen={count}", _find_remote(root), *commits)
+        failure = describe_failure(result.stderr) if result.returncode else ""
+        base = find_merge_base(root, *commits)
+    return base, failure or NOT_IN_HISTORY
 
 
 class NoParentError(Exception):

@@ -12,6 +12,7 @@ from onnxgate.core.errors import ConfigError, UsageError
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Tolerance
+from tests.harness.repositories.checkout import commit
 
 FILES = (
     "models/a.onnx",
@@ -461,3 +462,50 @@ def test_no_settings(folder: Path) -> None:
     assert (model.place.path, model.place.line) == ("models/a.onnx", 0)
     assert model.absolute == folder / "models" / "a.onnx"
     assert model.settings.tolerance == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ('exclude = ["scratch"]', "`models/new one.onnx` is not tracked by git and is not checked; run `git add "),
+        ('models = ["models"]', "`models/new one.onnx` is not tracked by git; run `git add 'models/new one.onnx'`"),
+        ('models = ["models/a.onnx"]', ""),
+    ],
+)
+def test_untracked_models(tmp_path: Path, config: str, expected: str) -> None:
+    """A new model that was not added to git is named, unless git ignores it or the project does not contain it."""
+    for name in ("models/a.onnx", "build/c.onnx"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_text("build/\n", encoding="utf-8")
+    commit(tmp_path)
+    project = project_of(tmp_path, config)
+    assert (project.models() and project.describe_untracked()) == ""
+    (tmp_path / "scratch").mkdir()
+    for name in ("models/new one.onnx", "scratch/d.onnx", "build/e.onnx"):
+        (tmp_path / name).touch()
+    project = project_of(tmp_path, config)
+
+    assert project.models()
+    assert project.describe_untracked().startswith(expected)
+    assert bool(project.describe_untracked()) == bool(expected)
+
+
+def test_many_untracked_models(tmp_path: Path) -> None:
+    """A repository with many new models gets one line."""
+    (tmp_path / "a.onnx").touch()
+    commit(tmp_path)
+    for index in range(9):
+        (tmp_path / f"n{index}.onnx").touch()
+    named = "`n0.onnx`, `n1.onnx`, `n2.onnx`, `n3.onnx`, `n4.onnx` and 4 more"
+
+    assert project_of(tmp_path, "").describe_untracked() == (
+        f"{named} are not tracked by git and are not checked; run `git add PATH`"
+    )
+
+
+def test_untracked_models_outside_of_git(tmp_path: Path) -> None:
+    """Without a repository, no model is untracked."""
+    (tmp_path / "a.onnx").touch()
+
+    assert project_of(tmp_path, "").describe_untracked() == ""

@@ -70,13 +70,20 @@ def event(folder: Path, said: object) -> dict[str, str]:
     return {"GITHUB_EVENT_PATH": str(folder / "event.json")}
 
 
-def chosen(root: Path, environment: Mapping[str, str], *, offline: bool = False) -> tuple[str, str]:
-    """Return the name and commit of the selected baseline, or "" and the remark if no baseline is selected."""
+NONE = "; set `--against REF`"
+SKIP = "; to check without a baseline, use `--against none` (action input `against: none`)"
+
+
+def chosen(root: Path | None, environment: Mapping[str, str], *, offline: bool = False) -> tuple[str, str]:
+    """Return the name and commit of the selected baseline; "" and the remark if there is no earlier state; "missing"
+    and the reason with the hint if there is one that is not available.
+    """
     baseline = choose_baseline(root, None, environment, offline=offline)
-    assert (baseline.revision is None) == bool(baseline.remark)
-    return (
-        (baseline.revision.name, baseline.revision.commit) if baseline.revision is not None else ("", baseline.remark)
-    )
+    assert 1 == sum(map(bool, (baseline.revision, baseline.remark, baseline.missing)))
+    assert bool(baseline.missing) == bool(baseline.hint)
+    if baseline.revision is not None:
+        return baseline.revision.name, baseline.revision.commit
+    return ("missing", f"{baseline.missing}; {baseline.hint}") if baseline.missing else ("", baseline.remark)
 
 
 def test_explicit_baseline_overrides_ci(origin: Origin, tmp_path: Path) -> None:
@@ -105,27 +112,29 @@ def test_merge_of_a_pull_request(origin: Origin, tmp_path: Path, depth: int) -> 
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
     offline = chosen(root, environment, offline=True)
 
-    assert offline[0] == ("HEAD^1" if depth != 1 else "")
+    assert offline[0] == ("HEAD^1" if depth != 1 else "missing")
     assert chosen(root, environment) == ("HEAD^1", origin.newer_main)
     assert git(root, "status", "--porcelain") == ""
 
 
 def test_merge_that_cannot_be_completed(origin: Origin, tmp_path: Path) -> None:
-    """If the parent of the merge commit cannot be fetched, the check continues without a baseline and suggests a
-    solution.
-    """
+    """If the parent of the merge commit cannot be fetched, the baseline is missing, and the hint names the setting."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
     environment = {**GITHUB, "GITHUB_REF": "refs/pull/7/merge"}
-    here = f"no baseline: the base commit is `{origin.newer_main[:12]}`; it was not fetched, and"
-    help_with = "; fetch two commits (`fetch-depth: 2`), or set `--against REF`"
+    here = f"the baseline is not available: the base commit is `{origin.newer_main[:12]}`; it "
+    help_with = f"; set `fetch-depth: 2` for `actions/checkout`{SKIP}"
     offline = chosen(root, environment, offline=True)
     git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
     refused = chosen(root, environment)
     git(root, "remote", "remove", "origin")
+    nowhere = f"'{tmp_path / 'nowhere'}' does not appear to be a git repository"
 
-    assert offline == ("", f"{here} `--offline` prevents fetching it{help_with}")
-    assert "`; it could not be fetched from `origin`: " in refused[1]
-    assert chosen(root, environment) == ("", f"{here} the repository has no remote{help_with}")
+    assert offline == ("missing", f"{here}was not fetched, and `--offline` prevents fetching it{help_with}")
+    assert refused == ("missing", f"{here}could not be fetched from `origin`: {nowhere}{help_with}")
+    assert chosen(root, environment) == (
+        "missing",
+        f"{here}was not fetched, and the repository has no remote{help_with}",
+    )
 
 
 def test_head_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
@@ -146,28 +155,107 @@ def test_branch_that_ends_in_a_merge(origin: Origin, tmp_path: Path) -> None:
     assert chosen(root, environment) == ("origin/main", origin.newer_main)
 
 
-@pytest.mark.parametrize("base", ["main", "no-such-branch", "main^{tree}", "--output=x", "../heads/main", "a b"])
+def head_of(origin: Origin, folder: Path, base: str = "") -> dict[str, str]:
+    """Return the variables of a pull request; its event contains the base commit unless that is ""."""
+    request = {"head": {"sha": origin.topic}, "base": {"sha": base, "ref": "main"}}
+    variables = {"GITHUB_REF": "refs/pull/7/merge", "GITHUB_SHA": origin.merge, "GITHUB_BASE_REF": "main"}
+    return {**GITHUB, **variables, **event(folder, {"pull_request": request})}
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_head_of_a_pull_request_in_a_shallow_clone(origin: Origin, tmp_path: Path, depth: int, is_known: bool) -> None:
+    """With `ref: head.sha`, the history is fetched until it contains the merge base. The base commit of the event is
+    newer; changes since the merge base do not belong to the request.
+    """
+    root = origin.clone(tmp_path / "clone", origin.topic if depth else "refs/heads/topic", depth=depth)
+    git(root, "update-ref", "-d", "refs/remotes/origin/main")
+    environment = head_of(origin, tmp_path, origin.newer_main if is_known else "")
+
+    assert chosen(root, environment) == (origin.main[:12] if is_known else "origin/main", origin.main)
+    assert git(root, "for-each-ref", "refs/remotes/origin/main") == ""
+    assert git(root, "rev-parse", "HEAD") == origin.topic
+
+
+def test_head_of_a_pull_request_without_network(origin: Origin, tmp_path: Path) -> None:
+    """If the merge base cannot be found, nothing else is used instead."""
+    root = origin.clone(tmp_path / "clone", origin.topic, depth=1)
+    environment = head_of(origin, tmp_path, origin.newer_main)
+    offline = chosen(root, environment, offline=True)
+    git(root, "fetch", "--quiet", "--depth=1", "origin", origin.newer_main)
+    git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
+    unknown = f"the baseline is not available: the merge base with `{origin.newer_main[:12]}` is unknown: "
+    help_with = f"; set `fetch-depth: 0` for `actions/checkout`{SKIP}"
+    needed = (
+        f"the commit `{origin.newer_main[:12]}` is needed; it was not fetched, and `--offline` prevents fetching it"
+    )
+    nowhere = f"'{tmp_path / 'nowhere'}' does not appear to be a git repository"
+
+    assert offline == ("missing", f"{unknown}{needed}{help_with}")
+    assert chosen(root, environment) == ("missing", f"{unknown}{nowhere}{help_with}")
+
+
+@pytest.mark.parametrize("base", ["no-such-branch", "main^{tree}", "--output=x", "../heads/main", "a b"])
 def test_base_that_is_not_here(origin: Origin, tmp_path: Path, base: str) -> None:
-    """In a shallow clone of the branch the base branch is missing; an invalid branch name is treated the same."""
+    """A base branch that does not exist is missing; an invalid branch name is treated the same."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
+    why = "; it does not exist in `origin`" if base == "no-such-branch" else ""
 
     assert chosen(root, {**GITHUB, "GITHUB_BASE_REF": base}) == (
-        "",
-        f"no baseline: the branch `origin/{base}` was not fetched; fetch the full history (`fetch-depth: 0`, "
-        "on GitLab `GIT_DEPTH: 0`), or set `--against REF`",
+        "missing",
+        f"the baseline is not available: the branch `origin/{base}` was not fetched{why}; set `fetch-depth: 0` for "
+        f"`actions/checkout`{SKIP}",
     )
 
 
-def test_base_without_common_history(origin: Origin, tmp_path: Path) -> None:
-    """If both branch tips were fetched without their common history, there is no baseline."""
+@pytest.mark.parametrize("offline", [True, False])
+def test_base_without_common_history(origin: Origin, tmp_path: Path, offline: bool) -> None:
+    """If both branch tips were fetched without their common history, that is fetched too."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     git(root, "fetch", "--quiet", "--depth=1", "origin", "+refs/heads/main:refs/remotes/origin/main")
-    name, remark = chosen(root, {**GITHUB, "GITHUB_BASE_REF": "main"})
+    unknown = "the merge base with `origin/main` is unknown: it is not in the fetched history; set `fetch-depth: 0`"
+    expected = "missing" if offline else "origin/main"
+    name, reason = chosen(root, {**GITHUB, "GITHUB_BASE_REF": "main"}, offline=offline)
 
-    assert (name, remark.split(";")[0]) == (
+    assert name == expected
+    assert (unknown in reason) == offline
+
+
+def test_unrelated_histories(origin: Origin, tmp_path: Path) -> None:
+    """A new branch without common history with the default branch has no earlier state."""
+    git(origin.folder, "checkout", "--quiet", "--orphan", "other")
+    commit(origin.folder)
+    root = origin.clone(tmp_path / "clone", "refs/heads/other")
+    pushed = event(tmp_path, {"before": ZEROES, "repository": {"default_branch": "main"}})
+
+    assert chosen(root, {**GITHUB, **pushed, "GITHUB_REF": "refs/heads/other"}) == (
         "",
-        "no baseline: the merge base with `origin/main` is not in the fetched history",
+        f"no baseline: no common history with `origin/main`{NONE}",
     )
+
+
+@pytest.mark.parametrize("method", ["merge", "squash"])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_merged_pull_request(origin: Origin, tmp_path: Path, method: str, depth: int) -> None:
+    """When a pull request was merged, the run is for the target branch; only the event names the base commit."""
+    git(origin.folder, "merge", "--quiet", *(["--squash"] if method == "squash" else ["--no-ff"]), "topic")
+    merged = commit(origin.folder) if method == "squash" else git(origin.folder, "rev-parse", "HEAD")
+    root = origin.clone(tmp_path / "clone", merged, depth=depth)
+    request = {"merged": True, "base": {"sha": origin.newer_main, "ref": "main"}, "head": {"sha": origin.topic}}
+    closed = event(tmp_path, {"action": "closed", "pull_request": request})
+    environment = {**GITHUB, **closed, "GITHUB_REF": "refs/heads/main", "GITHUB_SHA": merged, "GITHUB_BASE_REF": "main"}
+    name = "HEAD^1" if method == "merge" else origin.newer_main[:12]
+
+    assert chosen(root, environment) == (name, origin.newer_main)
+
+
+def test_review_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
+    """`pull_request_review` has the same merge commit, but no `GITHUB_BASE_REF`."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    environment = head_of(origin, tmp_path, origin.newer_main)
+    del environment["GITHUB_BASE_REF"]
+
+    assert chosen(root, environment) == ("HEAD^1", origin.newer_main)
 
 
 @pytest.mark.parametrize("depth", [0, 1])
@@ -189,33 +277,78 @@ def test_push(origin: Origin, tmp_path: Path, depth: int) -> None:
     assert chosen(root, {**GITHUB, **output, "GITHUB_REF": "refs/heads/main"}) == (origin.first[:12], origin.first)
 
 
+def test_merge_queue_without_its_base(origin: Origin, tmp_path: Path) -> None:
+    """A group whose base cannot be fetched is not compared with anything else."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    queue = event(tmp_path, {"merge_group": {"base_sha": GONE}})
+    unread = {**GITHUB, "GITHUB_EVENT_NAME": "merge_group", "GITHUB_REF": "refs/heads/gh-readonly-queue/main/pr-7"}
+    name, reason = chosen(root, {**unread, **queue})
+
+    assert name == "missing"
+    assert reason.startswith(
+        f"the baseline is not available: the base commit is `{GONE[:12]}`; it could not be fetched"
+    )
+    assert chosen(root, unread)[1].startswith("the baseline is not available: the previous commit is unknown")
+
+
+@pytest.mark.parametrize("depth", [0, 1])
 @pytest.mark.parametrize("before", [ZEROES, GONE], ids=["new branch", "force-pushed"])
-def test_push_without_a_before(origin: Origin, tmp_path: Path, before: str) -> None:
+def test_push_without_a_before(origin: Origin, tmp_path: Path, before: str, depth: int) -> None:
     """If the branch is new or its previous commit missing, the baseline is the merge base with the default branch."""
-    root = origin.clone(tmp_path / "clone", "refs/heads/topic")
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=depth)
     output = event(tmp_path, {"before": before, "forced": True, "repository": {"default_branch": "main"}})
 
     assert chosen(root, {**GITHUB, **output, "GITHUB_REF": "refs/heads/topic"}) == ("origin/main", origin.main)
 
 
+def test_new_branch_without_network(origin: Origin, tmp_path: Path) -> None:
+    """The first push of a branch has an earlier state, so that it is missing if it cannot be fetched."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
+    git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
+    pushed = event(tmp_path, {"before": ZEROES, "repository": {"default_branch": "main"}})
+    why = f"`origin` cannot be reached: '{tmp_path / 'nowhere'}' does not appear to be a git repository"
+
+    assert chosen(root, {**GITHUB, **pushed, "GITHUB_REF": "refs/heads/topic"}) == (
+        "missing",
+        f"the baseline is not available: the branch `origin/main` was not fetched; {why}; set `fetch-depth: 0` for "
+        f"`actions/checkout`{SKIP}",
+    )
+
+
 def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
-    """There is no baseline for the first push of the default branch, a branch without new commits, a missing previous
-    commit, or a manual run.
+    """The first push of the default branch, a branch without new commits, a new tag and a manual run have no earlier
+    state. A previous commit that cannot be fetched is missing.
     """
     root = origin.clone(tmp_path / "clone", "refs/heads/main")
     repository = {"default_branch": "main"}
-    on_main = {**GITHUB, "GITHUB_REF": "refs/heads/main"}
-    first = chosen(root, {**on_main, **event(tmp_path, {"before": ZEROES, "repository": repository})})
-    lost = chosen(root, {**on_main, **event(tmp_path, {"before": GONE, "repository": repository})})
-    by_hand = chosen(root, {**on_main, **event(tmp_path, {"repository": repository})})
-    same = chosen(
-        root,
-        {**GITHUB, "GITHUB_REF": "refs/heads/same", **event(tmp_path, {"before": ZEROES, "repository": repository})},
+
+    def run(ref: str, **content: object) -> tuple[str, str]:
+        return chosen(root, {**GITHUB, "GITHUB_REF": ref, **event(tmp_path, {**content, "repository": repository})})
+
+    unknown = ("", f"no baseline: the previous commit is unknown{NONE}")
+    assert [run("refs/heads/main", before=ZEROES), run("refs/heads/main"), run("refs/tags/v1", before=ZEROES)] == (
+        [unknown] * 3
+    )
+    assert run("refs/heads/same", before=ZEROES) == (
+        "",
+        f"no baseline: `origin/main` already contains this commit{NONE}",
+    )
+    name, reason = run("refs/heads/main", before=GONE)
+    assert name == "missing"
+    assert reason.startswith(
+        f"the baseline is not available: the base commit is `{GONE[:12]}`; it could not be fetched"
     )
 
-    assert first == by_hand == ("", "no baseline: the previous commit is unknown; set `--against REF`")
-    assert lost[1].startswith(f"no baseline: the base commit is `{GONE[:12]}`; it could not be fetched from")
-    assert same == ("", "no baseline: `origin/main` already contains this commit; set `--against REF`")
+
+def test_manual_run_on_a_branch(origin: Origin, tmp_path: Path) -> None:
+    """A manual run is compared with the merge base if that was fetched, and fetches nothing."""
+    manual = {**GITHUB, "GITHUB_REF": "refs/heads/topic", "GITHUB_EVENT_NAME": "workflow_dispatch"}
+    manual |= event(tmp_path, {"inputs": {}, "repository": {"default_branch": "main"}})
+    full = origin.clone(tmp_path / "full", "refs/heads/topic")
+    shallow = origin.clone(tmp_path / "shallow", "refs/heads/topic", depth=1)
+
+    assert chosen(full, manual) == ("origin/main", origin.main)
+    assert chosen(shallow, manual) == ("", f"no baseline: the branch `origin/main` was not fetched{NONE}")
 
 
 @pytest.mark.parametrize(
@@ -279,6 +412,32 @@ def test_gitlab_merged_results(origin: Origin, tmp_path: Path, depth: int) -> No
     assert chosen(root, {**merged, "CI_MERGE_REQUEST_EVENT_TYPE": "detached"})[1] == origin.main
 
 
+def test_gitlab_pipelines_without_an_earlier_state(origin: Origin, tmp_path: Path) -> None:
+    """Scheduled and manual pipelines and new tags have no commit before; a merge request always has one."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/main")
+    usual = {"GITLAB_CI": "true", "CI_COMMIT_BEFORE_SHA": ZEROES, "CI_DEFAULT_BRANCH": "main"}
+    on_main = {**usual, "CI_COMMIT_REF_NAME": "main"}
+    unknown = ("", f"no baseline: the previous commit is unknown{NONE}")
+    tag = {**usual, "CI_COMMIT_REF_NAME": "v1", "CI_COMMIT_TAG": "v1", "CI_PIPELINE_SOURCE": "push"}
+
+    assert [chosen(root, {**on_main, "CI_PIPELINE_SOURCE": it}) for it in ("schedule", "web", "push")] == [unknown] * 3
+    assert chosen(root, tag) == unknown
+    assert chosen(root, {**on_main, "CI_PIPELINE_SOURCE": "merge_request_event"})[0] == "missing"
+
+
+@pytest.mark.parametrize("is_reachable", [True, False])
+def test_gitlab_new_branch_in_a_shallow_clone(origin: Origin, tmp_path: Path, is_reachable: bool) -> None:
+    """GitLab fetches 20 commits of one branch; where it left the default branch is fetched, or missing."""
+    root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
+    if not is_reachable:
+        git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
+    usual = {"GITLAB_CI": "true", "CI_COMMIT_BEFORE_SHA": ZEROES, "CI_DEFAULT_BRANCH": "main"}
+    name, reason = chosen(root, {**usual, "CI_COMMIT_REF_NAME": "topic", "CI_PIPELINE_SOURCE": "push"})
+
+    assert name == ("origin/main" if is_reachable else "missing")
+    assert is_reachable or "set the variable `GIT_DEPTH: 0`" in reason
+
+
 def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
     """A fast-forward merge train has no merge commit, so the baseline is the target commit that GitLab provides."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic")
@@ -293,18 +452,35 @@ def test_gitlab_merged_without_a_merge(origin: Origin, tmp_path: Path) -> None:
     assert chosen(root, actual) == (origin.main[:12], origin.main)
 
 
-def test_no_repository(tmp_path: Path) -> None:
-    """In an exported archive or a repository without commits there is no baseline."""
+PUSHES = [
+    ({**GITHUB, "GITHUB_BASE_REF": "main"}, "`actions/checkout`"),
+    ({"GITLAB_CI": "true", "CI_COMMIT_BEFORE_SHA": GONE, "CI_COMMIT_REF_NAME": "main"}, "`GIT_STRATEGY: fetch`"),
+]
+
+
+@pytest.mark.parametrize(("environment", "setting"), PUSHES, ids=["GitHub", "GitLab"])
+def test_no_repository(tmp_path: Path, environment: dict[str, str], setting: str) -> None:
+    """In an exported archive or a repository without commits, the baseline of a request or push is missing."""
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "--quiet")
-    actual = (
-        "",
-        "no baseline: git is not installed, the project is not in a git repository, or the repository has no commits; "
-        "set `--against REF`",
-    )
+    for root, why in ((None, "the project is not in a git repository"), (tmp_path / "empty", "git cannot read")):
+        name, reason = chosen(root, environment)
 
-    assert chosen(tmp_path / "empty", GITHUB) == actual
-    assert choose_baseline(None, None, GITHUB) == BaselineChoice(remark=actual[1])
+        assert name == "missing"
+        assert reason.startswith(f"the baseline is not available: {why}")
+        assert setting in reason
+
+
+def test_no_git(origin: Origin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without git, `actions/checkout` downloads the files without the repository; a scheduled run still passes."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert chosen(None, {**GITHUB, "GITHUB_BASE_REF": "main"}) == (
+        "missing",
+        "the baseline is not available: git is not installed; install git before `actions/checkout`, which otherwise "
+        f"downloads the files without the repository{SKIP}",
+    )
+    assert chosen(origin.folder, GITHUB) == ("", f"no baseline: git is not installed{NONE}")
 
 
 @pytest.mark.parametrize("name", ["HEAD^1", "HEAD~1", "HEAD^", "@~", "HEAD~"])
