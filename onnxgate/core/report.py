@@ -7,6 +7,8 @@ from typing import Literal
 import msgspec
 
 VERSION = 1
+FailOn = Literal["error", "warning", "never"]
+Verdict = Literal["pass", "fail", "undecided"]
 RATIO_METRICS = frozenset({"sqnr_db", "cosine", "top1"})
 """Metrics for which higher is better: signal-to-noise ratio in dB, cosine similarity, and top-1 agreement.
 
@@ -102,6 +104,13 @@ class Against(Part, frozen=True, kw_only=True):
 
     name: str  # revision as given, such as "origin/main"
     commit: str  # full hash of the commit
+
+
+class ReportedCheckout(Part, frozen=True, kw_only=True):
+    """The repository and the commit that were checked, as given by the CI system."""
+
+    repository: str  # full name, such as "example/models"
+    commit: str  # full hash of the commit; in a pull request, of its last commit
 
 
 class Change(Part, frozen=True, kw_only=True):
@@ -231,7 +240,7 @@ class Report(Part, frozen=True, kw_only=True):
 
     version: int = VERSION  # version of the report format
     onnxgate: str  # version of onnxgate that wrote the report
-    verdict: Literal["pass", "fail", "undecided"]  # overall result of the check
+    verdict: Verdict  # overall result of the check
     exit: int  # exit status of the command
     folder: str  # config's folder, relative to the repository root; "" for the root
     scope: str  # parts that were not checked, such as "skipped stages: parity"; "" for a complete check
@@ -250,6 +259,8 @@ class Report(Part, frozen=True, kw_only=True):
     drawings: tuple[Drawing, ...] = ()  # drawings of the graph around each node in a finding; sorted by model and node
     remarks: tuple[str, ...] = ()  # additional information, such as the releases that load a model
     shard: Shard | None = None  # data for `onnxgate merge`; null if the report covers a whole check
+    checkout: ReportedCheckout | None = None  # repository and commit that were checked; null outside CI
+    fail_on: FailOn = "error"  # lowest level of a finding that makes the check fail
 
 
 LEVELS = ("error", "warning", "note")
@@ -257,8 +268,6 @@ SUMMED_COUNTS = ("models", "without_source", "ran", "compared", "reused")
 """Names of counts in a report that are added up when the reports of shards are merged."""
 RECOUNTED_COUNTS = (*(f"{level}s" for level in LEVELS), "ignored", "runtimes", "undecided", "skipped")
 COUNT_NAMES = frozenset((*SUMMED_COUNTS, *RECOUNTED_COUNTS))
-FailOn = Literal["error", "warning", "never"]
-Verdict = Literal["pass", "fail", "undecided"]
 
 
 class AddedRuntime(Part, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,8 +12,12 @@ from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.table_columns import RuntimeColumn, join_columns, list_words
 
-VERDICT_MARKS = {"pass": "✅", "fail": "❌", "undecided": "❔"}
+VERDICT_MARKS = {"pass": "✅", "fail": "❌", "undecided": "🟡"}
 LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
+IGNORED_MARK = "🔕"
+SKIPPED_MARK = "⏭️"
+MAX_COUNTED_RULES = 12
+"""Maximum number of rules of one level whose findings are counted at the top of a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +26,8 @@ class Page:
 
     max_bytes: int = 0  # of one part; 0: no limit
     html: bool = True
+    open_rows: int = 0  # of the table that are not collapsed; 0: all
+    open_findings: int = 0  # that are not collapsed; 0: all
     differences: int = 0  # of one model since the baseline; 0: all
     drawings: int = 0  # 0: all
     longest: int = LONG_LIMIT  # characters of a message, a fix or a reason
@@ -65,9 +72,56 @@ def render_folded(title: str, lines: Sequence[str], page: Page) -> Iterator[str]
         yield "\n</details>\n" if page.html else ""
 
 
+def render_head(report: Report, heading: str) -> Iterator[str]:
+    """Yield the part of the page that answers the question of a reader who has five seconds.
+
+    It contains the verdict, what was checked, the number of findings by rule, and what the check leaves out.
+    """
+    weakening = wording.describe_weakening(report)
+    yield f"{heading} {VERDICT_MARKS[report.verdict]} onnxgate: {report.verdict}{weakening and f' — ⚠️ {weakening}'}\n"
+    yield f"{_render_subject(report)}\n"
+    yield from (f"- {item}" for item in _list_counts(report))
+    if limits := wording.describe_limits(report):
+        yield f"\n⚠️ **Limited check:** {escape_markdown('; '.join(limits))}"
+    yield ""
+
+
+def _render_subject(report: Report) -> str:
+    facts = wording.describe_subject(report)
+    return ", ".join(
+        [escape_markdown(wording.describe_extent(report)), *(f"{name} {markdown_code(value)}" for name, value in facts)]
+    )
+
+
+def _list_counts(report: Report) -> Iterator[str]:
+    counts = wording.count_rules(report)
+    for level in wording.LEVELS:
+        of_level = [it for it in counts if it.level == level]
+        if of_level:
+            total = pluralize(sum(it.count for it in of_level), level)
+            rules = [f"{link_rule(it.rule)}{f' × {it.count}' if it.count > 1 else ''}" for it in of_level]
+            more = [f"{len(rules) - MAX_COUNTED_RULES} more rules"] if len(rules) > MAX_COUNTED_RULES else []
+            yield f"{LEVEL_MARKS[level]} **{total}:** {', '.join([*rules[:MAX_COUNTED_RULES], *more])}"
+    if undecided := len(wording.merge_gaps(report.undecided)):
+        yield f"{VERDICT_MARKS['undecided']} **{undecided} undecided:** could not be checked"
+    if ignored := wording.describe_ignored(report):
+        yield f"{IGNORED_MARK} **{ignored}**"
+    if skipped := len(wording.merge_gaps(report.skipped)):
+        yield f"{SKIPPED_MARK} {skipped} skipped"
+
+
+def link_rule(rule: str) -> str:
+    """Render the name of a rule as a link to its page."""
+    name, url = markdown_code(truncate(rule)), wording.rule_url(rule)
+    return f"[{name}]({url})" if url else name
+
+
 def render_remarks(report: Report, page: Page) -> Iterator[str]:
-    """Yield the remarks of the report as Markdown paragraphs."""
-    return render_fitting((f"{escape_markdown(truncate(remark, page.longest))}\n" for remark in report.remarks), page)
+    """Yield the remarks of the report as a Markdown section."""
+    if report.remarks:
+        yield "\n### Notes\n"
+        remarks = (f"- {escape_markdown(truncate(remark, page.longest))}" for remark in report.remarks)
+        yield from render_fitting(remarks, page)
 
 
 def render_changes(report: Report, page: Page) -> Iterator[str]:
@@ -113,13 +167,17 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         return
     yield from head
     words = dict(zip(matrix, zip(*(column.cells for column in columns), strict=True), strict=True))
-    rows = {model: render_words(model, row) for model, row in words.items()}
-    if page.max_bytes and sum(len(row.encode()) + 1 for row in rows.values()) > page.max_bytes:
-        worst = {model: min(map(wording.WORST_WORDS_FIRST.index, row)) for model, row in words.items()}
-        rows = {model: rows[model] for model in sorted(rows, key=worst.__getitem__)}
-    yield from render_fitting(rows.values(), page)
+    rows = [render_words(model, words[model]) for model in wording.sort_worst_first(words)]
+    shown, left_out = split_fitting(rows, page)
+    is_open = page.open_rows or len(shown)
+    yield from shown[:is_open]
     yield ""
     yield from render_legend(list_words(columns))
+    if folded := shown[is_open:]:
+        yield from (f"<details><summary>{pluralize(len(folded), 'more model')}</summary>\n", *head, *folded)
+        yield "\n</details>\n"
+    if left_out:
+        yield f"… and {left_out} more in the full report\n"
 
 
 def render_heads(columns: Sequence[RuntimeColumn], page: Page) -> Iterator[str]:
@@ -166,30 +224,48 @@ def _list_measurements(report: Report) -> list[str]:
 
 
 def render_findings(report: Report, page: Page) -> Iterator[str]:
-    """Yield the findings as Markdown, grouped by model or file, worst first; ignored findings come last."""
+    """Yield the findings that are not ignored as Markdown, worst first, below a heading for each level."""
     blocks = []
-    for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
-        heading = f"\n### {markdown_code(truncate(subject))}\n\n"  # a block with the first finding: never alone
-        blocks += [f"{heading}{render_finding(findings[0], page)}"]
-        blocks += [render_finding(finding, page) for finding in findings[1:]]
-    yield from render_fitting(blocks, page)
-    accepted = [
-        f"- {markdown_code(truncate(finding.rule))} in {markdown_code(truncate(wording.finding_subject(finding)))}: "
-        f"{escape_markdown(truncate(finding.ignored))}"
-        for finding in wording.list_ignored_findings(report)
-    ]
-    yield from render_folded(pluralize(len(accepted), "ignored finding"), accepted, page)
+    for level, findings in itertools.groupby(wording.list_active_findings(report), key=lambda finding: finding.level):
+        first, *others = (render_finding(finding, page) for finding in findings)
+        heading = f"\n### {LEVEL_MARKS[level]} {pluralize(len(others) + 1, level)}\n\n"
+        blocks += [f"{heading}{first}", *others]  # a heading is never without a finding
+    shown, left_out = split_fitting(blocks, page)
+    is_open = page.open_findings or len(shown)
+    yield from shown[:is_open]
+    if folded := shown[is_open:]:
+        yield f"\n<details><summary>{pluralize(len(folded), 'more finding')}</summary>\n"
+        yield from (*folded, "\n</details>\n")
+    if left_out:
+        yield f"\n… and {left_out} more in the full report"
 
 
-def render_finding(finding: Finding, page: Page, *, subject: str = "") -> str:
-    """Render a finding as a Markdown list item.
+def render_ignored(report: Report, page: Page) -> Iterator[str]:
+    """Yield the ignored findings as Markdown. Newly ignored ones are not collapsed."""
+    ignored = wording.list_ignored_findings(report)
+    new = [finding for finding in ignored if finding.newly_ignored]
+    if new:
+        yield f"\n### {IGNORED_MARK} {pluralize(len(new), 'newly ignored finding')}\n"
+        yield from render_fitting((_render_ignored_finding(finding, page) for finding in new), page)
+    old = [_render_ignored_finding(finding, page) for finding in ignored[len(new) :]]
+    yield from render_folded(pluralize(len(old), "ignored finding"), old, page)
 
-    `subject` is the model or file that the finding is about, if no heading above the list names it.
-    """
+
+def _render_ignored_finding(finding: Finding, page: Page) -> str:
+    new = "**new:** " if finding.newly_ignored else ""
+    subject = markdown_code(truncate(wording.finding_subject(finding)))
+    message = escape_markdown(wording.render_message(finding, page.longest))
+    reason = escape_markdown(truncate(finding.ignored))
+    head = f"- {new}{finding.level} {link_rule(finding.rule)} in {subject}: {message}"
+    return f"{head}\n  - **ignored because:** {reason}"
+
+
+def render_finding(finding: Finding, page: Page) -> str:
+    """Render a finding as a Markdown list item that names its model and its place."""
     place = markdown_code(truncate(wording.format_place(finding.place)))
-    about = f" in {markdown_code(truncate(subject))}" if subject else ""
+    model = f" {markdown_code(truncate(finding.model))}" if finding.model not in ("", finding.place.path) else ""
     lines = [
-        f"- {LEVEL_MARKS[finding.level]} **{markdown_code(truncate(finding.rule))}**{about} at {place}  ",
+        f"- {LEVEL_MARKS[finding.level]} **{link_rule(finding.rule)}**{model} at {place}  ",
         f"  {escape_markdown(wording.render_message(finding, page.longest))}",
     ]
     if finding.node and finding.node not in finding.message:
@@ -214,23 +290,33 @@ def render_drawings(report: Report, page: Page) -> Iterator[str]:
         yield f"… and {pluralize(more, 'more drawing')} in the full report\n" if more else ""
 
 
-def render_not_done(report: Report, page: Page) -> Iterator[str]:
-    """Yield Markdown sections that list the undecided and skipped checks."""
-    yield from render_gaps("Could not be checked", report.undecided, report, page)
-    yield from render_gaps("Skipped", report.skipped, report, page)
+def render_problems(report: Report, page: Page) -> Iterator[str]:
+    """Yield the findings and the undecided checks. The reasons why the verdict is undecided come first."""
+    parts = [render_findings(report, page), render_undecided(report, page)]
+    return itertools.chain.from_iterable(reversed(parts) if report.verdict == "undecided" else parts)
 
 
-def render_gaps(title: str, items: Sequence[NotDone], report: Report, page: Page) -> Iterator[str]:
-    """Yield undecided or skipped checks as Markdown list items; checks with the same reason share one item."""
-    if not items:
-        return
+def render_undecided(report: Report, page: Page) -> Iterator[str]:
+    """Yield a Markdown section that lists the undecided checks."""
+    if report.undecided:
+        yield f"\n### {VERDICT_MARKS['undecided']} Could not be checked\n"
+        yield from render_fitting(_list_gaps(report.undecided, report, page), page)
+
+
+def render_skipped(report: Report, page: Page) -> Iterator[str]:
+    """Yield a collapsed Markdown section that lists the skipped checks."""
+    gaps = _list_gaps(report.skipped, report, page)
+    return render_folded(f"{len(gaps)} skipped", gaps, page)
+
+
+def _list_gaps(items: Sequence[NotDone], report: Report, page: Page) -> list[str]:
+    """Return undecided or skipped checks as Markdown list items; checks with the same reason share one item."""
     blocks = []
     for gap in wording.merge_gaps(items):
         hint = f"\n  - **hint:** {escape_markdown(truncate(gap.hint, page.longest))}" if gap.hint else ""
         reason = escape_markdown(truncate(gap.reason, page.longest))
         blocks.append(f"- {escape_markdown(gap.about(report))}: {reason}{hint}")
-    yield f"\n### {title}\n"
-    yield from render_fitting(blocks, page)
+    return blocks
 
 
 def render_replays(report: Report, page: Page) -> Iterator[str]:
@@ -288,18 +374,14 @@ def format(report: Report) -> str:
     matrix = list(render_matrix(report, DOCUMENT_PAGE))
     return join_parts(
         [
-            [
-                f"# {VERDICT_MARKS[report.verdict]} onnxgate",
-                "",
-                f"**{escape_markdown(wording.render_verdict(report))}**",
-                "",
-            ],
+            render_head(report, "#"),
+            render_problems(report, DOCUMENT_PAGE),
+            render_ignored(report, DOCUMENT_PAGE),
             render_remarks(report, DOCUMENT_PAGE),
             render_changes(report, DOCUMENT_PAGE),
             ["\n### Models and runtimes\n", *matrix] if report.cells else [],
-            render_findings(report, DOCUMENT_PAGE),
             render_drawings(report, DOCUMENT_PAGE),
-            render_not_done(report, DOCUMENT_PAGE),
+            render_skipped(report, DOCUMENT_PAGE),
             _render_runs(report),
             render_replays(report, DOCUMENT_PAGE),
         ]
@@ -313,8 +395,10 @@ def _render_runs(report: Report) -> Iterator[str]:
         yield from ("\n### Runs\n", *sentences, *measurements)
 
 
-SUMMARY_PAGE = Page(max_bytes=80_000, differences=20, drawings=3)
-"""Size limits of the GitHub job summary. Its ten parts together stay below 1 MiB; GitHub drops a longer summary.
+MAX_OPEN_ROWS = 12
+"""Maximum number of rows of a table that are not collapsed in a job summary, so that the table fits on one screen."""
+SUMMARY_PAGE = Page(max_bytes=75_000, open_rows=MAX_OPEN_ROWS, open_findings=10, differences=20, drawings=3)
+"""Size limits of the GitHub job summary. Its parts together stay below 1 MiB; GitHub drops a longer summary.
 
 Source: actions/runner, FileCommandManager.cs.
 """
@@ -322,17 +406,18 @@ Source: actions/runner, FileCommandManager.cs.
 
 def format_summary(report: Report) -> str:
     """Render the GitHub job summary, which has at most 1 MiB. If entries are omitted, their number is shown."""
-    verdict = escape_markdown(wording.render_verdict(report))
+    matrix = list(render_matrix(report, SUMMARY_PAGE))
     return join_parts(
         [
-            [f"## {VERDICT_MARKS[report.verdict]} onnxgate", "", f"**{verdict}**", ""],
+            render_head(report, "##"),
+            render_problems(report, SUMMARY_PAGE),
+            render_ignored(report, SUMMARY_PAGE),
             render_remarks(report, SUMMARY_PAGE),
             render_changes(report, SUMMARY_PAGE),
-            render_matrix(report, SUMMARY_PAGE),
+            ["\n### Models and runtimes\n", *matrix] if matrix else [],
             render_comparisons(report, SUMMARY_PAGE),
-            render_findings(report, SUMMARY_PAGE),
             render_drawings(report, SUMMARY_PAGE),
-            render_not_done(report, SUMMARY_PAGE),
+            render_skipped(report, SUMMARY_PAGE),
             render_replays(report, SUMMARY_PAGE),
         ]
     )
@@ -341,54 +426,51 @@ def format_summary(report: Report) -> str:
 # 60,000 bytes at most in total: GitHub rejects a comment of more than 65,536 characters, and the step that posts it
 # adds a marker and the link to the run (Source: actions/dependency-review-action, comment-pr.ts).
 COMMENT_REMARKS_PAGE = Page(max_bytes=3_000, longest=500)
-COMMENT_CHANGES_PAGE = Page(max_bytes=12_000, differences=6)
-COMMENT_FINDINGS_PAGE = Page(max_bytes=24_000, longest=500)
-COMMENT_REST_PAGE = Page(max_bytes=9_000, longest=500)
-"""Size limits of each of three sections of a pull request comment: undecided checks, skipped checks and the table."""
+COMMENT_CHANGES_PAGE = Page(max_bytes=8_000, differences=6)
+COMMENT_FINDINGS_PAGE = Page(max_bytes=18_000, longest=500)
+COMMENT_REST_PAGE = Page(max_bytes=4_000, longest=500)
+"""Size limits of each of four sections of a pull request comment.
+
+They list the undecided checks, the skipped checks, and the newly ignored and other ignored findings.
+"""
+COMMENT_MATRIX_PAGE = Page(max_bytes=5_000)
 MAX_COMMENT_FINDINGS = 20
 MAX_OPEN_CELLS = 24
 """Maximum number of cells of a table that is not collapsed in a pull request comment; larger tables are collapsed."""
-ALERTS = {"pass": "NOTE", "fail": "CAUTION", "undecided": "WARNING"}
 
 
 def format_comment(report: Report) -> str:
     """Render the comment on a pull request.
 
-    It contains the verdict, remarks, changed models, findings, undecided and skipped checks, and the table of results.
+    It contains the verdict, findings, undecided checks, ignored findings, remarks, changes, and the table of results.
     """
-    verdict = escape_markdown(wording.render_verdict(report))
+    problems = [_render_comment_findings(report), render_undecided(report, COMMENT_REST_PAGE)]
     return join_parts(
         [
-            [f"## {VERDICT_MARKS[report.verdict]} onnxgate\n", f"> [!{ALERTS[report.verdict]}]", f"> {verdict}", ""],
+            render_head(report, "##"),
+            *(reversed(problems) if report.verdict == "undecided" else problems),
+            render_ignored(report, COMMENT_REST_PAGE),
             render_remarks(report, COMMENT_REMARKS_PAGE),
             render_changes(report, COMMENT_CHANGES_PAGE),
-            _render_comment_findings(report),
-            render_gaps("Not checked", (*report.undecided, *report.skipped), report, COMMENT_REST_PAGE),
             _render_comment_matrix(report),
+            render_skipped(report, COMMENT_REST_PAGE),
         ]
     )
 
 
 def _render_comment_findings(report: Report) -> Iterator[str]:
     active = wording.list_active_findings(report)
-    if not active:
-        return
-    blocks = []
     severe = [finding for finding in active if finding.level != "note"]
-    for finding in severe[:MAX_COMMENT_FINDINGS]:
-        subject = wording.finding_subject(finding)
-        subject = subject if subject != finding.place.path else ""
-        blocks.append(render_finding(finding, COMMENT_FINDINGS_PAGE, subject=subject))
-    yield "\n### Findings\n"
+    blocks = [render_finding(finding, COMMENT_FINDINGS_PAGE) for finding in severe[:MAX_COMMENT_FINDINGS]]
     shown, left_out = split_fitting(blocks, COMMENT_FINDINGS_PAGE)
-    yield from (*shown, "")
+    yield from ("\n### Findings\n", *shown, "") if active else ()
     counts = {"more finding": left_out + len(severe[MAX_COMMENT_FINDINGS:]), "note": len(active) - len(severe)}
     if more := " and ".join(pluralize(count, noun) for noun, count in counts.items() if count):
         yield f"… and {more} in the job summary and the full report\n"
 
 
 def _render_comment_matrix(report: Report) -> Iterator[str]:
-    lines = list(render_matrix(report, COMMENT_REST_PAGE))
+    lines = list(render_matrix(report, COMMENT_MATRIX_PAGE))
     runtimes = len(wording.list_runtimes(report))
     if lines and len(report.models) * runtimes > MAX_OPEN_CELLS:
         extent = f"{pluralize(len(report.models), 'model')} on {pluralize(runtimes, 'runtime')}"

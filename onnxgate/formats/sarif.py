@@ -1,8 +1,13 @@
 """Write the report in the format SARIF 2.1.0 for GitHub code scanning.
 
 If possible, the location of a result is a line of a text file, and the model and its node are related locations. GitHub
-shows a result without a line, for example about a `.onnx` file, as an alert for the whole file. GitHub's upload action
-computes no fingerprint for such a result. Source: github/codeql-action, src/fingerprints.ts.
+shows a result without a line, for example about a `.onnx` file, as an alert for the whole file.
+
+GitHub recognizes an alert by its rule and by the fingerprint `primaryLocationLineHash`. GitHub's upload action would
+compute this fingerprint from the text of the line, which changes with each export if the line contains the SHA-256 of a
+model in the lock. Source: github/codeql-action, src/fingerprints.ts.
+
+The category of a run is not included, because it would override the input `category` of GitHub's upload action.
 """
 
 from __future__ import annotations
@@ -10,6 +15,8 @@ from __future__ import annotations
 import gzip
 import itertools
 import posixpath
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -126,6 +133,7 @@ def _describe_known_rule(rule: AnyRule) -> JsonObject:
         "id": rule.id,
         "shortDescription": {"text": " ".join(rule.summary.split())[:MAX_DESCRIPTION]},
         "fullDescription": {"text": " ".join(before.split())[:MAX_DESCRIPTION]},
+        "helpUri": wording.rule_url(rule.id),
         "help": {"text": rule.page.replace("## ", ""), "markdown": rule.page},
         "defaultConfiguration": {"level": rule.level.value},
         "properties": {
@@ -148,7 +156,6 @@ def _describe_unknown_rule(name: str) -> JsonObject:
 
 
 SCHEMA_URL = "https://json.schemastore.org/sarif-2.1.0.json"
-HOME_URL = "https://github.com/onnxgate/onnxgate"
 MAX_RESULTS = 25_000
 """Maximum number of results in a SARIF file. Source: GitHub's SARIF documentation for code scanning."""
 MAX_COMPRESSED_BYTES = 10_000_000
@@ -164,6 +171,8 @@ NOTIFICATION_KINDS = {
     "left-out": "Findings omitted because of GitHub's size limits",
     "remark": "Additional information",
 }
+
+_FINGERPRINT = re.compile(r"[0-9a-f]{16}")
 
 FindingGroup = tuple[ResultLocation, list[Finding]]
 
@@ -196,7 +205,7 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
     driver = {
         "name": "onnxgate",
         "version": escape_unprintable(report.onnxgate) or "0",
-        "informationUri": HOME_URL,
+        "informationUri": wording.HOME_URL,
         "rules": describe_rules(rules),
         "notifications": [
             {"id": kind, "shortDescription": meaning, "fullDescription": meaning, "help": meaning}
@@ -211,14 +220,13 @@ def _render_log(report: Report, groups: Sequence[FindingGroup], most: int) -> Js
         }
         for model in dict.fromkeys(report.models)
     ]
-    folder = f"{_percent_encode(report.folder)}/" if report.folder else ""
+    counts: Counter[str] = Counter()
     run = {
         "tool": {"driver": driver},
-        "automationDetails": {"id": f"onnxgate/{folder}"},  # separates several projects in one repository
         "columnKind": "unicodeCodePoints",
         "invocations": [_describe_invocation(report, sum(len(findings) for _, findings in groups[most:]))],
         "artifacts": artifacts,
-        "results": [_render_result(report, place, findings, rules) for place, findings in shown],
+        "results": [_render_result(report, place, findings, rules, counts) for place, findings in shown],
     }
     return {"$schema": SCHEMA_URL, "version": "2.1.0", "runs": [run]}
 
@@ -264,7 +272,11 @@ def _notification(kind: str, level: str, lines: Sequence[str]) -> JsonObject:
 
 
 def _render_result(
-    report: Report, place: ResultLocation, findings: Sequence[Finding], rules: Sequence[str]
+    report: Report,
+    place: ResultLocation,
+    findings: Sequence[Finding],
+    rules: Sequence[str],
+    counts: Counter[str],
 ) -> JsonObject:
     first = findings[0]
     runtimes = list(dict.fromkeys(escape_unprintable(name) for finding in findings for name in finding.runtimes))
@@ -275,7 +287,7 @@ def _render_result(
         "message": render_text(_result_lines(findings)),
         "locations": [place.location(first)],
         "relatedLocations": related_locations(findings[:MAX_FINDINGS_PER_RESULT], place, report),
-        "partialFingerprints": _fingerprints(place, findings),
+        "partialFingerprints": _fingerprints(findings, counts),
         "properties": {"stage": escape_unprintable(first.stage), **({"runtimes": runtimes} if runtimes else {})},
     }
 
@@ -292,13 +304,16 @@ def _result_lines(findings: Sequence[Finding]) -> Iterator[str]:
         yield f"… and {more}; see the report"
 
 
-def _fingerprints(place: ResultLocation, findings: Sequence[Finding]) -> JsonObject:
-    """Return the fingerprints of a SARIF result: onnxgate's own and, if the result has no line, also GitHub's.
+def _fingerprints(findings: Sequence[Finding], counts: Counter[str]) -> JsonObject:
+    """Return the fingerprints of a SARIF result, which are onnxgate's fingerprint of its first finding.
 
-    For a result with a line, GitHub's upload action computes GitHub's fingerprint.
+    GitHub reads only `primaryLocationLineHash`, which has the form `<hex>:<n>`. Results with the same digest are
+    numbered; `counts` contains the number of earlier results for each digest.
     """
-    identity = "\0".join(sorted(f"{it.rule}|{it.model}|{it.node}|{it.fingerprint}" for it in findings))
-    digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-    own = findings[0].fingerprint if len(findings) == 1 else ""
-    prints = {"onnxgate/v1": escape_unprintable(own) or digest}
-    return prints if place.line else {**prints, "primaryLocationLineHash": f"{digest}:1"}
+    first = findings[0]
+    digest = first.fingerprint
+    if not _FINGERPRINT.fullmatch(digest):
+        identity = "\0".join((first.rule, first.model, first.node, digest))
+        digest = sha256(identity.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+    counts[digest] += 1
+    return {"onnxgate/v1": digest, "primaryLocationLineHash": f"{digest}:{counts[digest]}"}

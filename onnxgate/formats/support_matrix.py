@@ -143,9 +143,9 @@ def _summarize_findings(findings: Sequence[Finding]) -> OtherFinding:
 
 
 def entry_word(entry: Entry) -> str:
-    """Return the word that the table shows for a model on one runtime: `ok`, `ok*`, `FAIL` or `?`."""
+    """Return the word that the table shows for a model on one runtime: `ok`, `likely`, `FAIL` or `?`."""
     if entry.state == "loads":
-        return "ok" if entry.observed == "loads" else "ok*"
+        return "ok" if entry.observed == "loads" else "likely"
     return "FAIL" if entry.state == "refused" else "?"
 
 

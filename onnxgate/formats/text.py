@@ -39,6 +39,7 @@ Lines with a reserved beginning (see `LABELS`) never have this indent.
 """
 LABELS = (
     *("fix:", "node:", "hint:", "pass:", "fail:", "undecided:", "preview:", "after the upgrade:"),
+    *("pass (", "fail (", "undecided ("),
     "to accept this finding, paste this entry into the config:",
 )
 CHANGE_TITLES = ("changed since ", "no model changed since ")
@@ -182,7 +183,7 @@ def _render_group_names(block: Sequence[Column], gutter: int) -> str:
 
 CellTable = dict[str, dict[str, Cell]]
 STATE_WORDS = wording.STATE_WORDS
-STYLES = {"ok": "pass", "ok*": "predicted", "warn": "warning", "FAIL": "fail", "?": "undecided", "–": "quiet"}
+STYLES = {"ok": "pass", "likely": "predicted", "warn": "warning", "FAIL": "fail", "?": "undecided", "–": "quiet"}
 BODY_COLUMN = 11
 """Number of characters before the text of a finding, which include its level."""
 STORED_INPUTS_PLACEHOLDER = Path("<cache>/inputs")
@@ -399,7 +400,8 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
     if accepted:
         yield paper.ink("ignored", "heading")
         for finding in accepted:
-            line = f"{finding.rule} in {truncate(wording.finding_subject(finding))}: {finding.ignored}"
+            new = "new: " if finding.newly_ignored else ""
+            line = f"{new}{finding.rule} in {truncate(wording.finding_subject(finding))}: {finding.ignored}"
             yield from paper.wrapped(line, 2)
         yield ""
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -12,12 +14,15 @@ from onnxgate.core.matrix import Matrix
 from onnxgate.core.report import Against, Cell, CellState, Change, Finding, Measured, NotDone, Report, ReportedPlace
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
 
+HOME_URL = "https://github.com/onnxgate/onnxgate"
+_RULE_NAME = re.compile(r"[a-z]+(-[a-z]+){0,5}")
+
 LEVELS = ("error", "warning", "note")
 STATE_MEANINGS = {
     "pass": "pass",
     "warning": "warning or ignored finding",
     "fail": "fail",
-    "predicted": "predicted, not run",
+    "predicted": "predicted to load, not run",
     "not predicted": "not run; the result could not be predicted",
     "undecided": "undecided",
     "skipped": "skipped",
@@ -27,7 +32,7 @@ STATE_WORDS = {
     "pass": "ok",
     "warning": "warn",
     "fail": "FAIL",
-    "predicted": "ok*",
+    "predicted": "likely",
     "not predicted": "–",
     "undecided": "?",
     "skipped": "–",
@@ -35,13 +40,13 @@ STATE_WORDS = {
 }
 """State of a model on a runtime -> word shown in tables."""
 WORD_MEANINGS = {
-    "ok*": "predicted, not run",
+    "likely": "predicted to load, not run",
     "warn": "warning or ignored finding",
     "?": "could not be checked",
     "–": "not checked",
 }
 """Word shown in a table -> its explanation in the legend. Words that need no explanation are missing."""
-WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "ok*", "ok")
+WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "likely", "ok")
 NOT_PREDICTED = "not run; the result could not be predicted"
 DEFAULT_PATH = "onnxgate.lock"
 """Path reported for a finding that has neither a place nor a model, in report formats that require a path."""
@@ -87,6 +92,11 @@ def render_sentence(finding: Finding) -> str:
     return f"{truncate(finding_subject(finding))}: {render_message_with_node(finding)}"
 
 
+def rule_url(rule: str) -> str:
+    """Return the address of the page about a rule; "" if the text cannot be the name of a rule."""
+    return f"{HOME_URL}/blob/main/docs/rules/{rule}.md" if _RULE_NAME.fullmatch(rule) else ""
+
+
 def path_from_root(report: Report, path: str) -> str:
     """Convert a path of the report, relative to the config's folder, to a path relative to git's root folder."""
     return f"{report.folder}/{path}" if report.folder and path else path
@@ -98,8 +108,31 @@ def list_active_findings(answer: Report | Matrix) -> list[Finding]:
 
 
 def list_ignored_findings(report: Report) -> list[Finding]:
-    """Return the ignored findings, worst first."""
-    return sorted((finding for finding in report.findings if finding.ignored), key=_severity_key)
+    """Return the ignored findings. Those that the baseline's config does not ignore come first, then the worst ones."""
+    ignored = sorted((finding for finding in report.findings if finding.ignored), key=_severity_key)
+    return sorted(ignored, key=lambda finding: not finding.newly_ignored)
+
+
+class RuleCount(msgspec.Struct, frozen=True):
+    """The number of findings of one rule with one level."""
+
+    rule: str
+    level: str
+    count: int
+
+
+def count_rules(report: Report) -> list[RuleCount]:
+    """Count the findings that are not ignored by rule. The worst rules come first, then the most frequent ones."""
+    counts = Counter((finding.level, finding.rule) for finding in list_active_findings(report))
+    counted = [RuleCount(rule, level, count) for (level, rule), count in counts.items()]
+    return sorted(counted, key=lambda it: (LEVELS.index(it.level), -it.count, it.rule))
+
+
+def describe_ignored(report: Report) -> str:
+    """Return the number of ignored findings, such as `3 ignored findings (1 new)`; "" if there are none."""
+    ignored = list_ignored_findings(report)
+    new = sum(finding.newly_ignored for finding in ignored)
+    return f"{pluralize(len(ignored), 'ignored finding')}{f' ({new} new)' if new else ''}" if ignored else ""
 
 
 def _severity_key(finding: Finding) -> tuple[int, str, str, str, int]:
@@ -263,15 +296,61 @@ def _describe_run(run: Sequence[Measured]) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line of the report, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    runtimes, extent = list_runtimes(report), pluralize(len(report.models), "model")
+    return render_summary(report, describe_extent(report), report.skipped, "; ".join(describe_limits(report)))
+
+
+def describe_extent(report: Report) -> str:
+    """Return what was checked, such as `2 models on 8 runtimes`."""
+    runtimes = list_runtimes(report)
     if report.models and runtimes and not report.cells:  # without a config
-        extent = describe_releases(len(report.models), runtimes)
-    elif runtimes:
-        extent += f" on {pluralize(len(runtimes), 'runtime')}"
+        return describe_releases(len(report.models), runtimes)
+    return pluralize(len(report.models), "model") + (f" on {pluralize(len(runtimes), 'runtime')}" if runtimes else "")
+
+
+def describe_limits(report: Report) -> list[str]:
+    """List what the check leaves out, such as stages that were not selected, or findings that do not fail the check."""
     unpredicted = list_unpredicted_runtimes(report)
     missing = f"not predicted: {describe_runtimes(unpredicted, report)}" if unpredicted else ""
-    scope = "; ".join(truncate(part) for part in (missing, report.scope) if part)
-    return render_summary(report, extent, report.skipped, scope)
+    levels = {finding.level for finding in report.findings if not finding.ignored}
+    counts_warnings = report.fail_on == "warning" and "error" not in levels and "warning" in levels
+    enforced = report.fail_on if report.fail_on != "warning" or counts_warnings else ""
+    return [truncate(part) for part in (missing, report.scope, FAIL_ON_EFFECTS.get(enforced, "")) if part]
+
+
+FAIL_ON_EFFECTS = {
+    "never": "findings do not fail the check (`--fail-on never`)",
+    "warning": "warnings fail the check (`--fail-on warning`)",
+}
+"""Value of `--fail-on` -> its effect. The default needs no explanation."""
+
+
+def describe_subject(report: Report) -> list[tuple[str, str]]:
+    """Return what was checked and what it was compared with, as pairs of a name and a value.
+
+    For example, the repository, the project in a repository with several projects, the commit, and the baseline.
+    """
+    facts = [("project", report.folder)]
+    if (checkout := report.checkout) is not None:
+        facts = [("repository", checkout.repository), *facts, ("commit", checkout.commit[:7])]
+    if report.against is not None:
+        facts.append(("compared with", baseline_name(report.against)))
+    elif report.checkout is not None:
+        facts.append(("compared with", "no other revision"))
+    return [(name, truncate(value)) for name, value in facts if value]
+
+
+WEAKENED_POLICY_RULE = "policy-weakened"
+
+
+def count_weakenings(answer: Report | Matrix) -> int:
+    """Count the findings about a weakened policy that are not ignored."""
+    return sum(finding.rule == WEAKENED_POLICY_RULE and not finding.ignored for finding in answer.findings)
+
+
+def describe_weakening(answer: Report | Matrix) -> str:
+    """Return a note for the title of the report, such as `policy weakened by 2 changes`; "" if it was not weakened."""
+    count = count_weakenings(answer)
+    return f"policy weakened by {pluralize(count, 'change')}" if count else ""
 
 
 def describe_releases(models: int, runtimes: Sequence[str]) -> str:
@@ -287,14 +366,16 @@ def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDo
     It states the verdict, what was checked (`extent`), the number of findings, and restrictions (`scope`).
     """
     levels = [finding.level for finding in answer.findings if not finding.ignored]
+    new = sum(bool(finding.ignored) and finding.newly_ignored for finding in answer.findings)
     others = {
-        "ignored": len(answer.findings) - len(levels),
+        f"ignored ({new} new)" if new else "ignored": len(answer.findings) - len(levels),
         "undecided": len(merge_gaps(answer.undecided)),
         "skipped": len(merge_gaps(skipped)),
     }
     counts = [pluralize(levels.count(level), level) for level in LEVELS if level in levels]
     counts += [f"{number} {word}" for word, number in others.items() if number]
-    line = ": ".join(part for part in (answer.verdict, extent, ", ".join(counts)) if part)
+    verdict = f"{answer.verdict} (policy weakened)" if count_weakenings(answer) else answer.verdict
+    line = ": ".join(part for part in (verdict, extent, ", ".join(counts)) if part)
     return f"{line}; {scope}" if scope else line
 
 
@@ -314,6 +395,11 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
     for cell in report.cells:
         table.setdefault(cell.model, {})[cell.runtime] = cell
     return table
+
+
+def sort_worst_first(words: Mapping[str, Sequence[str]]) -> list[str]:
+    """Sort models by the worst of the words in their table rows."""
+    return sorted(words, key=lambda model: min(map(WORST_WORDS_FIRST.index, words[model])))
 
 
 CHANGE_KINDS = {"added": "is new", "removed": "was removed", "renamed": "was renamed", "changed": "changed"}

@@ -18,11 +18,13 @@ import msgspec
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.report import Report
+from onnxgate.formats.wording import count_weakenings
 from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache
 from onnxgate.github.step import (
     REPORTING_COMMANDS,
     CommandRun,
+    CommentMode,
     Inputs,
     ResultFiles,
     annotate,
@@ -45,7 +47,12 @@ class ActionOutputs:
     errors: str = ""
     warnings: str = ""
     undecided: str = ""
+    policy_weakened: str = ""
+    changed_models: str = ""
+    baseline: str = ""
     report: str = ""
+    html_file: str = ""
+    junit_file: str = ""
     costs: str = ""
     sarif_file: str = ""
     matrix: str = ""
@@ -59,7 +66,7 @@ class InternalOutputs:
 
     comment_file: str = ""
     comment_subject: str = ""  # distinguishes the comments of several projects in one job
-    silent: str = ""  # "true" if a first comment would have nothing to report
+    silent: str = ""  # "true" if an existing comment is updated, but no comment is created
     sarif_category: str = ""
     keep: str = ""  # "true" if wheels should be saved
     results_key: str = ""  # the key for results and costs; "" if they are not saved
@@ -99,7 +106,12 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
             errors=str(_count_level(report, "error")),
             warnings=str(_count_level(report, "warning")),
             undecided=str(len(report.undecided)),
+            policy_weakened=str(count_weakenings(report)),
+            changed_models=str(len(report.changes)),
+            baseline=report.against.commit if report.against is not None else "",
             report=str(results.report),
+            html_file=_path_if_written(results.html),
+            junit_file=_path_if_written(results.junit),
             sarif_file=_path_if_written(results.sarif),
         )
         return outcome, report
@@ -151,23 +163,20 @@ def _make_internal_outputs(
     swept = outcome.exit_code in VERDICT_BY_STATUS and bool(restored) and cache.clean_restored_cache(inputs, restored)
     subject = "" if inputs.directory == "." else inputs.directory
     folder_word = re.sub("[^0-9A-Za-z]", "_", subject)
+    category = inputs.sarif_category or "-".join(filter(None, ("onnxgate", folder_word)))
     return InternalOutputs(
         comment_file=_path_if_written(results.comment),
         comment_subject=" ".join(word for word in (subject, inputs.config) if word),
-        silent="true" if report is not None and has_nothing_to_report(report) else "false",
-        sarif_category="-".join(filter(None, ("onnxgate", folder_word, shard_suffix(inputs.shard)))),
+        silent="true" if report is not None and is_silent(inputs.comment, report) else "false",
+        sarif_category="-".join(filter(None, (category, shard_suffix(inputs.shard)))),
         keep="true" if swept and cache.has_wheels(restored) else "false",
         results_key=cache.make_results_key(inputs, environment) if swept else "",
     )
 
 
-def has_nothing_to_report(report: Report) -> bool:
-    """Return whether the check passed without errors and warnings, and no model changed."""
-    return (
-        report.verdict == "pass"
-        and not report.changes
-        and not (_count_level(report, "error") + _count_level(report, "warning"))
-    )
+def is_silent(mode: CommentMode, report: Report) -> bool:
+    """Return whether a comment is only updated: with `on-failure`, if the check passed and no policy was weakened."""
+    return mode == "on-failure" and report.verdict == "pass" and not count_weakenings(report)
 
 
 def main() -> None:

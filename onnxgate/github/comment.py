@@ -15,9 +15,9 @@ import msgspec
 from onnxgate.core.escape import escape_log_line, markdown_code
 from onnxgate.core.report import VERSION, Report
 from onnxgate.formats import markdown
-from onnxgate.github.action import has_nothing_to_report, use_utf8_output
+from onnxgate.github.action import is_silent, use_utf8_output
 from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
-from onnxgate.github.step import annotate
+from onnxgate.github.step import COMMENT_MODES, CommentMode, annotate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PendingComment:
 
     number: int
     body: str
-    silent: bool  # nothing to report: update an existing comment, but do not create one
+    silent: bool  # update an existing comment, but do not create one
     is_from_fork: bool
     subject: str = ""  # distinguishes the comments of several projects in one job
 
@@ -128,6 +128,19 @@ def decode_answer(answer: object, type_: type[Value]) -> Value:
         raise ApiError(0, f"unexpected response from GitHub: {error}") from error
 
 
+def _read_mode(environment: Mapping[str, str]) -> CommentMode:
+    """Return the value of the input `comment`.
+
+    Raises:
+        NoCommentError: the value is invalid.
+    """
+    value = environment.get("ONNXGATE_INPUT_COMMENT", "").strip() or "always"
+    for mode in COMMENT_MODES:
+        if mode == value:
+            return mode
+    raise NoCommentError(f"no comment was posted: input `comment`: unknown value `{value}`")
+
+
 LARGEST_REPORT_BYTES = 16 * 2**20
 _SHA = re.compile(r"[0-9a-f]{40}")
 
@@ -156,7 +169,7 @@ def read_fork_comment(event: Event, environment: Mapping[str, str], api: Api) ->
     return PendingComment(
         pull_request.number,
         f"{markdown.format_comment(report)}\n\n---\n{origin}{doubt}\n",
-        silent=agrees and has_nothing_to_report(report),
+        silent=agrees and is_silent(_read_mode(environment), report),
         is_from_fork=pull_request.is_from_fork,
     )
 
@@ -229,9 +242,7 @@ def post_comment(environment: Mapping[str, str]) -> str:
     mark = comment_marker(*(environment.get(name, "") for name in ("GITHUB_WORKFLOW", "GITHUB_JOB")), post.subject)
     body = f"{mark}\n{post.body}"
     if len(body) > MAX_COMMENT_LENGTH:
-        server, repository = environment.get("GITHUB_SERVER_URL", ""), environment.get("GITHUB_REPOSITORY", "")
-        run = f"{server}/{repository}/actions/runs/{environment.get('GITHUB_RUN_ID', '')}"
-        notice = f"The report is too long for a comment. See the summary of [the run]({run})."
+        notice = f"The report is too long for a comment. See the summary of [the run]({_run_url(environment)})."
         body = f"{mark}\n## onnxgate\n\n{notice}"
     try:
         result = upsert_comment(api, environment["GITHUB_REPOSITORY"], post.number, mark, body, silent=post.silent)
@@ -252,13 +263,21 @@ def _read_own_comment(event: Event, environment: Mapping[str, str]) -> PendingCo
         body = Path(environment["ONNXGATE_ACTION_COMMENT"]).read_text(encoding="utf-8", errors="replace")
     except (KeyError, OSError) as error:
         raise NoCommentError("no comment was posted: the previous step did not write the comment") from error
+    run_url = _run_url(environment)
     return PendingComment(
         event.pull_request.number,
-        body,
+        f"{body.rstrip()}\n\n---\n[Summary and log of this run]({run_url})\n" if run_url else body,
         silent=environment.get("ONNXGATE_ACTION_SILENT") == "true",
         is_from_fork=event.pull_request.is_from_fork,
         subject=environment.get("ONNXGATE_ACTION_SUBJECT", ""),
     )
+
+
+def _run_url(environment: Mapping[str, str]) -> str:
+    """Return the address of the current workflow run; "" if it is unknown."""
+    names = ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID")
+    server, repository, run = (environment.get(name, "") for name in names)
+    return f"{server}/{repository}/actions/runs/{run}" if server and repository and run else ""
 
 
 def _explain_refusal(error: ApiError, post: PendingComment) -> NoCommentError:

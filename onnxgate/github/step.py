@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal, TypeVar, get_args
 
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
@@ -31,17 +31,22 @@ FAIL_ON_COMMANDS = (*REPORTING_COMMANDS, "lock")
 """Commands that have the option `--fail-on`."""
 STAGES = tuple(stage.value for stage in ALL_STAGES)
 FAIL_ON = ("error", "warning", "never")
+CommentMode = Literal["always", "on-failure", "never"]
+COMMENT_MODES: tuple[CommentMode, ...] = get_args(CommentMode)
 INPUT_NAMES = (
     *("command", "paths", "config", "working-directory", "against", "stages", "shard", "plan"),
-    *("fail-on", "summary", "sarif", "comment", "cache", "args"),
+    *("fail-on", "annotations", "summary", "html", "junit", "sarif", "sarif-category", "comment", "cache", "args"),
 )
 INPUT_DEFAULTS = {
     "command": "check",
     "working-directory": ".",
     "fail-on": "error",
+    "annotations": "true",
     "summary": "true",
+    "html": "false",
+    "junit": "false",
     "sarif": "false",
-    "comment": "false",
+    "comment": "never",
     "cache": "true",
 }
 
@@ -59,9 +64,13 @@ class Inputs:
     shard: str
     plan: str
     fail_on: str
+    annotations: bool
     summary: bool
+    html: bool
+    junit: bool
     sarif: bool
-    comment: bool
+    sarif_category: str
+    comment: CommentMode
     cache: bool
     args: tuple[str, ...]
     directory: str = "."  # the input `working-directory`
@@ -78,6 +87,8 @@ class ResultFiles:
         self.plan = folder / "plan.json"
         self.annotations = folder / "annotations.txt"  # workflow commands
         self.summary = folder / "summary.md"
+        self.html = folder / "onnxgate.html"
+        self.junit = folder / "onnxgate-junit.xml"
         self.sarif = folder / "onnxgate.sarif"
         self.comment = folder / "comment.md"
 
@@ -117,9 +128,13 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
             shard=_parse_shard(raw["shard"]),
             plan=_reject_option("plan", raw["plan"]),
             fail_on=_check_choice("fail-on", raw["fail-on"], FAIL_ON),
+            annotations=_parse_flag("annotations", raw["annotations"]),
             summary=_parse_flag("summary", raw["summary"]),
+            html=_parse_flag("html", raw["html"]),
+            junit=_parse_flag("junit", raw["junit"]),
             sarif=_parse_flag("sarif", raw["sarif"]),
-            comment=_parse_flag("comment", raw["comment"]),
+            sarif_category=_parse_category(raw["sarif-category"]),
+            comment=_check_choice("comment", raw["comment"], COMMENT_MODES),
             cache=_parse_flag("cache", raw["cache"]),
             args=_split_args(raw["args"]),
             directory=raw["working-directory"],
@@ -137,31 +152,37 @@ def _check_combination(inputs: Inputs) -> Inputs:
         ("against", inputs.against, ("check",)),
         ("stages", inputs.stages, ("check",)),
         ("shard", inputs.shard, ("check",)),
+        ("html", inputs.html, REPORTING_COMMANDS),
+        ("junit", inputs.junit, REPORTING_COMMANDS),
         ("sarif", inputs.sarif, REPORTING_COMMANDS),
-        ("comment", inputs.comment, REPORTING_COMMANDS),
+        ("comment", inputs.comment != "never", REPORTING_COMMANDS),
     ):
         if value and inputs.command not in commands:
             allowed = " and ".join(f"`{command}`" for command in commands)
             raise UsageError(f"input `{name}`: only valid for {allowed}, not for `{inputs.command}`")
     if inputs.plan and not inputs.shard:
         raise UsageError("input `plan`: requires `shard`", hint="set the input `shard`")
-    if inputs.comment and inputs.shard:
-        raise UsageError(
-            "input `comment`: a single shard has no verdict to post",
-            hint="set `comment` for the `merge` command instead",
-        )
+    if inputs.sarif_category and not inputs.sarif:
+        raise UsageError("input `sarif-category`: requires `sarif`", hint="set the input `sarif` to `true`")
+    for name, value in (("comment", inputs.comment != "never"), ("html", inputs.html), ("junit", inputs.junit)):
+        if value and inputs.shard:
+            raise UsageError(
+                f"input `{name}`: a single shard has no verdict", hint=f"set `{name}` for the `merge` command instead"
+            )
     if inputs.command == "merge" and not inputs.paths:
         raise UsageError("input `paths`: required for `merge`", hint="set `paths` to the JSON reports of all shards")
     return inputs
 
 
-def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> str:
-    if value not in allowed:
-        raise UsageError(
-            f"input `{name}`: unknown value `{value}`",
-            hint="use one of " + ", ".join(f"`{value}`" for value in allowed),
-        )
-    return value
+Choice = TypeVar("Choice", bound=str)
+
+
+def _check_choice(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:
+    for choice in allowed:
+        if choice == value:
+            return choice
+    hint = "use one of " + ", ".join(f"`{choice}`" for choice in allowed)
+    raise UsageError(f"input `{name}`: unknown value `{value}`", hint=hint)
 
 
 def _parse_flag(name: str, value: str) -> bool:
@@ -178,6 +199,12 @@ def _parse_against(text: str) -> str:
     if not text.isprintable() or " " in text:
         raise UsageError(f"input `against`: `{text}` is not a git revision")
     return _reject_option("against", text)
+
+
+def _parse_category(text: str) -> str:
+    if not text.isprintable():
+        raise UsageError(f"input `sarif-category`: `{escape_unprintable(text)}` contains unprintable characters")
+    return text
 
 
 def _parse_shard(text: str) -> str:
@@ -232,10 +259,12 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     if inputs.command in REPORTING_COMMANDS:  # `merge` writes the other formats of a shard
         files = {
             "json": (results.report, True),
-            "github": (results.annotations, not inputs.shard),
+            "github": (results.annotations, inputs.annotations and not inputs.shard),
             "summary": (results.summary, inputs.summary and not inputs.shard),
+            "html": (results.html, inputs.html),
+            "junit": (results.junit, inputs.junit),
             "sarif": (results.sarif, inputs.sarif),
-            "comment": (results.comment, inputs.comment),
+            "comment": (results.comment, inputs.comment != "never"),
         }
         outputs = ["text", *(f"{name}={path}" for name, (path, is_written) in files.items() if is_written)]
     output_arguments = [argument for output in outputs for argument in ("--output", output)]

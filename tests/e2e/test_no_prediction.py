@@ -32,7 +32,7 @@ def test_in_words(lacking: Repository) -> None:
     output = lacking.run("check", "--static").out
     summary = lacking.run("check", "--static", "--output", "summary").out
 
-    assert "models/small.onnx  ok*     –\n" in output
-    assert "ok*: predicted, not run; –: not checked\n" in output
+    assert "models/small.onnx  likely  –\n" in output
+    assert "likely: predicted to load, not run; –: not checked\n" in output
     assert "| ok\\* | – |\n" in summary
     assert "–: not checked" in summary

@@ -218,6 +218,20 @@ def test_some_models(many: Repository, tmp_path: Path) -> None:
     assert json.loads(whole)["scope"].endswith("2 models not selected")
 
 
+def test_a_shard_in_ci(many: Repository, tmp_path: Path) -> None:
+    """The report of a shard stays valid if remarks and the checked commit are added to it."""
+    many.write("onnxgate.toml", 'exclude = ["models/new.onnx"]\n' + many.read("onnxgate.toml"))
+    run = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "example/models", "GITHUB_SHA": "a" * 40}
+    repository = many.with_environment(**run)
+    options = ("--static", "--against", "none", "models/new.onnx", "models/b.onnx")
+    plan = planned(repository, *options[3:], "--shards", "1")
+    assert list(judge(repository, plan, tmp_path, *options)) == [0]
+    merged = json.loads(repository.run("merge", str(tmp_path), "--output", "json").out)
+
+    assert merged["checkout"] == {"repository": "example/models", "commit": "a" * 40}
+    assert merged["remarks"] == ["`models/new.onnx` is excluded by `exclude` in `onnxgate.toml`"]
+
+
 def test_read_by_a_person(many: Repository, tmp_path: Path) -> None:
     """The plan can be printed as text."""
     output = (

@@ -125,7 +125,7 @@ def in_page(page: Callable[[Report], str]) -> Callable[[Report], Tally]:
     marks = {"❌": "error", "⚠️": "warning", "ℹ️": "note"}
 
     def counted(judged: Report) -> Tally:
-        return Counter(marks[mark] for mark in re.findall(r"^- (\S+) \*\*`", page(judged), flags=re.MULTILINE))
+        return Counter(marks[mark] for mark in re.findall(r"^- (\S+) \*\*\[?`", page(judged), flags=re.MULTILINE))
 
     return counted
 

@@ -105,7 +105,7 @@ def test_a_comment_always_fits() -> None:
     output = markdown.format_comment(huge)
 
     assert len(output.encode()) <= 60_000
-    assert f"… and {500 - output.count('- ❌ **')} more findings in the job summary" in output
+    assert f"… and {500 - output.count('- ❌ **[')} more findings in the job summary" in output
     assert "100 runtimes: the table is too wide for this page" in output
 
 
@@ -113,7 +113,8 @@ def test_a_comment_of_a_pass_is_short() -> None:
     """The comment of a pass has only a few lines."""
     output = markdown.format_comment(report(against=MAIN, stages=("lock",)))
 
-    assert output.startswith("## ✅ onnxgate\n\n> [!NOTE]\n> pass: 1 model on 5 runtimes\n\nNo model changed since ")
+    assert output.startswith("## ✅ onnxgate: pass\n\n1 model on 5 runtimes, compared with `origin/main (1a2b3c4)`\n")
+    assert "\nNo model changed since origin/main (1a2b3c4).\n" in output
     assert len(output.splitlines()) < 20
 
 

@@ -64,7 +64,7 @@ def test_the_sample_from_the_root_of_git() -> None:
     got = issues(sample())
 
     assert got[0]["location"] == {"path": "ml/export/classifier.py", "lines": {"begin": 31}}
-    assert [each["severity"] for each in got] == ["critical"] * 4 + ["minor", "info", "major", "major"]
+    assert [each["severity"] for each in got] == ["critical"] * 4 + ["minor", "minor", "info", "major", "major"]
     assert "input-passthrough" not in {each["check_name"] for each in got}
 
 

@@ -23,6 +23,7 @@ from tests.harness.reports import hostile_reports
 from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
 
 VOID = {"meta", "br", "input"}
+RULE_PAGE = r"https://github\.com/onnxgate/onnxgate/blob/main/docs/rules/[a-z-]+\.md"
 OURS = {
     *(
         "html",
@@ -136,9 +137,9 @@ def test_every_finding_is_whole() -> None:
         assert [] == [part for part in parts if part.replace("`", "") not in actual]
         assert wording.describe_runtimes(each.runtimes, sample()) in actual
         assert f"works since{each.works_since}" in actual or not each.works_since
-    (accepted,) = wording.list_ignored_findings(sample())
-    assert accepted.message.replace("`", "") in Page(page).text
-    assert accepted.ignored in Page(page).text
+    for accepted in wording.list_ignored_findings(sample()):
+        assert accepted.message.replace("`", "") in Page(page).text
+        assert accepted.ignored in Page(page).text
 
 
 def test_every_figure_is_in_a_table() -> None:
@@ -354,7 +355,7 @@ def test_untrusted_strings_are_not_markup(whole: Report) -> None:
     assert [] == page.unbalanced + page.open
     assert {tag for tag, _ in page.elements} <= OURS
     assert {name for _, attributes in page.elements for name in attributes} <= ATTRIBUTES
-    assert [] == [link for link in page.values("href") if not re.fullmatch(r"#[a-z0-9-]+", link)]
+    assert [] == [link for link in page.values("href") if not re.fullmatch(rf"#[a-z0-9-]+|{RULE_PAGE}", link)]
     assert len(page.values("id")) == len(set(page.values("id")))
     assert text.count("<script>") == text.count("<style>") == 1
     assert text.replace("\n", "").isprintable()
@@ -412,4 +413,4 @@ def test_incomplete_stage_is_not_marked_checked() -> None:
 
     output = Page(html_page.format(incomplete)).text
     assert all(each in output for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
-    assert "checked" not in Page(html_page.format(lost)).text
+    assert not re.search(r"(file|runtime|parity) checked", Page(html_page.format(lost)).text)

@@ -13,6 +13,7 @@ from urllib.parse import unquote_to_bytes
 import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
 
 from onnxgate import rules
 from onnxgate.core.escape import escape_unprintable
@@ -101,11 +102,44 @@ def test_a_line_of_text_is_the_anchor() -> None:
     assert [location["physicalLocation"]["artifactLocation"]["uri"] for location in got["relatedLocations"]] == [
         "ml/models/classifier.onnx"
     ]
-    assert set(got["partialFingerprints"]) == {"onnxgate/v1"}
+    assert got["partialFingerprints"] == {
+        "onnxgate/v1": "ad10cc94f177ff90",
+        "primaryLocationLineHash": "ad10cc94f177ff90:1",
+    }
+
+
+def hashes(*findings: Finding) -> list[str]:
+    """Return the fingerprint that GitHub reads of each result."""
+    results = run(report(findings=findings))["results"]
+    return [each["partialFingerprints"]["primaryLocationLineHash"] for each in results]
+
+
+def test_an_alert_survives_a_new_export() -> None:
+    """A new export moves the row of a model in the lock and changes its text; GitHub keeps the alert."""
+    before = finding(fingerprint="0123456789abcdef", place=ReportedPlace(path="onnxgate.lock", line=7))
+    after = replace(before, message="does not load: Gelu(20)", place=ReportedPlace(path="onnxgate.lock", line=93))
+
+    assert hashes(before) == hashes(after) == ["0123456789abcdef:1"]
+
+
+def test_an_alert_for_several_findings_survives_the_repair_of_one() -> None:
+    """Findings of one rule on one line are one alert, which keeps its identity as long as the first finding exists."""
+    several = [finding(f"no kernel for {n}", node=f"n{n}", fingerprint=f"{n:016x}") for n in range(3)]
+
+    assert hashes(*several) == hashes(*several[:2]) == ["0000000000000000:1"]
+
+
+def test_equal_fingerprints_are_numbered() -> None:
+    """A report from elsewhere may repeat a fingerprint, or contain one that GitHub does not accept."""
+    same = [finding(fingerprint="0123456789abcdef", place=ReportedPlace(path="a.py", line=n)) for n in (1, 2)]
+    (invalid,) = hashes(finding(fingerprint="x:1"))
+
+    assert hashes(*same) == ["0123456789abcdef:1", "0123456789abcdef:2"]
+    assert re.fullmatch(r"[0-9a-f]{16}:1", invalid)
 
 
 def test_binary_has_our_fingerprint_and_no_region() -> None:
-    """GitHub adds no fingerprint to binary files, so onnxgate adds one; two findings in one file are two alerts."""
+    """Two findings in one binary file are two alerts."""
     several = (
         finding(place=BINARY, fingerprint="a"),
         finding("is broken", place=BINARY, fingerprint="b"),
@@ -283,10 +317,9 @@ def test_uris(folder: str, path: str, expected: str) -> None:
     assert expected == sarif.path_to_uri(report(folder=folder), path)
 
 
-def test_projects_have_separate_categories() -> None:
-    """Without separate categories, the alerts of one project would close those of the other."""
-    assert run(report())["automationDetails"] == {"id": "onnxgate/"}
-    assert run(report(folder="a b/c"))["automationDetails"] == {"id": "onnxgate/a%20b/c/"}
+def test_the_category_is_left_to_the_upload() -> None:
+    """An id in the file would override the input `category` of GitHub's upload action."""
+    assert "automationDetails" not in run(report(folder="a b/c"))
 
 
 def test_links_in_messages_are_text() -> None:

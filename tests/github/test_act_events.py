@@ -113,7 +113,7 @@ def change(repository: Consumer, **changed: str) -> None:
 def test_a_breaking_pull_request_is_closed_and_commented(scene: Scene, repository: Consumer, server: Server) -> None:
     """The change is locked; only the comparison with the base reveals it, in annotation, comment, SARIF and verdict."""
     change(repository, input="renamed")
-    step = use(comment="true", sarif="true")
+    step = use(comment="always", sarif="true")
     ran = scene.run([step], "pull_request", pull_request(repository), **environment(server))
 
     outputs = ran.outputs("gate")
@@ -129,7 +129,7 @@ def test_a_fork_with_a_read_only_token_gets_its_verdict(scene: Scene, repository
     """Missing write permissions cause warnings only; a compatible change passes."""
     change(repository, operator="Sigmoid")
     server.refuse = lambda method, _: (403, {"message": "Resource not accessible"}) if method == "POST" else None
-    step = use(comment="true", sarif="true", token="read-only")
+    step = use(comment="always", sarif="true", token="read-only")
     event = pull_request(repository, "somebody/models")
     ran = scene.run([step], "pull_request", event, **environment(server), STUB_READ_ONLY="1")
 

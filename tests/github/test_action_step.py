@@ -25,7 +25,7 @@ HOSTILE = [
 ]
 PRELUDE = """
 import os, pathlib, signal, sys
-names = ("json=", "github=", "summary=", "sarif=", "comment=")
+names = ("json=", "github=", "summary=", "html=", "junit=", "sarif=", "comment=")
 files = dict(word.split("=", 1) for word in sys.argv if word.startswith(names))
 def write(name, text):
     pathlib.Path(files[name]).write_text(text, encoding="utf-8")
@@ -229,7 +229,7 @@ def test_written_files_are_step_outputs(step: Step, tmp_path: Path) -> None:
     outputs = step.run(
         f"write('json', {report('fail', 1, 'error')!r}); write('sarif', '{{}}'); write('comment', 'x'); sys.exit(1)",
         ONNXGATE_INPUT_SARIF="true",
-        ONNXGATE_INPUT_COMMENT="true",
+        ONNXGATE_INPUT_COMMENT="always",
         ONNXGATE_INPUT_WORKING_DIRECTORY="models/a",
     )
 
@@ -251,15 +251,53 @@ def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
     assert "onnxgate-2-of-4.json" == Path(outputs["report"]).name
 
 
+WEAKENED = report("pass", 0, "warning").replace('"rule":"r"', '"rule":"policy-weakened"')
+
+
 @pytest.mark.parametrize(
-    ("message", "silent"),
+    ("mode", "message", "silent"),
     [
-        (report("pass", 0), "true"),
-        (report("pass", 0, "note"), "true"),
-        (report("pass", 0, "warning"), "false"),
-        (report("pass", 0).replace('"changes":[]', '"changes":[{"model":"m.onnx","kind":"changed"}]'), "false"),
+        ("on-failure", report("pass", 0), "true"),
+        ("on-failure", report("pass", 0, "warning"), "true"),
+        ("on-failure", WEAKENED, "false"),
+        ("on-failure", report("fail", 1, "error"), "false"),
+        ("on-failure", report("undecided", 3), "false"),
+        ("always", report("pass", 0), "false"),
     ],
 )
-def test_no_first_comment_without_findings(step: Step, message: str, silent: str) -> None:
-    """Without warnings, errors or changed models, no first comment is created."""
-    assert silent == step.run(f"write('json', {message!r})")["silent"]
+def test_when_a_first_comment_is_created(step: Step, mode: str, message: str, silent: str) -> None:
+    """With `on-failure`, no comment is created for a pass, unless the policy was weakened."""
+    status = msgspec.json.decode(message)["exit"]
+    script = f"write('json', {message!r}); write('comment', 'x'); sys.exit({status})"
+
+    assert silent == step.run(script, ONNXGATE_INPUT_COMMENT=mode)["silent"]
+
+
+def test_what_changed_since_the_baseline_is_an_output(step: Step) -> None:
+    """Later steps can require a review if a model changed or the policy was weakened."""
+    changed = WEAKENED.replace('"changes":[]', '"changes":[{"model":"m.onnx","kind":"changed"}]')
+    changed = changed.replace('"against":null', f'"against":{{"name":"main","commit":"{"a" * 40}"}}')
+    without = step.run(f"write('json', {report('pass', 0)!r})")
+    outputs = step.run(f"write('json', {changed!r})")
+    names = ("policy-weakened", "changed-models", "baseline")
+
+    assert ("0", "0", "") == tuple(without[name] for name in names)
+    assert ("1", "1", "a" * 40) == tuple(outputs[name] for name in names)
+
+
+def test_report_files_are_outputs(step: Step) -> None:
+    """The paths of the HTML and JUnit reports are outputs, so that later steps can upload the files."""
+    script = f"write('json', {report('pass', 0)!r}); write('html', 'page'); write('junit', 'xml')"
+    outputs = step.run(script, ONNXGATE_INPUT_HTML="true", ONNXGATE_INPUT_JUNIT="true")
+
+    assert "page" == Path(outputs["html-file"]).read_text(encoding="utf-8")
+    assert "xml" == Path(outputs["junit-file"]).read_text(encoding="utf-8")
+
+
+def test_the_category_can_be_chosen(step: Step) -> None:
+    """The input replaces the default category, but each shard still has its own."""
+    category = {"ONNXGATE_INPUT_SARIF": "true", "ONNXGATE_INPUT_SARIF_CATEGORY": "models"}
+    script = f"write('json', {report('pass', 0)!r})"
+
+    assert "models" == step.run(script, **category)["sarif-category"]
+    assert "models-2-of-4" == step.run(script, **category, ONNXGATE_INPUT_SHARD="2/4")["sarif-category"]

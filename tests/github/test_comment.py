@@ -19,6 +19,7 @@ from tests.harness.github.comment_server import BOT, SLOW, Server, serving
 from tests.harness.github.workflow_commands import Command, commands
 
 MARK = "<!-- onnxgate:CI:gate -->"
+FOOT = "\n\n---\n[Summary and log of this run](https://github.com/team/models/actions/runs/1)\n"
 FORBIDDEN = {"message": "Resource not accessible by integration"}
 PERSON = {"login": "mallory", "type": "User"}
 
@@ -84,14 +85,14 @@ def test_the_first_run_creates_and_the_next_ones_update(job: Job, server: Server
     job.comment("two")
     job.comment("two")
 
-    assert [f"{MARK}\ntwo", "thanks"] == [comment["body"] for comment in server.comments]
+    assert [f"{MARK}\ntwo{FOOT}", "thanks"] == [comment["body"] for comment in server.comments]
     assert ["POST", "PATCH"] == [change.partition(" ")[0] for change in server.changes]
     assert {"Bearer secret"} == server.tokens
 
 
 def test_githubs_line_ends_are_no_change(job: Job, server: Server) -> None:
     """GitHub may return other line endings than it received."""
-    server.add(f"{MARK}\r\none\r\ntwo")
+    server.add(f"{MARK}\none\ntwo{FOOT}".replace("\n", "\r\n"))
     job.comment("one\ntwo\n")
 
     assert [] == server.changes
@@ -104,7 +105,7 @@ def test_our_comment_is_found_on_a_later_page(job: Job, server: Server) -> None:
     server.add(f"{MARK}\nold")
     job.comment("new")
 
-    assert f"{MARK}\nnew" == server.comments[250]["body"]
+    assert f"{MARK}\nnew{FOOT}" == server.comments[250]["body"]
     assert ["PATCH /repos/team/models/issues/comments/251"] == server.changes
 
 
@@ -123,7 +124,7 @@ def test_a_comment_of_somebody_else_is_not_ours(job: Job, server: Server) -> Non
     server.add(f"quoted: {MARK}", BOT)
     job.comment("broken")
 
-    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken"] == [
+    assert [f"{MARK}\nall is well", f"quoted: {MARK}", f"{MARK}\nbroken{FOOT}"] == [
         comment["body"] for comment in server.comments
     ]
 
@@ -135,7 +136,7 @@ def test_a_users_own_token_finds_its_own_comment(job: Job, server: Server) -> No
     server.add(f"{MARK}\nold", {"login": "release-robot", "type": "User"})
     job.comment("new")
 
-    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]
+    assert [f"{MARK}\nold", f"{MARK}\nnew{FOOT}"] == [comment["body"] for comment in server.comments]
 
 
 def test_nothing_is_posted_without_findings(job: Job, server: Server) -> None:
@@ -146,7 +147,7 @@ def test_nothing_is_posted_without_findings(job: Job, server: Server) -> None:
     job.comment("pass", ONNXGATE_ACTION_SILENT="true")
 
     assert [] == silent
-    assert [f"{MARK}\npass"] == [comment["body"] for comment in server.comments]
+    assert [f"{MARK}\npass{FOOT}"] == [comment["body"] for comment in server.comments]
 
 
 @pytest.mark.parametrize(
@@ -169,11 +170,12 @@ def test_a_marker_cannot_be_ended_by_a_name(words: tuple[str, ...], expected: st
 @pytest.mark.parametrize(("length", "cut"), [(0, False), (1, True)])
 def test_a_body_is_never_longer_than_github_takes(job: Job, server: Server, length: int, cut: bool) -> None:
     """A body at the length limit is complete; a longer one is truncated and links to the run's summary."""
-    job.comment("é" * (sticky.MAX_COMMENT_LENGTH - len(MARK) - 1 + length))
+    job.comment("é" * (sticky.MAX_COMMENT_LENGTH - len(MARK) - 1 - len(FOOT) + length))
     [comment] = server.comments
 
     assert len(comment["body"]) <= sticky.MAX_COMMENT_LENGTH
-    assert cut == ("https://github.com/team/models/actions/runs/1" in comment["body"])
+    assert cut == ("é" not in comment["body"])
+    assert "https://github.com/team/models/actions/runs/1" in comment["body"]
 
 
 @pytest.mark.parametrize("status", [403, 404, 401])
@@ -211,7 +213,7 @@ def test_failed_requests_are_retried(job: Job, server: Server) -> None:
     server.refuse = lambda method, _: next(answers, None) if method == "GET" else None
     job.comment("found")
 
-    assert [f"{MARK}\nfound"] == [comment["body"] for comment in server.comments]
+    assert [f"{MARK}\nfound{FOOT}"] == [comment["body"] for comment in server.comments]
     assert ["GET", "GET", "GET", "POST"] == [each.partition(" ")[0] for each in server.asked]
 
 
@@ -383,4 +385,4 @@ def test_comment_of_a_deleted_user_is_not_edited(job: Job, server: Server) -> No
     server.comments.append({"id": 1, "body": f"{MARK}\nold", "user": None})
     job.comment("new")
 
-    assert [f"{MARK}\nold", f"{MARK}\nnew"] == [comment["body"] for comment in server.comments]
+    assert [f"{MARK}\nold", f"{MARK}\nnew{FOOT}"] == [comment["body"] for comment in server.comments]

@@ -114,8 +114,8 @@ def test_a_report_that_the_run_belies_is_doubted(second: Second, server: Server)
 
 
 def test_no_comment_for_a_pass(second: Second, server: Server) -> None:
-    """No comment is created for a pass, as in the first workflow."""
-    second.comment(run(conclusion="success"), changed_sample(**CLEAN))
+    """With `on-failure`, no comment is created for a pass, as in the first workflow."""
+    second.comment(run(conclusion="success"), changed_sample(**CLEAN), ONNXGATE_INPUT_COMMENT="on-failure")
 
     assert [] == server.comments
 

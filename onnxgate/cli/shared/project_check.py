@@ -27,7 +27,8 @@ from onnxgate.cli.shared.project_request import (
 from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, STATIC_STAGES, Stage
-from onnxgate.core.report import Report
+from onnxgate.core.report import Report, ReportedCheckout
+from onnxgate.core.report_json import seal_report
 from onnxgate.core.text import pluralize
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
@@ -239,7 +240,8 @@ def _check_project(
 
         report = build_shard_report(gate_request, outcome, share, options.fail_on, drawn=drawn)
     excluded = project.describe_excluded(paths, base=options.start)
-    report = msgspec.structs.replace(report, remarks=tuple(sorted({*report.remarks, *excluded})))
+    remarks = tuple(sorted({*report.remarks, *excluded}))
+    report = seal_report(msgspec.structs.replace(report, remarks=remarks, checkout=_report_checkout()))
     if meter is not None:
         from onnxgate.gate.sharding.plan import save_measured_costs
 
@@ -247,10 +249,22 @@ def _check_project(
     return report, snippets
 
 
+def _is_in_ci() -> bool:
+    return not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ)
+
+
+def _report_checkout() -> ReportedCheckout | None:
+    """Return the repository and the commit of a CI run; None outside CI."""
+    if not _is_in_ci():
+        return None
+    from onnxgate.project.git.baseline import read_checkout
+
+    return read_checkout(os.environ)
+
+
 def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
     """Return the git revision to compare the models with. Outside CI, there is one only if `--against` is given."""
-    in_ci = not {"GITHUB_ACTIONS", "GITLAB_CI"}.isdisjoint(os.environ)
-    if request.against is None and not in_ci:
+    if request.against is None and not _is_in_ci():
         return Baseline()
     from onnxgate.project.git.baseline import choose_baseline
 

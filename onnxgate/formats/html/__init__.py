@@ -9,17 +9,19 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 
-from onnxgate.core.report import Cell, NotDone, Report
+from onnxgate.core.report import Cell, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
 from onnxgate.formats.html import agreement
 from onnxgate.formats.html.findings import Anchors, collect_anchors, render_findings
 from onnxgate.formats.html.markup import (
+    LEVEL_MARKS,
     VERDICT_MARKS,
     Markup,
     escape_html,
     join_lines,
     join_markup,
+    link_rule,
     render_aside,
     render_code,
     render_prose,
@@ -31,14 +33,18 @@ from onnxgate.formats.html.markup import (
 def format(report: Report) -> str:
     """Render a report as an HTML 5 page that also works without scripts, in dark mode, in print and on phones."""
     anchors = collect_anchors(report)
+    problems = {
+        "findings": render_findings(report, anchors),
+        "undecided": render_gaps("Could not be checked", "undecided", report.undecided, report),
+    }
     sections = {
+        **(dict(reversed(problems.items())) if report.verdict == "undecided" else problems),
+        "ignored": render_ignored(report),
+        "notes": render_notes(report),
         "changes": render_changes(report),
         "matrix": render_matrix(report, anchors),
-        "findings": render_findings(report, anchors),
-        "undecided": render_gaps("Undecided", "undecided", report.undecided, report),
-        "skipped": render_gaps("Skipped", "skipped", report.skipped, report),
         "agreement": agreement.render_agreement(report),
-        "ignored": render_ignored(report),
+        "skipped": render_gaps("Skipped", "skipped", report.skipped, report),
         "replay": render_replays(report),
         "inventory": render_inventory(report),
     }
@@ -47,7 +53,7 @@ def format(report: Report) -> str:
     style, script = _read_asset("page.css"), _read_asset("page.js")
     body = join_lines(
         tag("a", "Skip to content", href="#main", class_="skip"),
-        render_banner(report),
+        render_banner(report, anchors),
         tag("nav", join_markup(links, "\n"), aria_label="sections"),
         tag("main", join_lines(shown.values()), id="main"),
         tag("footer", f"onnxgate {report.onnxgate}"),
@@ -62,7 +68,8 @@ def _render_head(report: Report, style: str, script: str) -> Markup:
         f"default-src 'none'; style-src '{_csp_digest(style)}'; script-src '{_csp_digest(script)}'; "
         "base-uri 'none'; form-action 'none'"
     )
-    title = f"{VERDICT_MARKS[report.verdict][1]}: {pluralize(len(report.models), 'model')} - onnxgate"
+    weakened = " (policy weakened)" if wording.count_weakenings(report) else ""
+    title = f"{VERDICT_MARKS[report.verdict][1]}{weakened}: {pluralize(len(report.models), 'model')} - onnxgate"
     return tag(
         "head",
         join_lines(
@@ -93,43 +100,85 @@ MAX_DIFFERENCES = 40
 """Maximum number of differences from the baseline that are shown for each model."""
 
 
-def render_banner(report: Report) -> Markup:
-    """Render the head of the page: the verdict, the state of each stage, and what was compared, skipped or ignored."""
+def render_banner(report: Report, anchors: Anchors) -> Markup:
+    """Render the head of the page, which answers the question of a reader who has five seconds.
+
+    It contains the verdict, what was checked and what was left out, the number of findings by rule, and the stages.
+    """
     mark, word = VERDICT_MARKS[report.verdict]
     stages = (*STAGES, *(stage for stage in report.stages if stage not in STAGES))
+    weakening, limits = wording.describe_weakening(report), "; ".join(wording.describe_limits(report))
+    warned = tag("span", f"! {weakening}", class_="weakened") if weakening else None
     return tag(
         "header",
         tag("p", "onnxgate", tag("button", "Theme", type="button", id="theme", hidden=True), class_="brand"),
-        tag("h1", tag("span", mark, class_="mark", aria_hidden="true"), word),
-        tag("p", render_prose(wording.render_verdict(report).partition(": ")[2]), class_="verdict"),
+        tag("h1", tag("span", mark, class_="mark", aria_hidden="true"), word, warned),
+        tag("p", wording.describe_extent(report), class_="verdict"),
+        tag("dl", (tag("div", tag("dt", name), tag("dd", value)) for name, value in wording.describe_subject(report))),
+        tag("p", tag("strong", "! Limited check: "), render_prose(limits), class_="limits") if limits else None,
+        tag("ul", _render_counts(report, anchors), class_="counts"),
         tag("ul", (_render_stage(stage, report) for stage in stages), class_="stages"),
-        tag("ul", (tag("li", item) for item in _render_extent(report)), class_="extent"),
+        tag("ul", (tag("li", render_prose(line)) for line in wording.describe_comparisons(report)), class_="extent"),
         class_=f"banner {report.verdict}",
     )
 
 
+MAX_COUNTED_RULES = 12
+"""Maximum number of rules of one level whose findings are counted at the top of the page."""
+
+
+def _render_counts(report: Report, anchors: Anchors) -> Iterator[Markup]:
+    """Render the number of findings by rule. A rule links to its first finding on the page."""
+    first: dict[tuple[str, str], int] = {}
+    for number, finding in enumerate(anchors.findings):
+        first.setdefault((finding.level, finding.rule), number)
+    counts = wording.count_rules(report)
+    for level in wording.LEVELS:
+        of_level = [it for it in counts if it.level == level]
+        if not of_level:
+            continue
+        total = f"{LEVEL_MARKS[level]} {pluralize(sum(it.count for it in of_level), level)}"
+        rules = [
+            join_markup(
+                (
+                    tag("a", render_code(it.rule), href=f"#finding-{first[level, it.rule]}"),
+                    f" × {it.count}" if it.count > 1 else "",
+                )
+            )
+            for it in of_level[:MAX_COUNTED_RULES]
+        ]
+        more = [f"{len(of_level) - len(rules)} more rules"] if len(of_level) > len(rules) else []
+        yield tag("li", tag("strong", total), " ", join_markup([*rules, *more], ", "), class_=level)
+    others = {
+        "undecided": (f"? {len(wording.merge_gaps(report.undecided))} undecided", len(report.undecided)),
+        "ignored": (wording.describe_ignored(report), len(wording.list_ignored_findings(report))),
+        "skipped": (f"{len(wording.merge_gaps(report.skipped))} skipped", len(report.skipped)),
+    }
+    for anchor, (text, count) in others.items():
+        if count:
+            yield tag("li", tag("a", text, href=f"#{anchor}"), class_=f"of-{anchor}")
+
+
 def _render_stage(stage: str, report: Report) -> Markup:
+    """Render the state of a stage. Only a check that passes has green stages."""
+    levels = [finding.level for finding in wording.list_active_findings(report) if finding.stage == stage]
     left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
     if stage not in report.stages:
         mark, progress, style = "–", "skipped", "not-ran"
+    elif "error" in levels:
+        mark, progress, style = LEVEL_MARKS["error"], pluralize(levels.count("error"), "error"), "broken"
     elif left_open & {stage, GATE_STAGE}:
         mark, progress, style = "◐", "incomplete", "part"
     else:
-        mark, progress, style = "✓", "checked", "ran"
+        mark, progress, style = "✓", "checked", "ran" if report.verdict == "pass" else "plain"
     shown = tag("span", mark, aria_hidden="true")
     return tag("li", shown, f" {stage} ", tag("span", progress, class_="how"), class_=style)
 
 
-def _render_extent(report: Report) -> Iterator[Markup]:
-    yield from map(render_prose, wording.describe_comparisons(report))
-    for count, word, anchor in (
-        (len(report.undecided), "undecided", "undecided"),
-        (len(report.skipped), "skipped", "skipped"),
-        (len(wording.list_ignored_findings(report)), "ignored by the config", "ignored"),
-    ):
-        if count:
-            yield tag("a", f"{count} {word}", href=f"#{anchor}")
-    yield from (render_prose(truncate(remark)) for remark in report.remarks)
+def render_notes(report: Report) -> Markup | None:
+    """Render the section with the remarks of the report."""
+    remarks = (tag("li", render_prose(truncate(remark))) for remark in report.remarks)
+    return tag("section", tag("h2", "Notes"), tag("ul", remarks), id="notes") if report.remarks else None
 
 
 def render_changes(report: Report) -> Markup | None:
@@ -159,13 +208,18 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     if not runtimes or not report.cells:
         return None
     matrix = wording.cells_by_model(report)
-    rows = []
+    rows = {}
     for model, cells in matrix.items():
         name = render_code(truncate(model))
         if numbers := anchors.by_model.get(model):
             name = tag("a", name, href=f"#finding-{numbers[0]}")
         columns = (_render_matrix_cell(cells.get(runtime), anchors) for runtime in runtimes)
-        rows.append(tag("tr", tag("th", name, scope="row"), columns))
+        rows[model] = tag("tr", tag("th", name, scope="row"), columns)
+    words = {
+        model: [wording.STATE_WORDS[cells[name].state if name in cells else "not selected"] for name in runtimes]
+        for model, cells in matrix.items()
+    }
+    ordered = [rows[model] for model in wording.sort_worst_first(words)]
     parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
     engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
     corner = tag("th", "model", scope="col", rowspan=2)
@@ -173,16 +227,31 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
         tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines)),
         tag("tr", (tag("th", release, scope="col") for _, release in parts)),
     )
+    shown, folded = ordered[:MAX_OPEN_ROWS], ordered[MAX_OPEN_ROWS:]
+    summary = tag("summary", pluralize(len(folded), "more model"))
+    return tag(
+        "section",
+        tag("h2", "Models by runtime"),
+        _render_matrix_table(heads, shown),
+        tag("details", summary, _render_matrix_table(heads, folded)) if folded else None,
+        _render_matrix_legend([cell for cells in matrix.values() for cell in cells.values()]),
+        id="matrix",
+    )
+
+
+MAX_OPEN_ROWS = 15
+"""Maximum number of rows of the table that are not collapsed, so that the table fits on one screen."""
+
+
+def _render_matrix_table(heads: Markup, rows: Sequence[Markup]) -> Markup:
     table = tag(
         "table",
         tag("caption", "models by runtime", class_="unseen"),
         tag("thead", heads),
-        tag("tbody", join_lines(rows)),
+        tag("tbody", join_lines(*rows)),
         class_="matrix",
     )
-    legend = _render_matrix_legend([cell for cells in matrix.values() for cell in cells.values()])
-    title = tag("h2", "Models by runtime")
-    return tag("section", title, render_scrolled(table, "models by runtime"), legend, id="matrix")
+    return render_scrolled(table, "models by runtime")
 
 
 def _render_matrix_legend(cells: Sequence[Cell]) -> Markup:
@@ -233,15 +302,30 @@ def render_gaps(title: str, anchor: str, items: Sequence[NotDone], report: Repor
 
 
 def render_ignored(report: Report) -> Markup | None:
-    """Render the section that lists the ignored findings and the reasons for ignoring them."""
-    items = []
-    for finding in wording.list_ignored_findings(report):
-        subject = render_code(truncate(wording.finding_subject(finding)))
-        about = tag("p", render_code(finding.rule), " in ", subject, class_="about")
-        message = tag("p", render_prose(wording.render_message(finding)))
-        items.append(tag("li", about, message, render_aside("Reason", finding.ignored)))
-    listed = tag("ul", join_lines(items), class_="gaps")
-    return tag("section", tag("h2", "Ignored"), listed, id="ignored") if items else None
+    """Render the section that lists the ignored findings. Only newly ignored ones are not collapsed."""
+    ignored = wording.list_ignored_findings(report)
+    if not ignored:
+        return None
+    new = [finding for finding in ignored if finding.newly_ignored]
+    others = ignored[len(new) :]
+    summary = tag("summary", pluralize(len(others), f"{'older ' if new else ''}ignored finding"))
+    return tag(
+        "section",
+        tag("h2", "Ignored"),
+        tag("ul", join_lines(*map(_render_ignored_finding, new)), class_="gaps") if new else None,
+        tag("details", summary, tag("ul", join_lines(*map(_render_ignored_finding, others)), class_="gaps"))
+        if others
+        else None,
+        id="ignored",
+    )
+
+
+def _render_ignored_finding(finding: Finding) -> Markup:
+    badge = (tag("strong", "new", class_="new"), " ") if finding.newly_ignored else ()
+    subject = render_code(truncate(wording.finding_subject(finding)))
+    about = tag("p", badge, f"{finding.level} ", link_rule(finding.rule), " in ", subject, class_="about")
+    message = tag("p", render_prose(wording.render_message(finding)))
+    return tag("li", about, message, render_aside("Ignored because", finding.ignored))
 
 
 def render_replays(report: Report) -> Markup | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from onnxgate.formats.html.markup import (
     Markup,
     join_lines,
     join_markup,
+    link_rule,
     render_aside,
     render_code,
     render_prose,
@@ -64,20 +66,40 @@ def _drawing_key(finding: Finding) -> tuple[str, str]:
 
 
 def render_findings(report: Report, anchors: Anchors) -> Markup | None:
-    """Render the findings that are not ignored, grouped by model, with diagrams of the nodes that they are about."""
+    """Render the findings that are not ignored, worst first, with diagrams of the nodes that they are about."""
     if not anchors.findings:
         return None
+    shown, folded = anchors.findings[:MAX_OPEN_FINDINGS], anchors.findings[MAX_OPEN_FINDINGS:]
+    summary = tag("summary", pluralize(len(folded), "more finding"))
+    return tag(
+        "section",
+        tag("h2", "Findings"),
+        _render_controls(anchors.findings) if len(anchors.findings) >= MIN_FILTERED else None,
+        _render_groups(shown, report, anchors),
+        tag("details", summary, _render_groups(folded, report, anchors), class_="more") if folded else None,
+        id="findings",
+    )
+
+
+MAX_OPEN_FINDINGS = 20
+"""Maximum number of findings that are not collapsed."""
+MIN_FILTERED = 5
+"""Minimum number of findings for which the page has a filter."""
+
+
+def _render_groups(findings: Sequence[Finding], report: Report, anchors: Anchors) -> Markup:
+    """Render findings, which are sorted by level and then by model or file, in groups of the same level and subject."""
     numbers = {id(finding): index for index, finding in enumerate(anchors.findings)}
-    groups = (
+    groups = itertools.groupby(findings, key=lambda it: (it.level, wording.finding_subject(it)))
+    return join_lines(
         tag(
             "section",
             tag("h3", render_code(truncate(subject))),
-            join_lines(_render_finding(numbers[id(finding)], finding, report, anchors) for finding in findings),
+            join_lines(_render_finding(numbers[id(finding)], finding, report, anchors) for finding in group),
             class_="group",
         )
-        for subject, findings in wording.group_by_subject(anchors.findings)
+        for (_, subject), group in groups
     )
-    return tag("section", tag("h2", "Findings"), _render_controls(anchors.findings), join_lines(groups), id="findings")
 
 
 def _render_controls(findings: Sequence[Finding]) -> Markup:
@@ -107,7 +129,7 @@ def _render_finding(index: int, finding: Finding, report: Report, anchors: Ancho
         "h4",
         tag("span", tag("span", LEVEL_MARKS[finding.level], aria_hidden="true"), f" {finding.level}", class_="level"),
         " ",
-        tag("a", render_code(finding.rule), href=f"#finding-{index}"),
+        link_rule(finding.rule),
     )
     drawing = anchors.drawings.get(_drawing_key(finding))
     first = anchors.first[_drawing_key(finding)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import LONG_LIMIT, truncate
+from onnxgate.formats.wording import rule_url
 
 VOID_ELEMENTS = frozenset({"meta", "input"})
 SVG_SHAPES = frozenset({"circle", "rect", "path"})
@@ -77,6 +78,12 @@ def render_prose(text: str) -> Markup:
 def render_code(text: str) -> Markup:
     """Render a string as an HTML `<code>` element."""
     return tag("code", text)
+
+
+def link_rule(rule: str) -> Markup:
+    """Render the name of a rule as a link to its page."""
+    url = rule_url(rule)
+    return tag("a", render_code(rule), href=url) if url else render_code(rule)
 
 
 def render_aside(word: str, text: str) -> Markup | None:

@@ -29,6 +29,8 @@
     const apply = () => {
       const words = form.querySelector("#search").value.toLowerCase().split(/\s+/).filter(Boolean);
       const levels = new Set([...form.querySelectorAll("[data-level]:checked")].map((box) => box.dataset.level));
+      const more = document.querySelector(".more");
+      if (more && words.length) more.open = true;
       let shown = 0;
       cards.forEach((card, index) => {
         card.hidden = !levels.has(card.dataset.level) || !words.every((word) => texts[index].includes(word));
@@ -39,10 +41,16 @@
     };
     form.addEventListener("input", apply);
     form.addEventListener("submit", (event) => event.preventDefault());
-    addEventListener("hashchange", () => {
+    const reveal = () => {
       const target = document.getElementById(location.hash.slice(1));
-      if (target && target.hidden) { form.reset(); apply(); target.scrollIntoView(); }
-    });
+      const hidden = target && target.hidden;
+      const folded = target && target.closest("details:not([open])");
+      if (hidden) { form.reset(); apply(); }
+      if (folded) folded.open = true;
+      if (hidden || folded) target.scrollIntoView();
+    };
+    addEventListener("hashchange", reveal);
+    reveal();
     form.hidden = false;
   }
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((each) => { each.open = true; }));

@@ -71,6 +71,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         against=Against(name=revision.name, commit=revision.commit) if revision is not None else None,
         changes=gathered.change.changes,
         drawings=draw_named_nodes(outcome.findings, files) if drawn else (),
+        fail_on=fail_on,
     )
 
 

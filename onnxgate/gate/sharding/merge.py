@@ -63,6 +63,7 @@ def merge_reports(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
         skipped=(),
         measured=(),
         counts=counts,
+        fail_on=fail_on,
     )
 
 
@@ -106,6 +107,8 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
         changes=_by_model(dict.fromkeys(part for report in reports for part in report.changes)),
         drawings=node_context.select_most_severe(findings, [it for report in reports for it in report.drawings]),
         remarks=tuple(sorted({remark for report in reports for remark in report.remarks})),
+        checkout=first.checkout,
+        fail_on=fail_on,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from onnxgate.core.report import ReportedCheckout
 from onnxgate.project.git import repository
 from onnxgate.project.git.repository import is_commit_id
 from onnxgate.project.git.revisions import Revision, resolve_revision
@@ -278,3 +279,20 @@ def parse_branch(text: str) -> str:
     has_invalid_part = any(not part or part.startswith((".", "-")) for part in text.split("/"))
     is_expression = "@{" in text or ".." in text or text.endswith((".lock", "."))
     return "" if has_invalid_character or has_invalid_part or is_expression else text
+
+
+def read_checkout(environment: Mapping[str, str]) -> ReportedCheckout | None:
+    """Return the repository and the commit of a CI run, for the report; None outside CI.
+
+    In a pull request, it is the last commit of the pull request, not the merge commit that the CI system created.
+    """
+    if environment.get("GITHUB_ACTIONS") == "true":
+        head = read_event_text(read_event(environment), "pull_request", "head", "sha")
+        names = ("GITHUB_REPOSITORY", "GITHUB_SHA")
+    elif environment.get("GITLAB_CI") == "true":
+        head = environment.get("CI_MERGE_REQUEST_SOURCE_BRANCH_SHA", "")
+        names = ("CI_PROJECT_PATH", "CI_COMMIT_SHA")
+    else:
+        return None
+    repository_name, started_for = (environment.get(name, "") for name in names)
+    return ReportedCheckout(repository=repository_name, commit=parse_commit(head) or parse_commit(started_for))

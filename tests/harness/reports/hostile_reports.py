@@ -15,6 +15,7 @@ from onnxgate.core.report import (
     Measured,
     NotDone,
     Report,
+    ReportedCheckout,
     ReportedModel,
     ReportedPlace,
     ReportedRuntime,
@@ -83,7 +84,7 @@ PLACES = st.builds(
 )
 FINDINGS = st.builds(
     Finding,
-    rule=NAME,
+    rule=NAME | st.sampled_from(["load-failed", "policy-weakened"]),
     level=st.sampled_from(["error", "warning", "note"]),
     stage=TEXT,
     message=TEXT,
@@ -97,6 +98,7 @@ FINDINGS = st.builds(
     confirmed=st.booleans(),
     fingerprint=TEXT,
     ignored=st.just("") | TEXT,
+    newly_ignored=st.booleans(),
 )
 NOT_DONE = st.builds(NotDone, stage=NAME, model=TEXT, runtime=st.just("") | RUNTIME, reason=TEXT, hint=TEXT)
 FIGURES = st.builds(
@@ -165,4 +167,6 @@ REPORTS = st.builds(
     changes=_tuple_of(CHANGES, 2),
     drawings=_tuple_of(DRAWINGS, 1),
     counts=st.dictionaries(TEXT, st.integers(), max_size=1),
+    checkout=st.none() | st.builds(ReportedCheckout, repository=TEXT, commit=TEXT),
+    fail_on=st.sampled_from(["error", "warning", "never"]),
 )

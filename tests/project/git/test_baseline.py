@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core.errors import UsageError
-from onnxgate.project.git.baseline import BaselineChoice, choose_baseline, parse_branch, parse_commit
+from onnxgate.core.report import ReportedCheckout
+from onnxgate.project.git.baseline import BaselineChoice, choose_baseline, parse_branch, parse_commit, read_checkout
 from onnxgate.project.git.repository import MAX_FETCHED_COMMITS
 from tests.harness.repositories.checkout import commit, git
 
@@ -558,3 +559,48 @@ def test_inside_of_a_hook(origin: Origin, tmp_path: Path, monkeypatch: pytest.Mo
 
     assert baseline.revision is not None
     assert baseline.revision.commit == origin.newer_main
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, None),
+        ({"GITHUB_REPOSITORY": "example/models", "GITHUB_SHA": "a" * 40}, None),
+        ({**GITHUB, "GITHUB_REPOSITORY": "example/models", "GITHUB_SHA": "a" * 40}, ("example/models", "a" * 40)),
+        ({**GITHUB, "GITHUB_REPOSITORY": "example/models", "GITHUB_SHA": "HEAD"}, ("example/models", "")),
+        (
+            {"GITLAB_CI": "true", "CI_PROJECT_PATH": "group/models", "CI_COMMIT_SHA": "b" * 40},
+            ("group/models", "b" * 40),
+        ),
+        (
+            {
+                "GITLAB_CI": "true",
+                "CI_PROJECT_PATH": "group/models",
+                "CI_COMMIT_SHA": "b" * 40,
+                "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "c" * 40,
+            },
+            ("group/models", "c" * 40),
+        ),
+    ],
+)
+def test_the_repository_and_commit_of_a_ci_run(
+    environment: Mapping[str, str], expected: tuple[str, str] | None
+) -> None:
+    """They are in the report of a CI run only, so that reports from other places are equal."""
+    checkout = ReportedCheckout(repository=expected[0], commit=expected[1]) if expected else None
+
+    assert checkout == read_checkout(environment)
+
+
+def test_the_commit_of_a_pull_request_is_its_head(tmp_path: Path) -> None:
+    """`GITHUB_SHA` is a merge commit that exists only on GitHub's side."""
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps({"pull_request": {"head": {"sha": "c" * 40}}}))
+    environment = {
+        **GITHUB,
+        "GITHUB_REPOSITORY": "example/models",
+        "GITHUB_SHA": "a" * 40,
+        "GITHUB_EVENT_PATH": str(event),
+    }
+
+    assert ReportedCheckout(repository="example/models", commit="c" * 40) == read_checkout(environment)
