@@ -98,7 +98,6 @@ def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) ->
     [
         (("check", "--static", "--case", "sample"), "`--case` requires the stage `runtime` or `parity`"),
         (("check", "--stage", "export", "--seed", "4"), "`--seed` requires the stage `runtime` or `parity`"),
-        (("check", "--stage", "file", "--against", "HEAD"), "`--against` requires the stage `lock` or `runtime`"),
         (
             ("check", "--target", "onnxruntime>=1.18", "--config", "onnxgate.toml"),
             "`--target` and `--config` cannot be",

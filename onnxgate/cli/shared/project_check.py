@@ -29,7 +29,7 @@ from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import DYNAMIC_STAGES, STATIC_STAGES, Stage
 from onnxgate.core.report import Report, ReportedCheckout
 from onnxgate.core.report_json import seal_report
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.formats import RENDERERS
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import Baseline, GateOutcome, GateRequest, RunCaches, Selection, StaticSettings
@@ -37,7 +37,7 @@ from onnxgate.gate.results.verdict import build_report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.ignore_entries import check_writable, write_config
 from onnxgate.project.config.loader import find_config
-from onnxgate.project.config.project import Project
+from onnxgate.project.config.project import MAX_NAMED_PATHS
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments.storage import (
@@ -103,6 +103,7 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     groups: Mapping[Path | None, Sequence[str | Path]] = {None: request.paths}
     if request.target is None:
         groups = group_by_project(request.paths, options, all_below=True)
+        _refuse_removed_configs(request, options)
     single = [sink for sink in sinks if sink.file is not None or sink.format not in STREAMED_FORMATS]
     if len(groups) > 1 and single:
         option = f"--output {single[0].format}{f'={single[0].file}' if single[0].file else ''}"
@@ -113,6 +114,29 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
         return _run_check(config, selected, sinks, options)
 
     return run_for_each_project(groups, run)
+
+
+def _refuse_removed_configs(request: CheckRequest, options: CommonOptions) -> None:
+    """
+    Reject a check that would skip models because the config that selected them at the baseline was removed.
+
+    Raises:
+        UsageError: there are such models.
+    """
+    baseline = _choose_baseline(options.start, request, options)
+    if baseline.revision is None or options.config is not None:
+        return
+    from onnxgate.gate.policy.comparison import find_removed_configs
+
+    removed = find_removed_configs(options.start, baseline.revision)
+    if removed:
+        config, models = next(iter(removed.items()))
+        named = join_phrases([f"`{model}`" for model in models], MAX_NAMED_PATHS)
+        verb = "is" if len(models) == 1 else "are"
+        message = f"`{config}` was removed since `{baseline.revision.name}`, so that {named} {verb} no longer checked"
+        raise UsageError(
+            message, hint=f"restore the config: `git checkout {baseline.revision.commit[:12]} -- {config}`"
+        )
 
 
 STREAMED_FORMATS = ("text", "github")
@@ -224,7 +248,7 @@ def _check_project(
             project, lock, models if share is None else share.own(models), request.stages, options, meter
         ),
         selection=Selection(request.stages, request.inputs),
-        baseline=_choose_baseline(project, request, options),
+        baseline=_choose_baseline(project.folder, request, options),
         share=share,
         caches=RunCaches(_results_folder(request.stages), fresh=request.fresh, inputs=inputs_dir, support=support_dir),
         static=StaticSettings(options.jobs, static_dir, request.fresh, _print_reuse(options)),
@@ -262,13 +286,13 @@ def _report_checkout() -> ReportedCheckout | None:
     return read_checkout(os.environ)
 
 
-def _choose_baseline(project: Project, request: CheckRequest, options: CommonOptions) -> Baseline:
+def _choose_baseline(folder: Path, request: CheckRequest, options: CommonOptions) -> Baseline:
     """Return the git revision to compare the models with. Outside CI, there is one only if `--against` is given."""
     if request.against is None and not _is_in_ci():
         return Baseline()
     from onnxgate.project.git.baseline import choose_baseline
 
-    root = find_git_root(project.folder)
+    root = find_git_root(folder.absolute())
     chosen = choose_baseline(root, request.against, os.environ, offline=options.offline)
     return Baseline(chosen.revision, chosen.remark, chosen.missing, chosen.hint)
 

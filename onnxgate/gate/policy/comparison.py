@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -15,7 +16,7 @@ from onnxgate.gate.policy.config_changes import PolicyReporter, find_config_chan
 from onnxgate.gate.policy.lock_changes import LockReporter, find_lock_changes
 from onnxgate.gate.policy.model_changes import find_dropped_models, find_selection_changes, find_setting_changes
 from onnxgate.gate.request import Checkout
-from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, parse_config
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, parse_config
 from onnxgate.project.config.project import LOCK_NAME, Project, list_models, selects
 from onnxgate.project.config.schema import Config
 from onnxgate.project.git.revisions import FILE_MODES, MissingAtRevisionError, Revision, Tree, find_exact_renames
@@ -23,6 +24,8 @@ from onnxgate.project.lock.comparison import target_policy
 from onnxgate.project.lock.lock_file import parse_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.toml import find_key_lines
+
+CONFIG_NAMES = (CONFIG_NAME, PYPROJECT)
 
 
 class PolicyComparison(msgspec.Struct, frozen=True):
@@ -88,17 +91,16 @@ def _find_base_config(project: Project, tree: Tree, folder: str) -> str:
     It is the config with the same path, the other kind of config in the same folder, or the only config whose folder no
     longer has one: the folder was renamed.
     """
-    for name in dict.fromkeys((project.path.name, CONFIG_NAME, PYPROJECT)):
+    for name in dict.fromkeys((project.path.name, *CONFIG_NAMES)):
         path = posixpath.join(folder, name)
         if tree.file(path) and _has_config(tree, path):
             return path
-    configs = (CONFIG_NAME, PYPROJECT)
     root = tree.revision.root
     moved = [
         path
         for path in tree.entries
-        if posixpath.basename(path) in configs
-        and not any(os.path.lexists(root / posixpath.dirname(path) / name) for name in configs)
+        if posixpath.basename(path) in CONFIG_NAMES
+        and not _has_config_on_disk(root / posixpath.dirname(path))
         and _has_config(tree, path)
     ]
     return moved[0] if len(moved) == 1 else ""
@@ -106,6 +108,44 @@ def _find_base_config(project: Project, tree: Tree, folder: str) -> str:
 
 def _has_config(tree: Tree, path: str) -> bool:
     return posixpath.basename(path) != PYPROJECT or "[tool.onnxgate" in (tree.text(path) or "")
+
+
+def find_removed_configs(folder: Path, revision: Revision) -> dict[str, list[str]]:
+    """Return the configs at a revision that no longer exist, and their models that are no longer checked.
+
+    Configs in the folder, its parents and its subfolders are considered. A model that another config selects now is
+    still checked. Paths are relative to git's root.
+    """
+    root, tree = revision.root, Tree(revision)
+    start = os.path.realpath(folder)
+    removed: dict[str, list[str]] = {}
+    for path in tree.entries:
+        parent = os.path.realpath(root / posixpath.dirname(path))
+        if posixpath.basename(path) not in CONFIG_NAMES or os.path.commonpath((start, parent)) not in (start, parent):
+            continue
+        if not _has_config_on_disk(Path(parent)) and _has_config(tree, path):
+            config = parse_config(tree.text(path) or "", posixpath.basename(path))
+            base = BasePolicy(tree, posixpath.dirname(path), config, None) if config is not None else None
+            models = [model for model in base.models() if not _is_checked(root / model)] if base is not None else []
+            if models:
+                removed[path] = sorted(models)
+    return removed
+
+
+def _has_config_on_disk(folder: Path) -> bool:
+    found = find_config(folder)
+    return found is not None and found.parent == folder
+
+
+def _is_checked(model: Path) -> bool:
+    """Return whether the nearest config selects a model; also if the file was removed."""
+    config = find_config(model.parent)
+    if not os.path.lexists(model):
+        return True
+    if config is None:
+        return False
+    parsed = parse_config(config.read_text(encoding="utf-8", errors="replace"), config.name)
+    return parsed is not None and selects(parsed, model.relative_to(config.parent).as_posix())
 
 
 def _load_base_lock(tree: Tree, path: str) -> tuple[Lock | None, tuple[str, ...]]:

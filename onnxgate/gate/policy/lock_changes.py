@@ -10,7 +10,6 @@ import msgspec
 from onnxgate.core.findings import Place, name_runtimes
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.policy import PolicyChange
-from onnxgate.numerics.quantization import MARGIN_DB, MARGIN_TOP1, choose_float_bounds
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime
 from onnxgate.project.toml import Keys, find_nearest_line
 
@@ -106,9 +105,7 @@ def _describe_pin_changes(
 def _compare_toolchains(report: LockReporter, before: Lock, after: Lock) -> Iterator[PolicyChange]:
     was = before.toolchain.packages if before.toolchain is not None else {}
     now = after.toolchain.packages if after.toolchain is not None else {}
-    if was and not now:
-        message = "the toolchain is no longer locked"
-        yield report.change("toolchain", message, "toolchain", is_weaker=True, fix="run `onnxgate lock`")
+    if not now:  # if the config still requires the packages, `lock-stale` reports it
         return
     changed = [
         f"{package} {was.get(package, 'none')} to {now.get(package, 'none')}"
@@ -147,6 +144,15 @@ def _compare_measurements(
             is_weaker = was is not None and (now is None or now > MAX_REMEASURED_RATIO * was)
             keys = ("models", path, "tolerance", output)
             yield report.change(f"tolerance {path} {output}", message, *keys, is_weaker=is_weaker, fix=fix)
+    if before.quantization != after.quantization:
+        yield from _compare_accuracies(report, path, before, after, fix)
+
+
+def _compare_accuracies(
+    report: LockReporter, path: str, before: LockedModel, after: LockedModel, fix: str
+) -> Iterator[PolicyChange]:
+    from onnxgate.numerics.quantization import MARGIN_DB, MARGIN_TOP1, choose_float_bounds
+
     for output in sorted(before.quantization.keys() | after.quantization.keys()):
         old, new = (choose_float_bounds(entry, output) for entry in (before, after))
         if old != new:

@@ -10,7 +10,6 @@ import msgspec
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.policy import PolicyChange
 from onnxgate.gate.policy.config_changes import PolicyReporter, match_targets
-from onnxgate.numerics.agreement import DEFAULT_BOUNDS
 from onnxgate.project.config.globs import covers, matches
 from onnxgate.project.config.project import MergedSettings, Project, merge_settings
 from onnxgate.project.config.schema import Config, Tolerance
@@ -204,6 +203,8 @@ def _default_bounds(lock: Lock, path: str) -> Callable[[str], Bounds]:
     entry = lock.models.get(path)
 
     def bounds(output: str) -> Bounds:
+        from onnxgate.numerics.agreement import DEFAULT_BOUNDS
+
         if entry is not None and output in entry.tolerance:
             return 0.0, entry.tolerance[output].bound
         values = (*entry.inputs, *entry.outputs) if entry is not None else ()

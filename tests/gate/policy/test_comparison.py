@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from onnxgate.gate.policy.comparison import find_removed_configs
+from onnxgate.project.git.revisions import resolve_revision
 from tests.harness.repositories.checkout import commit, git
 from tests.harness.repositories.policy_edits import CONFIG, EDGE, HONEST, IGNORE, WEAKENINGS, PolicyRepository
 
@@ -81,3 +84,47 @@ def test_a_renamed_folder_keeps_its_policy(tmp_path: Path) -> None:
     moved.edit(EDGE, "")
 
     assert ["- [targets.server]: target `edge` (`onnxruntime>=1.20,<1.22`) was removed"] == moved.changes()
+
+
+def removed(folder: Path) -> dict[str, list[str]]:
+    """Return the removed configs since the commit, with their models."""
+    return find_removed_configs(folder, resolve_revision(folder, "HEAD"))
+
+
+def test_a_removed_config_is_found(repository: PolicyRepository) -> None:
+    """Without its config, a check of the same paths would only predict on all releases."""
+    (repository.folder / "onnxgate.toml").unlink()
+
+    assert {"onnxgate.toml": ["models/a.onnx", "models/b.onnx"]} == removed(repository.folder)
+
+
+def test_a_config_removed_with_its_models_is_not_found(repository: PolicyRepository) -> None:
+    """A project may be removed as a whole."""
+    git(repository.folder, "rm", "-r", "--quiet", "onnxgate.toml", "models")
+
+    assert {} == removed(repository.folder)
+
+
+def test_a_config_replaced_by_the_one_above_is_not_found(tmp_path: Path) -> None:
+    """The projects of a repository may be joined, but then the other config must select the models."""
+    PolicyRepository(tmp_path / "nested")
+    (tmp_path / "nested" / ".git").rename(tmp_path / ".git")
+    commit(tmp_path)
+    (tmp_path / "nested" / "onnxgate.toml").unlink()
+    config = tmp_path / "onnxgate.toml"
+    config.write_text('models = ["**/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n')
+
+    assert {} == removed(tmp_path)
+
+    config.write_text('models = ["other/*.onnx"]\n[targets.all]\nruntime = "onnxruntime"\n')
+
+    assert ["nested/onnxgate.toml"] == list(removed(tmp_path))
+
+
+def test_a_check_without_the_removed_config_is_refused(repository: PolicyRepository, installed: Path) -> None:
+    """In CI, the same command as before must not pass because the config is gone."""
+    (repository.folder / "onnxgate.toml").unlink()
+    command = [str(installed), "check", "models/a.onnx", "--against", "HEAD"]
+    ran = subprocess.run(command, cwd=repository.folder, capture_output=True, text=True, check=False)
+
+    assert (2, True) == (ran.returncode, "`onnxgate.toml` was removed since `HEAD`" in ran.stderr), ran.stderr
