@@ -11,6 +11,7 @@ from packaging.version import Version
 from onnxgate.model.facts import ExternalFile, ValueInfo
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
+from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import (
     Lock,
     LockedModel,
@@ -22,6 +23,7 @@ from onnxgate.project.lock.types import (
     MeasuredTolerance,
     Wheel,
 )
+from onnxgate.project.toml import loads
 
 MODEL = LockedModel(
     sha256="aa" * 32,
@@ -50,6 +52,11 @@ def package(name: str, version: str, python: str = "3.11") -> LockedPackage:
     tag = f"cp{python.replace('.', '')}"
     wheel = Wheel(file=f"{name}-{version}-{tag}-{tag}-manylinux_2_28_x86_64.whl", sha256="cc" * 32)
     return LockedPackage(name=name, version=version, python=python, wheels=(wheel,))
+
+
+def with_digests(text: str) -> str:
+    """Return a hand-written lock as `onnxgate lock` would write it, with the digest of each table."""
+    return render_lock(msgspec.convert(loads(text), Lock))
 
 
 def project_of(folder: Path, toml: str) -> Project:
