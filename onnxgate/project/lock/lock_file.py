@@ -230,7 +230,7 @@ def render_lock(lock: Lock) -> str:
         order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
         rows = _MultilineArray(map(_to_toml_values, order))
         values = _add_digest("targets", {"policy": target.policy, "runtimes": rows})
-        tables.append(_render_table({**values, "runtimes": values.pop("runtimes")}, "targets", name))
+        tables.append(_render_table({key: values[key] for key in ("policy", "resolved", "runtimes")}, "targets", name))
     if lock.toolchain:
         values = _add_digest("toolchain", _to_toml_values(lock.toolchain))
         packages = values.pop("packages")
