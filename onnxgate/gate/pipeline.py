@@ -163,7 +163,7 @@ def _compare_with_lock(
     facts = {comparison.facts.path: comparison.facts for comparison in comparisons}
     places = {comparison.facts.path: comparison.place for comparison in comparisons}
     hits = _apply_rules(checkout.project, [*comparisons, project_comparison]) if Stage.LOCK in stages else ()
-    return comparisons, LockResult(facts, places, hits=hits)
+    return comparisons, LockResult(facts, places, hits=hits, remarks=tuple(lock_stage.describe_revision(checkout.lock)))
 
 
 def _judge_files(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from onnxgate.project.lock.comparison import (
     policy_differences,
 )
 from onnxgate.project.lock.lock_file import parse_lock
-from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.project.lock.types import REVISION, Lock, LockedModel
 from onnxgate.project.toml import Keys, find_key_lines, find_nearest_line
 
 if TYPE_CHECKING:
@@ -85,6 +85,12 @@ def _read_lock_at(project: Project, revision: Revision) -> Lock | None:
         return parse_lock(text, path) if text is not None else None
     except (LockError, MissingAtRevisionError):
         return None
+
+
+def describe_revision(lock: Lock) -> Iterator[str]:
+    """Yield a remark if a newer onnxgate wrote the lock."""
+    if lock.revision > REVISION:
+        yield f"the lock has format revision {lock.revision}; keys that this onnxgate does not know are ignored"
 
 
 def collect_evidence(

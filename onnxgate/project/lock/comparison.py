@@ -169,7 +169,8 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
             releases = ", ".join(runtime.release for runtime in target.runtimes)
             yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without a runtime'}"
         elif old[name] != target:
-            changes = "; ".join(_pin_changes(old[name], target)) or "its settings changed, but not its runtimes"
+            others = "its settings changed, but not its runtimes" if old[name].policy else "its runtimes are unchanged"
+            changes = "; ".join(_pin_changes(old[name], target)) or others
             yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
 
