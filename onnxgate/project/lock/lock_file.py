@@ -147,7 +147,7 @@ def _find_damages(raw: Mapping[str, Any], lock: Lock) -> Iterator[str]:
     if "revision" not in raw:
         yield "`revision` is missing"
     if lock.revision <= REVISION:
-        yield from (f"unknown key `{key}`" for key in raw if key not in Lock.__struct_fields__)
+        yield from _find_missing_tables(raw)
     for kind, key in _DIGEST_KEYS.items():
         for name, table in _list_tables(raw, kind):
             if key not in table:
@@ -155,6 +155,18 @@ def _find_damages(raw: Mapping[str, Any], lock: Lock) -> Iterator[str]:
             elif table[key] != _digest_table(kind, table):
                 yield f"{name} does not match `{key}`: a line was changed or removed"
     yield from _find_missing_packages(lock)
+
+
+def _find_missing_tables(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each kind of table that is missing or unexpected; `tables` lists those that were written."""
+    listed = raw.get("tables")
+    if not isinstance(listed, list):
+        yield "`tables` is missing"
+        return
+    yield from (f"the table `{kind}` is missing" for kind in listed if kind not in raw)
+    yield from (f"`tables` does not list `{kind}`" for kind in _DIGEST_KEYS if kind in raw and kind not in listed)
+    known = {*Lock.__struct_fields__, "tables"}
+    yield from (f"unknown key `{key}`" for key in raw if key not in known)
 
 
 def _list_tables(raw: Mapping[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
@@ -225,7 +237,9 @@ def write_lock(lock: Lock, path: Path) -> bool:
 
 def render_lock(lock: Lock) -> str:
     """Return the text of a lock. Tables are sorted; each input, output, runtime and wheel has its own line."""
-    tables = [f"{HEADER}{_render_pairs({'version': lock.version, 'revision': lock.revision})}"]
+    kinds = [kind for kind in _DIGEST_KEYS if getattr(lock, kind)]
+    head = {"version": lock.version, "revision": lock.revision, "tables": kinds}
+    tables = [f"{HEADER}{_render_pairs(head)}"]
     for name, target in sorted(lock.targets.items()):
         order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
         rows = _MultilineArray(map(_to_toml_values, order))

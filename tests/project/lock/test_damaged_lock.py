@@ -11,7 +11,7 @@ import pytest
 from onnxgate.core.errors import LockError
 from onnxgate.project.lock.comparison import policy_differences
 from onnxgate.project.lock.lock_file import load_lock, load_lock_to_update, parse_lock, render_lock
-from onnxgate.project.lock.types import Lock, LockedTarget
+from onnxgate.project.lock.types import Lock, LockedTarget, LockedToolchain
 from tests.harness.locks import MODEL, package, project_of, runtime
 
 FIXTURES = Path(__file__).parents[3] / "fixtures"
@@ -48,21 +48,29 @@ def test_each_deleted_line_is_refused(path: Path) -> None:
 
 @pytest.mark.parametrize("path", REAL_LOCKS, ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_each_truncated_lock_is_refused(path: Path) -> None:
-    """A lock that ends earlier is damaged, because the packages of its runtimes stand last."""
+    """A lock that ends at an earlier line is damaged."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    header = next(at for at, line in enumerate(lines) if line.startswith("[targets"))
-    accepted = [at for at in range(header + 1, len(lines)) if not damages("".join(lines[:at]))]
+    accepted = [at for at in range(len(lines)) if not damages("".join(lines[:at]))]
 
     assert [at for at in accepted if any(line.strip() for line in lines[at:])] == []
 
 
 def test_lock_without_targets_is_stale(tmp_path: Path) -> None:
-    """A lock that is cut off before its first target is not silent: each target of the config is missing."""
+    """A lock that was written without targets is whole; each target of the config is missing."""
     project = project_of(tmp_path, CONFIG)
 
-    assert policy_differences(project.config, parse_lock("version = 1\nrevision = 0\n", "")) == (
-        "target `server` is not locked",
-    )
+    assert policy_differences(project.config, parse_lock(render_lock(Lock()), "")) == ("target `server` is not locked",)
+
+
+@pytest.mark.parametrize("kind", ["targets", "toolchain", "models"])
+def test_missing_tables(kind: str) -> None:
+    """If all tables of one kind are deleted, the lock is damaged; those of packages are missed by their runtimes."""
+    toolchain = LockedToolchain(policy="33" * 32, python="3.11", packages={"torch": "2.13.0"})
+    text = render_lock(msgspec.structs.replace(LOCK, toolchain=toolchain))
+    tables = text.split("\n\n")
+    left = [table for table in tables if not table.startswith(f"[{kind}")]
+
+    assert f"the table `{kind}` is missing" in damages("\n\n".join(left))[0]
 
 
 def _without(*parts: str) -> Callable[[str], Iterator[str]]:
@@ -83,7 +91,7 @@ def _without(*parts: str) -> Callable[[str], Iterator[str]]:
         (_without(".operators]", "Conv", "Gelu"), "model `a.onnx` does not match `digest`"),
         (_without(".tolerance]", "noise"), "model `a.onnx` does not match `digest`"),
         (_without("numpy-1.26.4"), "package `numpy==1.26.4` does not match `digest`"),
-        (_without("[targets.server]"), "unknown key `policy`"),
+        (_without("[targets.server]"), "the table `targets` is missing"),
     ],
 )
 def test_deleted_lines(edit: Callable[[str], Iterator[str]], expected: str) -> None:
