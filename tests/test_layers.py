@@ -157,6 +157,7 @@ LAZY = {
         "gate/pipeline.py",
         "gate/results/verdict.py",
         "project/config/ignore_entries.py",
+        "stages/lock.py",
         "stages/support.py",
     ),
     "only children that end with their parent need it": ("core/process_pool.py",),

@@ -6,10 +6,12 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 from campaigns.cache.random_walk import ROUNDS, RandomWalk, comparable_output, divided
 
 DIVIDED_EVERY = 10
+DAMAGED_EVERY = 3
 Output = tuple[int, str, str]
 
 
@@ -20,6 +22,8 @@ def differences(walk: RandomWalk, steps: int, scratch: Path, counts: Counter[str
     for number in range(1, steps + 1):
         done.append(walk.step())
         counts[done[-1]] += 1
+        if number % DAMAGED_EVERY == 0:
+            counts["damaged"] += _damage(scratch / "warm", walk.random)
         arguments = ROUNDS[number % len(ROUNDS)]
         cold = walk.repository.with_environment(ONNXGATE_CACHE_DIR=_emptied(scratch / "cold"))
         pairs: list[tuple[str, Output, Output]] = [
@@ -34,6 +38,16 @@ def differences(walk: RandomWalk, steps: int, scratch: Path, counts: Counter[str
             counts[f"exit {second[0]}"] += 1
             if first != second:
                 yield f"after {number} steps ({', '.join(done[-5:])}): `{words}`\n  warm: {first}\n  cold: {second}"
+
+
+def _damage(cache: Path, random: Random) -> int:
+    """Flip one bit in a file of the cache; return the number of damaged files."""
+    files = sorted(path for path in cache.rglob("*") if path.is_file() and path.stat().st_size)
+    for file in random.sample(files, min(1, len(files))):
+        content = bytearray(file.read_bytes())
+        content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        file.write_bytes(content)
+    return min(1, len(files))
 
 
 def _emptied(folder: Path) -> Path:

@@ -21,6 +21,7 @@ from campaigns.hostile.reader_campaign import Reader
 from onnxgate import __version__, rules
 from onnxgate.core import report_json as json_format
 from onnxgate.core.errors import ConfigError, LockError, UsageError
+from onnxgate.core.files import add_checksum, verify_checksum
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, Load, Probe, Run, RunResult
 from onnxgate.core.report import Report, Shard
 from onnxgate.formats import text
@@ -236,9 +237,9 @@ def _accepts_entry(entry: bytes, array: bytes, folder: Path) -> bool:
     ResultCache(folder / "kept", {job.model: "1" * 64}).keep(locked_runtime(), job, Completed(result=result))
     output.unlink()
     file = next((folder / "kept").rglob("entry.json"))
-    run = json.loads(file.read_bytes())["run"]
+    run = json.loads(verify_checksum(file.parent.name, file.read_bytes()) or b"")["run"]
     (file.parent / "0" / "0.npy").write_bytes(array)
-    file.write_bytes(entry.replace(b"RUN", run.encode()))
+    file.write_bytes(add_checksum(file.parent.name, entry.replace(b"RUN", run.encode())))
     cached = ResultCache(folder / "kept", {job.model: "1" * 64}).find(locked_runtime(), job)
     shutil.rmtree(folder / "kept", ignore_errors=True)
     if isinstance(cached, Completed):
@@ -377,7 +378,7 @@ def _harvest(data: bytes, folder: Path) -> None:
     from onnxgate.support.harvest import make_harvest_key
 
     name = make_harvest_key("onnxruntime", source.release, source.sha256)
-    _written(folder, f"{name}.json.z", zlib.compress(data, 1))
+    _written(folder, f"{name}.json.z", add_checksum(name, zlib.compress(data, 1)))
     table = HarvestCache(folder).get(name)
     if table is not None and table.implementation is not None:
         for domain in table.implementation.domains():

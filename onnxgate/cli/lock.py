@@ -35,7 +35,7 @@ from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
 from onnxgate.project.config.project import Project
 from onnxgate.project.lock.comparison import describe_lock_changes, toolchain_differences
-from onnxgate.project.lock.lock_file import load_lock, parse_lock, read_lock, render_lock, write_lock
+from onnxgate.project.lock.lock_file import load_lock_to_update, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedRuntime, LockedToolchain
 from onnxgate.project.lock.update import (
@@ -110,7 +110,10 @@ def command(
         groups = group_by_project(paths, options, all_below=True)
         return run_for_each_project(groups, functools.partial(_check_lock, options))
     project = load_project(options, paths)
-    old = load_lock(project.lock_path) if project.lock_path.exists() else None
+    old: Lock | None = None
+    damages: tuple[str, ...] = ()
+    if project.lock_path.exists():
+        old, damages = load_lock_to_update(project.lock_path, repair=not (preview or paths))
     if preview:
         return _preview_upgrade(project, old, upgrades, options)
     measured: MeasuredTolerances = {}
@@ -124,6 +127,8 @@ def command(
         relocked = _relock_models(project, old, paths, measured, options)
     else:
         relocked = _relock_project(project, old, upgrades, measured, options)
+    repairs = [f"`{project.lock_path.name}` was damaged and is repaired: {damage}" for damage in damages]
+    relocked = dataclasses.replace(relocked, notes=(*repairs, *relocked.notes))
     if measure:
         relocked = _add_quantization_figures(project, relocked, paths, options)
     _write_lock(project, old, relocked, options)

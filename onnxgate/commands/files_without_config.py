@@ -75,24 +75,25 @@ def check_files(
     it and the newest release refuses it.
     """
     outcome = pipeline.run(request)
-    models, pointers = predict_matrix(outcome), _find_pointers(outcome)
+    models = predict_matrix(outcome)
     escaping: set[str] = set()
     if verify is not None:  # a runtime refuses a pointer, but perhaps not the model; the sandbox hides data outside
         escaping = {it.model for it in outcome.findings if it.rule == "external-data-escapes"}
-        not_loadable = {path for _, path, _ in pointers} | escaping
+        not_loadable = {it.model for it in outcome.gathered.file.undone if "git lfs pull" in it.hint} | escaping
         loaded = {it.path: it for it in verify(tuple(it for it in models if it.path not in not_loadable))}
         models = tuple(loaded.get(model.path, model) for model in models)
     unchecked = outcome.gathered.unchecked
     undone = (
         *unchecked.undone,
-        *pointers.values(),
         *_find_undecided_models(models, outcome, target, is_verified=verify is not None),
         *_find_unverified(models),
         *(IncompleteCheck(Stage.RUNTIME, path, "", DATA_OUTSIDE) for path in sorted(escaping)),
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
-    findings = [it for it in outcome.findings if (it.rule, it.model, it.fix) not in pointers]
-    findings = [*_drop_contradicted(findings, models), *(it for model in models for it in list_load_failures(model))]
+    findings = [
+        *_drop_contradicted(outcome.findings, models),
+        *(it for model in models for it in list_load_failures(model)),
+    ]
     if target is None:
         findings = list(_soften_findings(findings, models))
         findings = _suggest_newest_release(findings, request)
@@ -221,30 +222,12 @@ def _find_releases(requirement: str | None) -> Iterator[LockedRuntime]:
         yield LockedRuntime(engine=engine, release=release, python="", packages=())
 
 
-def _find_pointers(outcome: GateOutcome) -> dict[tuple[str, str, str], IncompleteCheck]:
-    """Return the undecided checks that replace findings about Git LFS pointers, keyed by rule, model and fix.
-
-    Whether a model loads depends on content that was not fetched.
-    """
-    return {
-        (it.rule, it.hit.model, it.hit.fix): IncompleteCheck(Stage.FILE, it.hit.model, "", it.hit.message, it.hit.fix)
-        for it in outcome.gathered.judged
-        if it.level is Level.ERROR and is_pointer(it)
-    }
-
-
-def is_pointer(rule_hit: RuleHit) -> bool:
-    """Return whether a finding is about a Git LFS pointer, which may be the model or its data."""
-    is_data = rule_hit.rule == "external-data-corrupt" and rule_hit.hit.identity.startswith("pointer ")
-    return rule_hit.rule == "lfs-pointer" or is_data
-
-
 def _find_undecided_models(
     models: Sequence[MatrixModel], outcome: GateOutcome, target: str | None, *, is_verified: bool
 ) -> Iterator[IncompleteCheck]:
     """Yield an undecided check for each model whose verdict depends on releases without a prediction.
 
-    Models with an error in the file stage are skipped: they fail or, as Git LFS pointers, are already undecided.
+    Models with an error in the file stage are skipped: they fail. Git LFS pointers are already undecided.
     """
     errors = {it.hit.model for it in outcome.gathered.judged if it.stage is Stage.FILE and it.level is Level.ERROR}
     errors |= {it.model for it in outcome.gathered.undone if it.stage is Stage.FILE}  # such as an unreadable file
@@ -400,7 +383,7 @@ def _complete_fix_command(options: str, model: str, target: str | None) -> str:
 
 
 REFUSING_RULES = frozenset({"not-a-model", "external-data-missing", "external-data-corrupt"})
-"""Rules whose findings mean that no release loads the model. Findings about Git LFS pointers are an exception."""
+"""Rules whose findings mean that no release loads the model."""
 VERSION_RULES = ("ir-version-too-new", "opset-too-new", "opset-experimental")
 """Rules about version fields of a model. Their findings come first in the list of reasons why it does not load."""
 
@@ -426,7 +409,7 @@ def _predict_entries(
 ) -> Iterator[Entry]:
     errors = [it for it in hits if it.stage is Stage.FILE and it.level is Level.ERROR]
     refused = _select_reasons(
-        [it for it in errors if it.rule in REFUSING_RULES and not is_pointer(it)],  # a pointer may be long enough
+        [it for it in errors if it.rule in REFUSING_RULES],
         causes,
     )
     faults = [error for rule in UNCERTAIN_RULES for error in errors if error.rule == rule]

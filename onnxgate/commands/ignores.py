@@ -31,7 +31,6 @@ NON_IGNORABLE_RULES = {
     "ignore-expired": "fix the finding, or set a new `until` date",
     "ignore-unused": "remove the entry",
     "not-a-model": "repair the file, or add it to `exclude`",
-    "lfs-pointer": "fetch the file with `git lfs pull`",
 }
 """Rules that cannot be ignored, each with a hint on how to resolve its findings."""
 
@@ -186,8 +185,7 @@ def _is_blocking(finding: Finding) -> bool:
 
 def _refusal_reason(finding: Finding) -> str:
     """Return a hint on how to resolve a finding that cannot be ignored; "" if it can be ignored."""
-    is_pointer = finding.rule == "external-data-corrupt" and "git lfs pull" in finding.fix
-    return NON_IGNORABLE_RULES.get("lfs-pointer" if is_pointer else finding.rule, "")
+    return NON_IGNORABLE_RULES.get(finding.rule, "")
 
 
 def _content_digests(outcome: GateOutcome) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""File operations: links, removal, temporary folders, atomic replacement, and cached SHA-256 digests."""
+"""File operations: links, removal, temporary folders, atomic replacement, checksums, and cached SHA-256 digests."""
 
 from __future__ import annotations
 
@@ -281,3 +281,37 @@ def remember_digests(digests: Mapping[Identity, str]) -> None:
 def known_digest(status: os.stat_result) -> str | None:
     """Return the cached digest of a file; None if it is not cached."""
     return _digests.get(file_identity(status))
+
+
+_CHECKSUM_DIGITS = hashlib.sha256().digest_size * 2
+_damaged_entries: list[str] = []
+
+
+def add_checksum(key: str, content: bytes) -> bytes:
+    """Return the content of a cache entry after a line with the SHA-256 of its key and content.
+
+    The checksum detects damage. It does not protect against someone who can write to the cache.
+    """
+    return _checksum(key, content) + b"\n" + content
+
+
+def verify_checksum(key: str, entry: bytes) -> bytes | None:
+    """Return the content of a cache entry; None if it is damaged or has another key."""
+    content = entry[_CHECKSUM_DIGITS + 1 :]
+    return content if entry[: _CHECKSUM_DIGITS + 1] == _checksum(key, content) + b"\n" else None
+
+
+def _checksum(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(b"%b\0%b" % (os.fsencode(key), content)).hexdigest().encode()
+
+
+def record_damage(entry: str) -> None:
+    """Record that a cache entry is damaged and its content is computed again."""
+    _damaged_entries.append(entry)
+
+
+def take_damaged_entries() -> list[str]:
+    """Return the damaged cache entries that this process has found since the last call."""
+    taken = list(dict.fromkeys(_damaged_entries))
+    _damaged_entries.clear()
+    return taken

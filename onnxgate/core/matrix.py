@@ -39,7 +39,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     works_since: str = ""  # first release without this problem; "" if there is none or it is unknown
 
 
-UNCERTAIN_RULES = ("lfs-pointer", "invalid-model", "external-data-corrupt", "external-data-escapes")
+UNCERTAIN_RULES = ("invalid-model", "external-data-corrupt", "external-data-escapes")
 """Rules of the file stage for which it is not predicted whether the model loads, the most important one first."""
 NO_KERNELS = Reason(rule=NO_DATA_RULE, node="", message="no kernel data")
 

@@ -27,7 +27,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from onnxgate.core.files import file_identity
+from onnxgate.core.files import add_checksum, file_identity, record_damage, verify_checksum
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Completed, Failure, Observation, Refused, RunResult
 from onnxgate.core.report import Measured, Replay
@@ -57,7 +57,7 @@ from onnxgate.project.engines import runs_on_node
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
-OUTCOME_LAYOUT = 1
+OUTCOME_LAYOUT = 2
 """Version of the entry format."""
 ENTRY_FILE = "outcome.msgpack"
 ENTRY_NAME = re.compile("[0-9a-f]{64}")
@@ -67,7 +67,6 @@ CPU_PROVIDERS = frozenset({"CPUExecutionProvider"})
 """Providers with cacheable results; results of other providers depend on drivers and devices."""
 MACHINE_FAMILIES = frozenset({"", "ext_missing", "locale", "no_file"})
 """Families of errors that the machine may cause; "" stands for an unknown error text."""
-DIGEST_BYTES = hashlib.sha256().digest_size
 
 _COMPUTING_PACKAGES = {
     "onnx": "onnx",
@@ -95,7 +94,7 @@ class ModelOutcome(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class OutcomeEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An outcome with its cache key. The file contains the SHA-256 of the encoded entry, followed by the entry."""
+    """An outcome with its cache key."""
 
     key: str
     folders: tuple[
@@ -383,11 +382,10 @@ def read_entry(folder: Path, kind: type[Entry]) -> Entry | None:
         return None
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
         if stat.S_ISREG(status.st_mode) and status.st_size <= MAX_OUTCOME_BYTES:
-            content = path.read_bytes()
-            payload = content[DIGEST_BYTES:]
-            if hashlib.sha256(payload).digest() == content[:DIGEST_BYTES]:
-                entry = msgspec.msgpack.decode(payload, type=kind)
+            content = verify_checksum(folder.name, path.read_bytes())
+            entry = None if content is None else msgspec.msgpack.decode(content, type=kind)
     if entry is None:
+        record_damage(str(folder))
         shutil.rmtree(folder, ignore_errors=True)
     return entry
 
@@ -395,14 +393,15 @@ def read_entry(folder: Path, kind: type[Entry]) -> Entry | None:
 def write_entry(folder: Path, entry: msgspec.Struct) -> bool:
     """Write or replace an entry; return False if it is too large or cannot be encoded without loss."""
     payload = msgspec.msgpack.encode(entry)
-    if len(payload) + DIGEST_BYTES > MAX_OUTCOME_BYTES:
+    content = add_checksum(folder.name, payload)
+    if len(content) > MAX_OUTCOME_BYTES:
         return False
     if msgspec.msgpack.encode(msgspec.msgpack.decode(payload, type=type(entry))) != payload:
         return False
     scratch = folder.with_name(f"{secrets.token_hex(8)}.part")
     try:
         scratch.mkdir(parents=True)
-        (scratch / ENTRY_FILE).write_bytes(hashlib.sha256(payload).digest() + payload)
+        (scratch / ENTRY_FILE).write_bytes(content)
         shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
     finally:

@@ -71,6 +71,7 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
         request.static.report_reuse(analyzer.reused_files, len(models))
     required = {model.path: tuple(runtime.name for runtime in model.runtimes) for model in planned}
     files = tuple(replace(file, runtimes=required.get(file.path, ())) for file in files)
+    files = lock_stage.leave_unknown_pointers_undecided(checkout.project, files, request.baseline.revision)
     comparisons, lock = _compare_with_lock(checkout, stages, files)
     file = _judge_files(checkout, stages, files, planned, lock)
     change, support = ChangeResult(), SupportStageResult()
@@ -165,7 +166,7 @@ def _compare_with_lock(
     facts = {comparison.facts.path: comparison.facts for comparison in comparisons}
     places = {comparison.facts.path: comparison.place for comparison in comparisons}
     hits = _apply_rules(checkout.project, [*comparisons, project_comparison]) if Stage.LOCK in stages else ()
-    return comparisons, LockResult(facts, places, hits=hits)
+    return comparisons, LockResult(facts, places, hits=hits, remarks=tuple(lock_stage.describe_revision(checkout.lock)))
 
 
 def _judge_files(
@@ -436,11 +437,11 @@ def _create_result_cache(request: GateRequest, models: Sequence[RunnableModel]) 
 
 def _explain_missing_content(file: ModelFile) -> tuple[str, str]:
     """Return the reason and the hint for a model with missing content."""
-    pull = f'run `git lfs pull --include "{file.git_path}"`'
-    if file.pointer is not None:
-        return "the file is a Git LFS pointer (content not fetched)", pull
     if file.undecided is not None:
         return file.undecided
+    if file.pointer is not None:
+        pull = f'run `git lfs pull --include "{file.git_path}"`'
+        return "the file is a Git LFS pointer (content not fetched)", pull
     if file.unreadable:
         return f"the file cannot be opened: {file.unreadable}", ""
     broken = next((use for use in file.external if use.problem), None)

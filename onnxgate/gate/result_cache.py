@@ -24,7 +24,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.files import Identity, file_identity, sha256_of
+from onnxgate.core.files import Identity, add_checksum, file_identity, record_damage, sha256_of, verify_checksum
 from onnxgate.core.jobs import CaseResult, Completed, Job, Observation, Run, RunResult
 from onnxgate.project.engines import runs_on_node
 from onnxgate.runtimes import sandbox
@@ -83,9 +83,12 @@ class ResultCache:
             return None
         folder, result = self._at(run), None
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
-            entry = msgspec.json.decode((folder / "entry.json").read_bytes(), type=CacheEntry)
-            result = _restore_result(entry, folder, job) if entry.run == run else None
+            content = verify_checksum(folder.name, (folder / "entry.json").read_bytes())
+            entry = None if content is None else msgspec.json.decode(content, type=CacheEntry)
+            result = _restore_result(entry, folder, job) if entry is not None and entry.run == run else None
         if result is None:
+            if folder.exists():
+                record_damage(str(folder))
             shutil.rmtree(folder, ignore_errors=True)
             return None
         with contextlib.suppress(OSError):
@@ -221,7 +224,7 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
         cases = tuple(_with_output_paths(case, paths.__getitem__) for case in result.cases)
         files = {name: sha256_of(scratch / name) for name in paths.values()}
         entry = CacheEntry(run, msgspec.structs.replace(result, cases=cases), files)
-        (scratch / "entry.json").write_bytes(msgspec.json.encode(entry))
+        (scratch / "entry.json").write_bytes(add_checksum(folder.name, msgspec.json.encode(entry)))
         if replace_existing:
             shutil.rmtree(folder, ignore_errors=True)
         scratch.rename(folder)
@@ -229,7 +232,7 @@ def _write_entry(folder: Path, run: str, result: RunResult, *, replace_existing:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-RESULT_LAYOUT = 2
+RESULT_LAYOUT = 3
 """Version of the entry format."""
 KEY_HALF_DIGITS = 32
 """Number of digits in each half of a key. The first half identifies runtime and model, the second half the inputs."""

@@ -24,12 +24,15 @@ from msgspec.structs import replace
 from onnxgate.core.files import (
     REMEMBERED_BYTES,
     Identity,
+    add_checksum,
     file_identity,
     is_settled,
     known_digest,
+    record_damage,
     remember_digests,
     replace_atomically,
     temporary_folder,
+    verify_checksum,
 )
 from onnxgate.core.findings import IncompleteCheck, Stage, version_sort_key
 from onnxgate.core.jobs import Completed, Crashed, Harvest, Load, Observation, Refused, TimedOut
@@ -52,7 +55,7 @@ from onnxgate.support.operators import TableSource
 if TYPE_CHECKING:
     from onnxgate.runtimes.pool import WorkerPool
 
-ENTRY_LAYOUT = 1
+ENTRY_LAYOUT = 2
 """Version of the entry format; increase it for changes outside the code of the stages."""
 MAX_ENTRIES = 20_000
 """Maximum number of entries for one project; the least recently used entries are removed first."""
@@ -85,9 +88,13 @@ class StaticResultCache:
     def __init__(self, folder: Path, project: Path, *, fresh: bool = False) -> None:
         name = hashlib.sha256(os.fsencode(project)).hexdigest()[:16]
         self._path = folder / f"{name}.msgpack"
-        self._entries: dict[str, msgspec.Raw] = {}
-        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
-            self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, msgspec.Raw])
+        self._entries: dict[str, bytes] = {}  # with checksums
+        try:
+            self._entries = msgspec.msgpack.decode(self._path.read_bytes(), type=dict[str, bytes])
+        except OSError:
+            pass
+        except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            record_damage(str(self._path))
         self._fresh = fresh
         self._changed = False
 
@@ -97,24 +104,29 @@ class StaticResultCache:
         return bool(self._entries) and not self._fresh
 
     def find(self, key: str, kind: type[ResultType]) -> ResultType | None:
-        """Return the entry, or None if it is missing or unreadable."""
-        encoded = self._entries.pop(key, None)
-        if encoded is None:
+        """Return the entry, or None if it is missing or damaged."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return None
         if self._fresh:
-            self._changed = True  # remove the unreadable entry, even if no result replaces it
+            self._changed = True  # remove the entry, even if no result replaces it
             return None
+        content = verify_checksum(key, entry)
         try:
-            decoded = msgspec.msgpack.decode(encoded, type=kind)
+            decoded = None if content is None else msgspec.msgpack.decode(content, type=kind)
         except (msgspec.MsgspecError, UnicodeError, ValueError, RecursionError):
+            decoded = None
+        if decoded is None:
+            self._changed = True
+            record_damage(f"{self._path}: {key}")
             return None
-        self._entries[key] = encoded  # sorted by age, newest last
+        self._entries[key] = entry  # sorted by age, newest last
         return decoded
 
     def keep(self, key: str, value: object) -> None:
         """Add an entry."""
         with contextlib.suppress(msgspec.MsgspecError, UnicodeError, OverflowError):
-            self._entries[key] = msgspec.Raw(msgspec.msgpack.encode(value))
+            self._entries[key] = add_checksum(key, msgspec.msgpack.encode(value))
             self._changed = True
 
     def save(self) -> None:
@@ -210,15 +222,23 @@ class FileDigestCache:
             with contextlib.suppress(OSError):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with replace_atomically(self._path) as scratch:
-                    scratch.write_bytes(msgspec.json.encode(newest))
+                    scratch.write_bytes(add_checksum(DIGESTS_FILE_NAME, msgspec.json.encode(newest)))
 
     def _load(self) -> None:
         """Read the digests of earlier runs on the first call."""
         if self._loaded:
             return
         self._loaded = True
-        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
-            self._files = msgspec.json.decode(self._path.read_bytes(), type=dict[str, tuple[Identity, str]])
+        try:
+            content = verify_checksum(DIGESTS_FILE_NAME, self._path.read_bytes())
+            if content is not None:
+                self._files = msgspec.json.decode(content, type=dict[str, tuple[Identity, str]])
+                return
+        except OSError:
+            return
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            pass
+        record_damage(str(self._path))
 
 
 def _stat_large_file(path: Path) -> os.stat_result | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
-import msgspec
+from msgspec.structs import replace
 
+from onnxgate.core.errors import LockError
 from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import ModelFile
@@ -20,8 +23,74 @@ from onnxgate.project.lock.comparison import (
     find_misrecorded_keys,
     policy_differences,
 )
-from onnxgate.project.lock.types import Lock, LockedModel
+from onnxgate.project.lock.lock_file import parse_lock
+from onnxgate.project.lock.types import REVISION, Lock, LockedModel
 from onnxgate.project.toml import Keys, find_key_lines, find_nearest_line
+
+if TYPE_CHECKING:
+    from onnxgate.project.git.revisions import Revision
+
+
+def leave_unknown_pointers_undecided(
+    project: Project, files: Sequence[ModelFile], revision: Revision | None
+) -> tuple[ModelFile, ...]:
+    """
+    Return the files; those whose Git LFS content is neither fetched nor described by the lock are undecided.
+
+    With a baseline, the entry must be in the baseline's lock, too: a change can add any facts next to a pointer.
+    """
+    if not any(file.pointer or _unfetched_data(file) for file in files):
+        return tuple(files)
+    lock = _read_lock_at(project, revision) if revision is not None else None
+    return tuple(_check_pointers(file, lock, revision) for file in files)
+
+
+def _check_pointers(file: ModelFile, base: Lock | None, revision: Revision | None) -> ModelFile:
+    if revision is None:
+        entries = [file.locked] if file.locked is not None else []
+    else:
+        entries = list(base.models.values()) if base is not None else []
+    unknown = "" if revision is None else f", and the lock at `{revision.name}` does not contain it"
+    if file.pointer is not None:
+        facts = [facts_from_entry("", entry) for entry in entries]
+        if file.pointer_is_locked and file.locked is not None and facts_from_entry("", file.locked) in facts:
+            return file
+        reason = f"the file is a Git LFS pointer (content not fetched){unknown if file.pointer_is_locked else ''}"
+        return _undecide(file, reason, file.git_path)
+    digests = {data.sha256 for entry in entries for data in entry.external}
+    for location, sha256 in _unfetched_data(file).items():
+        if sha256 not in digests:
+            reason = f"external data `{location}` is a Git LFS pointer (content not fetched){unknown}"
+            return _undecide(file, reason, (PurePosixPath(file.git_path).parent / location).as_posix())
+    return file
+
+
+def _undecide(file: ModelFile, reason: str, path: str) -> ModelFile:
+    hint = f'run `git lfs pull --include "{path}"`; in GitHub Actions, set `lfs: true` for `actions/checkout`'
+    return replace(file, pointer_is_locked=False, undecided=(reason, hint))
+
+
+def _unfetched_data(file: ModelFile) -> dict[str, str]:
+    """Return the data files that are Git LFS pointers, with the SHA-256 of their content."""
+    return {use.location: use.pointer_sha256 for use in file.external if use.problem == "lfs-pointer"}
+
+
+def _read_lock_at(project: Project, revision: Revision) -> Lock | None:
+    """Return the project's lock at a revision; None if it is missing or unreadable."""
+    from onnxgate.project.git.revisions import MissingAtRevisionError, Tree
+
+    path = (project.folder.relative_to(revision.root) / project.lock_path.name).as_posix()
+    try:
+        text = Tree(revision).text(path)
+        return parse_lock(text, path) if text is not None else None
+    except (LockError, MissingAtRevisionError):
+        return None
+
+
+def describe_revision(lock: Lock) -> Iterator[str]:
+    """Yield a remark if a newer onnxgate wrote the lock."""
+    if lock.revision > REVISION:
+        yield f"the lock has format revision {lock.revision}; keys that this onnxgate does not know are ignored"
 
 
 def collect_evidence(
@@ -30,7 +99,7 @@ def collect_evidence(
     """
     Compare models and config with the lock.
 
-    A Git LFS pointer counts as a model if the lock has its digest. The complete lock is compared with the complete
+    A Git LFS pointer counts as a model if `pointer_is_locked`. The complete lock is compared with the complete
     project, even if only some files are selected.
     """
     lines = find_key_lines(lock_text)
@@ -50,7 +119,7 @@ def _compare_model(
     facts = file.facts
     if facts is None and entry is not None and file.pointer_is_locked:
         external = tuple(_present_data_file(project, file, data) for data in entry.external)
-        facts = msgspec.structs.replace(facts_from_entry(file.path, entry), external=external)
+        facts = replace(facts_from_entry(file.path, entry), external=external)
     if facts is None:
         return None  # reported by the file stage
     changes: tuple[str, ...] = ()
@@ -60,7 +129,7 @@ def _compare_model(
         broken = {use.location for use in file.external if use.problem is not None}
         present_data = [data for data in facts.external if data.location not in broken]
         data_files = present_data + [data for data in entry.external if data.location in broken]
-        present = msgspec.structs.replace(entry_from_facts(facts), external=tuple(sorted(data_files)))
+        present = replace(entry_from_facts(facts), external=tuple(sorted(data_files)))
         changes, misrecorded = describe_model_changes(entry, present), find_misrecorded_keys(entry, present)
     return ModelLockComparison(
         facts=facts,

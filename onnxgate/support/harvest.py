@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 from packaging.version import Version
 
-from onnxgate.core.files import replace_atomically
+from onnxgate.core.files import add_checksum, record_damage, replace_atomically, verify_checksum
 from onnxgate.model.facts import canonical_domain
 from onnxgate.support.limits import Limits
 from onnxgate.support.operators import (
@@ -285,9 +285,11 @@ class HarvestCache(msgspec.Struct):
                 content = self._path(key).read_bytes()
             except OSError:
                 return None
-            harvest = decode_harvest(content)
+            verified = verify_checksum(key, content)
+            harvest = decode_harvest(verified) if verified is not None else None
             support = _validate_harvest(harvest, key) if harvest is not None else None
             if support is None:
+                record_damage(str(self._path(key)))
                 return None
             self._loaded[key] = _add_digest(support, content)
         return self._loaded[key]
@@ -300,7 +302,7 @@ class HarvestCache(msgspec.Struct):
         Raises:
             OSError: the file cannot be written; in this process, `get` still returns the data.
         """
-        content = encode_harvest(harvest)
+        content = add_checksum(key, encode_harvest(harvest))
         self._loaded[key] = _add_digest(_make_build_support(harvest), content)
         path = self._path(key)
         path.parent.mkdir(parents=True, exist_ok=True)

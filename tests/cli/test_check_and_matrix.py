@@ -112,7 +112,7 @@ def test_each_verdict_word_occurs(folder: Path, capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize(
     ("name", "content", "status", "line"),
     [
-        ("pointer", POINTER, 3, "?     models/pointer.onnx: is a Git LFS pointer"),
+        ("pointer", POINTER, 3, "?     models/pointer.onnx: the file is a Git LFS pointer"),
         ("page", "<html></html>", 1, "FAIL  models/page.onnx: is an HTML page"),
         ("empty", "", 1, "FAIL  models/empty.onnx: is an empty file"),
         ("folder", None, 1, "FAIL  models/folder.onnx: is a folder"),

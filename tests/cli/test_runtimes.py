@@ -20,6 +20,7 @@ from onnxgate.core.errors import UsageError
 from onnxgate.project.lock.lock_file import load_lock
 from onnxgate.runtimes.environments import leases as environment_leases
 from onnxgate.runtimes.environments.builder import Environments
+from tests.harness.locks import with_digests
 
 ROOT = Path(__file__).parents[2]
 QUICKSTART = ROOT / "fixtures" / "projects" / "quickstart"
@@ -82,7 +83,8 @@ def test_missing_environment_has_a_reason(capsys: pytest.CaptureFixture[str], pr
     (broken / "attempts" / "x").mkdir(parents=True)
     lock = project / "onnxgate.lock"
     text = lock.read_text()
-    lock.write_text(text.replace("manylinux", "otherlinux").replace("macosx", "othersx").replace("win_", "other_"))
+    other = text.replace("manylinux", "otherlinux").replace("macosx", "othersx").replace("win_", "other_")
+    lock.write_text(with_digests(other))
     actual = states(capsys, project)
 
     assert {each["state"] for each in actual.values()} == {"unavailable"}

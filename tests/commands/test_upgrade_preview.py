@@ -11,7 +11,7 @@ from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.report import Preview
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.request import Checkout, GateRequest, IgnorePolicy, Selection
-from onnxgate.project.lock.comparison import resolved_digest, target_policy
+from onnxgate.project.lock.comparison import target_policy
 from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import Lock, LockedTarget
 from onnxgate.project.lock.update import lock_models
@@ -40,7 +40,7 @@ def previewed(folder: Path, old: tuple[str, ...], new: tuple[str, ...]) -> Previ
         policy = target_policy(project.config.targets["server"])
         pins = sorted({tuple(pin.split("==")) for each in runtimes for pin in each.packages})
         return Lock(
-            targets={"server": LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))},
+            targets={"server": LockedTarget(policy=policy, runtimes=runtimes)},
             packages=tuple(package(name, version) for name, version in pins),
             models=lock_models(project.models(), {}, {}),
         )

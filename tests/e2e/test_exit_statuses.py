@@ -10,6 +10,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.e2e.conftest import PROJECTS, Variables
 from tests.e2e.test_offline import PAGE, PASSTHROUGH
+from tests.harness.locks import with_digests
 from tests.harness.models import parse, write
 from tests.harness.repositories.user_repository import Repository, brief
 
@@ -163,7 +164,8 @@ def elsewhere(small: Repository) -> Repository:
     shutil.copy(ROOT / PROJECTS / "broken" / "onnxgate.lock", small.folder)
     small.run("lock", "--offline")
     text = small.read("onnxgate.lock")
-    small.write("onnxgate.lock", re.sub(r"(onnxruntime-1\.31\.1-cp\d+-cp\d+-)[\w.]+\.whl", r"\1any_s390x.whl", text))
+    other = re.sub(r"(onnxruntime-1\.31\.1-cp\d+-cp\d+-)[\w.]+\.whl", r"\1any_s390x.whl", text)
+    small.write("onnxgate.lock", with_digests(other))
     assert "any_s390x" in small.read("onnxgate.lock")
     return small
 

@@ -8,10 +8,12 @@ import shlex
 import sys
 from pathlib import Path
 
+import msgspec
 import onnx.parser
 import pytest
 
 from onnxgate import __version__
+from onnxgate.core.files import add_checksum, verify_checksum
 from tests.harness.models import make_external, parse, write
 from tests.harness.repositories.user_repository import Repository, brief
 from tests.harness.version_models import EQUAL, GELU, RELEASES, UNKNOWN, stamped, write_model
@@ -124,14 +126,30 @@ def test_no_cache_replaces_cached_answers(files: Repository) -> None:
     stamped(files, "model.onnx", 10, 21)
     first = files.report("model.onnx")
     (cached,) = Path(files.environment["ONNXGATE_CACHE_DIR"], "static").glob("*.msgpack")
-    content = cached.read_bytes()
-    cached.write_bytes(content.replace(b"IR version 10", b"IR version 12"))
+    entries = msgspec.msgpack.decode(cached.read_bytes(), type=dict[str, bytes])
+    contents = {key: verify_checksum(key, entry) or b"" for key, entry in entries.items()}
+    forged = {key: it.replace(b"IR version 10", b"IR version 12") for key, it in contents.items()}
+    cached.write_bytes(msgspec.msgpack.encode({key: add_checksum(key, it) for key, it in forged.items()}))
     wrong = files.report("model.onnx")
     rerun = files.report("model.onnx", "--no-cache")
 
     assert wrong["findings"] != first["findings"]
     assert rerun == first
     assert files.report("model.onnx") == first
+
+
+def test_a_damaged_answer_is_computed_again(files: Repository) -> None:
+    """A damaged cache entry does not change the result; `-v` names the file."""
+    stamped(files, "model.onnx", 10, 21)
+    first = files.report("model.onnx")
+    (cached,) = Path(files.environment["ONNXGATE_CACHE_DIR"], "static").glob("*.msgpack")
+    damaged = cached.read_bytes().replace(b"IR version 10", b"IR version 12")
+    cached.write_bytes(damaged)
+
+    assert files.report("model.onnx") == first
+    cached.write_bytes(damaged)
+    assert f"damaged cache entry replaced: {cached}: " in files.run("check", "model.onnx", "-v").err
+    assert "damaged cache entry" not in files.run("check", "model.onnx", "-v").err
 
 
 def test_reused_static_results_are_counted(files: Repository) -> None:

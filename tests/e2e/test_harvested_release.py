@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from onnxgate.core.files import add_checksum
 from onnxgate.support import harvest, limits, operators
 from tests.e2e.test_isolated_nodes import MISSES, summarize, with_model
 from tests.harness import altered_package
@@ -54,9 +55,8 @@ def test_static_stages_harvest_nothing(small: Repository, tmp_path: Path) -> Non
         limits=limits.load_limit_table().releases["1.19.2"],
         table=harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]),
     )
-    (folder / f"{harvest.make_harvest_key('onnxruntime', '1.19.2', '0' * 64)}.json.z").write_bytes(
-        harvest.encode_harvest(other)
-    )
+    key = harvest.make_harvest_key("onnxruntime", "1.19.2", "0" * 64)
+    (folder / f"{key}.json.z").write_bytes(add_checksum(key, harvest.encode_harvest(other)))
 
     assert ("no-support-data", (NEW,)) in rules(lacking.report("--static", status=1))
     assert sorted(path.name for path in (tmp_path / "a cache").iterdir()) == ["static", "support"]

@@ -320,13 +320,13 @@ def test_stale_lock_is_not_accepted(old: Repository) -> None:
 
 
 def test_unreadable_models_are_not_accepted(old: Repository) -> None:
-    """Git LFS pointers and files that are not models cannot be ignored."""
+    """Git LFS pointers are undecided, and files that are not models cannot be ignored."""
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
     old.write("models/m00.onnx", pointer)
     old.write("models/m01.onnx", "<!DOCTYPE html><html></html>")
     result = old.run(*STATIC, "--write-ignores", status=1)
 
-    assert "`lfs-pointer` cannot be ignored: fetch the file with `git lfs pull`" in result.out
+    assert "the file is a Git LFS pointer (content not fetched)" in result.out
     assert "`not-a-model` cannot be ignored: repair the file, or add it to `exclude`" in result.out
     assert not {"lfs-pointer", "not-a-model"} & {entry["rule"] for entry in entries(old)}
     assert "models/m02.onnx" in {entry["model"] for entry in entries(old)}

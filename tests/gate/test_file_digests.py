@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core import files
+from onnxgate.core.files import add_checksum
 from onnxgate.gate.static_cache import FileDigestCache
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.git.repository import find_lfs_contents
@@ -174,11 +175,12 @@ def test_digests_of_small_files_are_not_stored(tmp_path: Path) -> None:
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.parametrize("is_signed", [True, False])
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"a": 1}', b"\xff", b"[" * 10_000])
-def test_damaged_digests(tmp_path: Path, content: bytes) -> None:
+def test_damaged_digests(tmp_path: Path, content: bytes, is_signed: bool) -> None:
     """A damaged digest file is treated as missing."""
     (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "digests.json").write_bytes(content)
+    (tmp_path / "kept" / "digests.json").write_bytes(add_checksum("digests.json", content) if is_signed else content)
     file = make(tmp_path / "file")
 
     FileDigestCache(tmp_path / "kept").recall([file], tmp_path)

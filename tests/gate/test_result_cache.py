@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from onnxgate.core.files import add_checksum, verify_checksum
 from onnxgate.core.jobs import CaseResult, Completed, Failure, InputCase, Load, Observation, Refused, Run, RunResult
 from onnxgate.gate.result_cache import ResultCache
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
@@ -138,6 +139,18 @@ def test_refusal_is_not_cached(machine: Machine) -> None:
     assert not machine.kept.exists()
 
 
+def read_record(entry: Path) -> bytes:
+    """Return the record of an entry, without its checksum."""
+    record = verify_checksum(entry.name, (entry / "entry.json").read_bytes())
+    assert record is not None
+    return record
+
+
+def write_record(entry: Path, record: bytes) -> None:
+    """Write a changed record with a checksum that fits."""
+    (entry / "entry.json").write_bytes(add_checksum(entry.name, record))
+
+
 def spoil_output(entry: Path) -> None:
     """Change the values."""
     np.save(entry / "0" / "0.npy", np.zeros(4))
@@ -158,8 +171,7 @@ def spoil_pickle(entry: Path) -> None:
 
 def spoil_path(entry: Path) -> None:
     """Use a path that leaves the folder."""
-    text = (entry / "entry.json").read_text(encoding="utf-8")
-    (entry / "entry.json").write_text(text.replace("0/0.npy", "../0/0.npy"), encoding="utf-8")
+    write_record(entry, read_record(entry).replace(b"0/0.npy", b"../0/0.npy"))
 
 
 def spoil_link(entry: Path) -> None:
@@ -176,16 +188,16 @@ def spoil_entry(entry: Path) -> None:
 
 def spoil_cases(entry: Path) -> None:
     """Remove the case from the record."""
-    record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    record = json.loads(read_record(entry))
     record["result"]["cases"], record["files"] = [], {}
-    (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
+    write_record(entry, json.dumps(record).encode())
 
 
 def set_hash(entry: Path, name: str, content: bytes) -> None:
     """Set the hash of a file in the record."""
-    record = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    record = json.loads(read_record(entry))
     record["files"][name] = hashlib.sha256(content).hexdigest()
-    (entry / "entry.json").write_text(json.dumps(record), encoding="utf-8")
+    write_record(entry, json.dumps(record).encode())
 
 
 @pytest.mark.parametrize(

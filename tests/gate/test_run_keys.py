@@ -16,6 +16,7 @@ from onnxgate.gate import result_cache
 from onnxgate.gate.result_cache import ResultCache
 from onnxgate.project.lock.types import LockedPackage, LockedRuntime, Wheel
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
+from tests.gate.test_result_cache import read_record, write_record
 
 RUNTIME = LockedRuntime(engine="onnxruntime", release="1.23.2", python="3.11", packages=("onnxruntime==1.23.2",))
 WHEEL = Wheel(file="onnxruntime-1.23.2-cp311-none-any.whl", sha256="ab" * 32)
@@ -136,9 +137,9 @@ def test_key_depends_on_every_part(
 def test_entry_of_another_run_is_not_used(bench: Bench) -> None:
     """An entry contains the full key of its run, so one stored under another run's name is not used."""
     (entry,) = (bench.folder / "kept").iterdir()
-    text = (entry / "entry.json").read_text(encoding="utf-8")
-    decoded = json.loads(text)["run"]
-    (entry / "entry.json").write_text(text.replace(decoded, decoded[:-1] + ("0" if decoded[-1] != "0" else "1")))
+    record = read_record(entry)
+    key = json.loads(record)["run"].encode()
+    write_record(entry, record.replace(key, key[:-1] + (b"0" if key[-1:] != b"0" else b"1")))
 
     assert bench.find_reused() is None
 

@@ -17,6 +17,7 @@ import yaml
 
 from onnxgate import __version__
 from tests.conftest import need
+from tests.gate.test_result_cache import read_record, write_record
 from tests.harness.github.act import TOKEN, Actor, Workflow, stubs
 from tests.harness.github.action_consumer import Consumer, consumer
 from tests.harness.github.comment_server import Server, serving
@@ -222,12 +223,12 @@ def reshape(entry: Path) -> None:
     """Declare a shape that is larger than the data, and update the hash in the record."""
     before = (entry / "0" / "0.npy").read_bytes()
     after = before.replace(b", 4), }", b", 9), }")
-    record = (entry / "entry.json").read_text(encoding="utf-8")
-    forged = record.replace(*(hashlib.sha256(content).hexdigest() for content in (before, after)))
+    record = read_record(entry)
+    forged = record.replace(*(hashlib.sha256(content).hexdigest().encode() for content in (before, after)))
     assert before != after
     assert record != forged
     (entry / "0" / "0.npy").write_bytes(after)
-    (entry / "entry.json").write_text(forged, encoding="utf-8")
+    write_record(entry, forged)
 
 
 def link(entry: Path, elsewhere: Path) -> None:

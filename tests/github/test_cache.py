@@ -19,6 +19,7 @@ from onnxgate.github.cache import (
 )
 from onnxgate.github.step import input_variable, read_inputs
 from tests.harness.github.workflow_commands import commands
+from tests.harness.locks import with_digests
 
 SHA = hashlib.sha256(b"good").hexdigest()
 PINS = '["numpy==1.26.4", "onnxruntime==1.18.1"]'
@@ -49,7 +50,7 @@ NAME = "onnxruntime-1.18.1-cp311-cp311-any.whl"
 def workspace(tmp_path: Path) -> Path:
     """Create a checkout with config and lock."""
     (tmp_path / "onnxgate.toml").write_text('[targets.server]\nruntime = "onnxruntime==1.18.1"\n', encoding="utf-8")
-    (tmp_path / "onnxgate.lock").write_text(LOCK, encoding="utf-8")
+    (tmp_path / "onnxgate.lock").write_text(with_digests(LOCK), encoding="utf-8")
     return tmp_path
 
 
@@ -77,7 +78,7 @@ def test_key_changes_with_pins_and_selection(workspace: Path) -> None:
     asked = [environment(workspace), environment(workspace, shard="1/2"), environment(workspace, shard="2/2")]
     asked.append(environment(workspace, paths="models/a.onnx"))
     keys = [select_cache(each).key for each in asked]
-    (workspace / "onnxgate.lock").write_text(LOCK.replace(SHA, "0" * 64), encoding="utf-8")
+    (workspace / "onnxgate.lock").write_text(with_digests(LOCK.replace(SHA, "0" * 64)), encoding="utf-8")
     keys.append(select_cache(asked[0]).key)
 
     assert 5 == len(set(keys))
@@ -97,7 +98,7 @@ def test_key_is_valid_for_github(workspace: Path, inputs: dict[str, str]) -> Non
 def test_results_are_restored_by_selection_and_lock(workspace: Path) -> None:
     """Results are restored from the same selection first, then from the same lock, but never from another processor."""
     one, other = (select_cache(environment(workspace, shard=shard)) for shard in ("1/2", "2/2"))
-    (workspace / "onnxgate.lock").write_text(f"{LOCK}\n# a model changed\n", encoding="utf-8")
+    (workspace / "onnxgate.lock").write_text(f"{with_digests(LOCK)}\n# a model changed\n", encoding="utf-8")
     later = select_cache(environment(workspace, shard="1/2"))
     starts = one.results_restore_keys.splitlines()
 

@@ -19,6 +19,7 @@ from onnxgate.github.cache import (
 from onnxgate.github.step import ResultFiles, read_inputs
 from tests.github.test_cache import environment, workspace
 from tests.harness.github.workflow_commands import commands
+from tests.harness.locks import with_digests
 
 __all__ = ["workspace"]
 
@@ -35,8 +36,8 @@ opsets = {{ "ai.onnx" = 17 }}
 @pytest.fixture
 def restored_environment(workspace: Path) -> dict[str, str]:
     """Return the gate's environment after a restore of two results and the costs of two models."""
-    with (workspace / "onnxgate.lock").open("a", encoding="utf-8") as file:
-        file.write(LOCKED)
+    lock = workspace / "onnxgate.lock"
+    lock.write_text(with_digests(lock.read_text(encoding="utf-8") + LOCKED), encoding="utf-8")
     kept = workspace / "temp" / "onnxgate-kept"
     for digit in "12":
         leave(kept, digit * 64)

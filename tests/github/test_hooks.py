@@ -80,13 +80,13 @@ def test_they_pass_on_quickstart(hooks: Hooks) -> None:
 
 
 def test_a_pointer_to_other_content_fails(hooks: Hooks) -> None:
-    """A Git LFS pointer that does not match the locked model fails."""
+    """A Git LFS pointer that does not match the locked model is undecided, so that the hook fails."""
     change(hooks, MODEL, POINTER.format(oid="0" * 64, size=12345))
 
     results, printed = hooks.results()
 
     assert results == {"changed models": "Failed", "config, lock and models": "Failed"}, printed
-    assert "lfs-pointer" in printed
+    assert "is a Git LFS pointer (content not fetched)" in printed
 
 
 def test_a_pointer_to_the_locked_content_passes(hooks: Hooks) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from hypothesis import strategies as st
+from packaging.version import Version
 
 from onnxgate.model.facts import ExternalFile, ValueInfo
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.config.project import Project
+from onnxgate.project.lock.lock_file import render_lock
 from onnxgate.project.lock.types import (
     Lock,
     LockedModel,
@@ -20,6 +23,7 @@ from onnxgate.project.lock.types import (
     MeasuredTolerance,
     Wheel,
 )
+from onnxgate.project.toml import loads
 
 MODEL = LockedModel(
     sha256="aa" * 32,
@@ -50,6 +54,11 @@ def package(name: str, version: str, python: str = "3.11") -> LockedPackage:
     return LockedPackage(name=name, version=version, python=python, wheels=(wheel,))
 
 
+def with_digests(text: str) -> str:
+    """Return a hand-written lock as `onnxgate lock` would write it, with the digest of each table."""
+    return render_lock(msgspec.convert(loads(text), Lock))
+
+
 def project_of(folder: Path, toml: str) -> Project:
     """Write a config to `folder` and load its project."""
     (folder / "onnxgate.toml").write_text(toml, encoding="utf-8")
@@ -60,7 +69,8 @@ def project_of(folder: Path, toml: str) -> Project:
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 sizes = st.integers(0, 2**63 - 1)
-versions = st.from_regex(r"[0-9]{1,2}\.[0-9]{1,3}(\.[0-9]{1,2})?(rc[0-9])?", fullmatch=True)
+versions = st.from_regex(r"(0|[1-9][0-9]?)\.(0|[1-9][0-9]?)(\.[1-9][0-9]?)?(rc[0-9])?", fullmatch=True)
+"""Versions in canonical form, so that different texts are different versions."""
 values = st.builds(ValueInfo, texts, texts, st.none() | st.lists(sizes | texts, max_size=4).map(tuple))
 numbers = st.floats(0, allow_nan=False, allow_infinity=False)
 pythons = st.from_regex(r"3\.[0-9]{1,2}", fullmatch=True)
@@ -98,6 +108,16 @@ builds = st.builds(
     extensions=st.lists(st.sampled_from(["foo", "foo<2", "libs/a b.so", "c.dll"]), max_size=3).map(tuple),
     environment=texts.filter(bool),
 )
+
+
+def _with_packages(lock: Lock) -> Lock:
+    """Return the lock with the packages that its runtimes pin."""
+    runtimes = (runtime for target in lock.targets.values() for runtime in target.runtimes if not runtime.environment)
+    pins = {(*pin.split("=="), runtime.python) for runtime in runtimes for pin in runtime.packages}
+    ordered = sorted(pins, key=lambda pin: (pin[0], Version(pin[1])))
+    return msgspec.structs.replace(lock, packages=tuple(package(*pin) for pin in ordered))
+
+
 locks = st.builds(
     Lock,
     targets=st.dictionaries(
@@ -112,5 +132,4 @@ locks = st.builds(
     toolchain=st.none()
     | st.builds(LockedToolchain, policy=digests, python=pythons, packages=st.dictionaries(texts, versions, max_size=3)),
     models=st.dictionaries(texts, models, max_size=3),
-    packages=versions.map(lambda each: (package("onnxruntime", each),)),
-)
+).map(_with_packages)

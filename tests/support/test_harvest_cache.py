@@ -10,6 +10,7 @@ import msgspec
 import onnx
 import pytest
 
+from onnxgate.core.files import add_checksum
 from onnxgate.model.reading.view import ModelView
 from onnxgate.support import harvest, limits, operators
 from onnxgate.support.harvest import HarvestCache
@@ -91,7 +92,7 @@ def test_inconsistent_harvest_is_ignored(change: Callable[[dict[str, Any]], None
     decoded = msgspec.json.decode(msgspec.json.encode(harvested()))
     change(decoded["table"])
     wrong = msgspec.json.decode(msgspec.json.encode(decoded), type=harvest.HarvestRecord)
-    (tmp_path / f"{KEY}.json.z").write_bytes(harvest.encode_harvest(wrong))
+    (tmp_path / f"{KEY}.json.z").write_bytes(add_checksum(KEY, harvest.encode_harvest(wrong)))
 
     assert HarvestCache(tmp_path).get(KEY) is None
 

@@ -34,13 +34,11 @@ EDITS = {
 ALL = ("1.18.1", "1.19.2", "1.24.4", "1.31.1")
 
 EXPECTED = (
-    Expected("lfs-pointer", "lfs-not-fetched", LOCK),
     Expected("not-a-model", "download-page", LOCK),
     Expected("not-a-model", "cut-off", LOCK),
     Expected("not-a-model", "checkpoint", LOCK),
     Expected("external-data-missing", "data-missing", LOCK),
     Expected("external-data-corrupt", "data-short", LOCK),
-    Expected("external-data-corrupt", "data-not-fetched", LOCK),
     Expected("external-data-escapes", "data-elsewhere", LOCK),
     Expected("type-mismatch", "mixed-precision", LOCK, runtimes=ALL),
     Expected("input-passthrough", "passthrough", LOCK, runtimes=("1.19.2", "1.24.4")),

@@ -14,13 +14,12 @@ from typing import Literal
 import msgspec
 
 from onnxgate import __version__
-from onnxgate.commands.files_without_config import is_pointer
 from onnxgate.commands.fix.fixes import FIXES, Change, Fix, FixRequest, NoFix, VersionLimits
 from onnxgate.commands.fix.model_file import write_parts
 from onnxgate.commands.fix.verification import ModelPair, Verification, verify_fix
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import link_or_copy
-from onnxgate.core.findings import STATIC_STAGES, RuleHit, Stage
+from onnxgate.core.findings import STATIC_STAGES, Stage
 from onnxgate.core.jobs import Command, CommandResult, Completed
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.report import Finding
@@ -154,8 +153,8 @@ class _ModelFixer:
         accepted = len(fixable_findings) - len(findings)
         result = FixResult(model, "unchanged", findings, accepted=accepted, remaining=remaining, unlocked=unlocked)
         reason, hint = self.before.gathered.file.missing.get(self.planned.path, ("the file cannot be read", ""))
-        if pointer := next(filter(is_pointer, self._hits_of_model()), None):
-            return replace(result, state="unreadable", reason=pointer.hit.message, hint=pointer.hit.fix, remaining=())
+        if "git lfs pull" in hint:
+            return replace(result, state="unreadable", reason=reason, hint=hint, remaining=())
         if self.planned.path not in self.before.gathered.facts or read_pointer(model.absolute):
             return replace(result, state="unreadable", reason=reason, hint=hint)
         unfixed: list[tuple[str, NoFix]] = []
@@ -344,9 +343,6 @@ class _ModelFixer:
             if {key for key in runtimes_before if key[0] in fix.rules} <= remaining:
                 return f"`{fix.name}` does not resolve the finding"
         return ""
-
-    def _hits_of_model(self) -> Iterator[RuleHit]:
-        return (it for it in self.before.gathered.judged if it.hit.model == self.planned.path)
 
     def _of_model(self, outcome: GateOutcome) -> list[Finding]:
         return [finding for finding in outcome.findings if finding.model == self.planned.path]

@@ -15,7 +15,7 @@ import msgspec
 
 from onnxgate import __version__
 from onnxgate.core.errors import UsageError
-from onnxgate.core.files import replace_atomically
+from onnxgate.core.files import add_checksum, record_damage, replace_atomically, verify_checksum
 from onnxgate.core.report import Report
 from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.project.config.project import Project, SelectedModel
@@ -242,7 +242,11 @@ def load_costs(folder: Path, sha256: str) -> dict[str, float]:
     try:
         if not _is_digest(sha256) or not is_cost_file(file):
             return {}
-        costs = msgspec.json.decode(file.read_bytes(), type=dict[str, float])
+        content = verify_checksum(sha256, file.read_bytes())
+        if content is None:
+            record_damage(str(file))
+            return {}
+        costs = msgspec.json.decode(content, type=dict[str, float])
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return {}
     return {name: seconds for name, seconds in costs.items() if math.isfinite(seconds) and 0 <= seconds <= MAX_COST_S}
@@ -256,7 +260,7 @@ def save_costs(folder: Path, sha256: str, seconds: Mapping[str, float]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         rows = {name: round(cost, 3) for name, cost in sorted(seconds.items())}
         with replace_atomically(folder / sha256) as scratch:
-            scratch.write_bytes(msgspec.json.encode(rows))
+            scratch.write_bytes(add_checksum(sha256, msgspec.json.encode(rows)))
 
 
 def copy_costs(source: Path, folder: Path, contents: Iterable[str]) -> None:

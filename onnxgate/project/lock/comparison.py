@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import get_args
 
@@ -16,7 +14,7 @@ from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.interface_matching import ValuePair, match_values
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target, Toolchain
 from onnxgate.project.engines import is_library
-from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget
+from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget, digest_values
 
 MAX_LISTED_OPERATORS = 4
 BYTES_ONLY_CHANGE = "only its bytes; interface, version fields and operators are the same"
@@ -171,8 +169,7 @@ def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTar
             releases = ", ".join(runtime.release for runtime in target.runtimes)
             yield f"added target `{name}`: {f'{engines} {releases}' if releases else 'without a runtime'}"
         elif old[name] != target:
-            has_same_settings = old[name].policy == target.policy
-            others = "the digest of its runtimes" if has_same_settings else "its settings changed, but not its runtimes"
+            others = "its settings changed, but not its runtimes" if old[name].policy else "its runtimes are unchanged"
             changes = "; ".join(_pin_changes(old[name], target)) or others
             yield f"updated target `{name}`: {changes}"
     yield from (f"removed target `{name}`" for name in sorted(old.keys() - new.keys()))
@@ -191,17 +188,13 @@ def _pin_changes(old: LockedTarget, new: LockedTarget) -> Iterator[str]:
 
 
 def target_policy(target: Target) -> str:
-    """
-    Return the digest of a target's keys that determine its runtimes.
-
-    Keys that were added in later versions are omitted if they are not set, so that older locks stay valid.
-    """
+    """Return the digest of a target's keys that determine its runtimes."""
     keys: dict[str, object] = {"runtime": canonical_requirement(target.runtime), "select": target.select}
     if target.extensions:
         keys["extensions"] = canonical_extensions(target)
     if target.python is not None:
         keys["python"] = target.python
-    return _digest(keys)
+    return digest_values(keys)
 
 
 def canonical_extensions(target: Target) -> tuple[str, ...]:
@@ -211,17 +204,7 @@ def canonical_extensions(target: Target) -> tuple[str, ...]:
 
 def toolchain_policy(toolchain: Toolchain) -> str:
     """Return the digest of the toolchain's requirements; the location of the toolchain does not matter."""
-    return _digest({"requires": sorted(canonical_requirement(text) for text in toolchain.requires)})
-
-
-def resolved_digest(runtimes: Iterable[LockedRuntime]) -> str:
-    """Return the digest of a target's runtimes, independent of their order."""
-    rows = []
-    for runtime in runtimes:
-        later = [f"extension {extension}" for extension in runtime.extensions]
-        later += [f"environment {runtime.environment}"] if runtime.environment else []
-        rows.append([runtime.engine, runtime.release, runtime.python, *sorted(runtime.packages), *later])
-    return _digest({"runtimes": sorted(rows)})
+    return digest_values({"requires": sorted(canonical_requirement(text) for text in toolchain.requires)})
 
 
 def canonical_requirement(requirement: str) -> str:
@@ -244,7 +227,7 @@ def policy_differences(config: Config, lock: Lock) -> tuple[str, ...]:
             keys = join_phrases([f"`{key}`" for key in _find_changed_keys(target, locked)]) or "settings"
             differences.append(f"{keys} of target `{name}` changed since the lock was written")
         else:
-            differences += [*runtime_differences(name, target, locked), *_missing_wheels(name, locked, lock)]
+            differences += runtime_differences(name, target, locked)
     removed = sorted(lock.targets.keys() - config.targets.keys())
     differences += [f"target `{name}` is locked but no longer in the config" for name in removed]
     return (*differences, *toolchain_differences(config, lock))
@@ -309,8 +292,6 @@ def runtime_differences(name: str, target: Target, locked: LockedTarget) -> Iter
     if most is not None and len(locked.runtimes) > most:
         selection = f'select = "{target.select}"' if target.python is None else f'python = "{target.python}"'
         yield f"target `{name}` is locked with {len(locked.runtimes)} runtimes, but `{selection}` allows {most}"
-    if locked.resolved and locked.resolved != resolved_digest(locked.runtimes):
-        yield f"the runtimes of target `{name}` do not match its `resolved` digest"
 
 
 def is_optional_build(target: Target) -> bool:
@@ -325,17 +306,3 @@ def satisfies(runtime: LockedRuntime, requirement: Requirement) -> bool:
 
 
 _MAX_RUNTIMES = {"newest": 1, "bounds": 2}
-
-
-def _missing_wheels(name: str, target: LockedTarget, lock: Lock) -> Iterator[str]:
-    pinned = {(f"{package.name}=={package.version}", package.python) for package in lock.pinned}
-    for runtime in target.runtimes:
-        for pin in runtime.packages if not runtime.environment else ():
-            if (pin, runtime.python) not in pinned:
-                python = f"for Python {runtime.python}, but the lock lists no wheels for this package"
-                npm = "from npm, but the lock contains no integrity hash for this package"
-                yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
-
-
-def _digest(values: dict[str, object]) -> str:
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()

@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from onnxgate.core.errors import LockError, StorageError
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import lower_first
-from onnxgate.project.engines import (
-    REQUIRED_DEPENDENCIES,
-    extension_problem,
-    is_library,
-    is_satisfied,
-    package_name,
-    runs_on_node,
-)
 from onnxgate.project.git.repository import run_git
 from onnxgate.project.lock.types import (
+    REVISION,
     VERSION,
     Lock,
     LockedModel,
     LockedPackage,
-    LockedRuntime,
     NpmPackage,
+    digest_values,
 )
+from onnxgate.project.lock.validation import find_lock_problems
 from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
 
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
 _RECREATE_HINT = "delete it and run `onnxgate lock`"
+_REPAIR_HINT = "run `onnxgate lock`"
 
 
 def load_lock(path: Path) -> Lock:
@@ -50,13 +43,35 @@ def load_lock(path: Path) -> Lock:
     return parse_lock(read_lock(path), path.name, path.parent)
 
 
-def _suggest_restoring(name: str, folder: Path | None) -> str:
+def load_lock_to_update(path: Path, *, repair: bool) -> tuple[Lock, tuple[str, ...]]:
+    """
+    Load the lock to write it again. With `repair`, return it without its damaged tables, and the damages.
+
+    A damaged target keeps its runtimes without their policy, so that the missing ones are resolved.
+
+    Raises:
+        LockError: as `load_lock`, if the damage cannot be repaired; or a newer onnxgate wrote the lock.
+    """
+    raw, lock = _convert(read_lock(path), path.name, path.parent)
+    if lock.revision > REVISION:
+        revision = f"`{path.name}` has format revision {lock.revision}; this version of onnxgate writes {REVISION}"
+        raise LockError(f"{revision} and would drop information", hint="upgrade onnxgate")
+    damages = tuple(_find_damages(raw, lock))
+    if not damages:
+        return lock, ()
+    if not repair:
+        raise _damage_error(path.name, damages, _suggest_restoring(path.name, path.parent, _REPAIR_HINT))
+    _remove_damaged_tables(raw)
+    return msgspec.convert(raw, Lock, strict=True), damages
+
+
+def _suggest_restoring(name: str, folder: Path | None, remedy: str = _RECREATE_HINT) -> str:
     """Return the hint for a damaged lock. It names the committed lock only if there is one with other content."""
     if folder is not None:
         committed = run_git(folder, ["cat-file", "blob", f"HEAD:./{name}"], offline=True)
         if committed.returncode or committed.stdout == (folder / name).read_bytes():
-            return _RECREATE_HINT
-    return f"restore it (`git checkout HEAD -- {name}`), or {_RECREATE_HINT}"
+            return remedy
+    return f"restore it (`git checkout HEAD -- {name}`), or {remedy}"
 
 
 def read_lock(path: Path) -> str:
@@ -83,6 +98,18 @@ def read_lock(path: Path) -> str:
 
 def parse_lock(text: str, name: str, folder: Path | None = None) -> Lock:
     """Parse the text of a lock. `name` is the file's name in errors; `folder` is None for the lock of a revision."""
+    raw, lock = _convert(text, name, folder)
+    if damages := tuple(_find_damages(raw, lock)):
+        raise _damage_error(name, damages, _suggest_restoring(name, folder, _REPAIR_HINT))
+    return lock
+
+
+def _convert(text: str, name: str, folder: Path | None) -> tuple[dict[str, Any], Lock]:
+    """Return the tables of a lock, plain and typed. Digests are not verified.
+
+    Raises:
+        LockError: the text is not a lock, is too new, or contains a value that onnxgate never writes.
+    """
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         hint = f"use the file from one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
@@ -97,115 +124,93 @@ def parse_lock(text: str, name: str, folder: Path | None = None) -> Lock:
             raise LockError(problem, hint="upgrade onnxgate")
         lock = msgspec.convert(raw, Lock, strict=True)
     except (TOMLDecodeError, msgspec.ValidationError) as error:
-        raise LockError(
-            f"`{name}` is damaged: {lower_first(str(error))}", hint=_suggest_restoring(name, folder)
-        ) from error
-    problems = tuple(find_lock_problems(lock))
+        raise _damage_error(name, (lower_first(str(error)),), _suggest_restoring(name, folder)) from error
+    if problems := tuple(find_lock_problems(lock)):
+        raise _damage_error(name, problems, _suggest_restoring(name, folder))
+    return raw, lock
+
+
+def _damage_error(name: str, problems: tuple[str, ...], hint: str) -> LockError:
     if len(problems) == 1:
-        raise LockError(f"`{name}` is damaged: {problems[0]}", hint=_suggest_restoring(name, folder))
-    if problems:
-        more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
-        shown = (*problems[:MAX_PROBLEMS], *more)
-        raise LockError(
-            f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=_suggest_restoring(name, folder)
-        )
-    return lock
+        return LockError(f"`{name}` is damaged: {problems[0]}", hint=hint)
+    more = (f"and {len(problems) - MAX_PROBLEMS} more",) if len(problems) > MAX_PROBLEMS else ()
+    shown = (*problems[:MAX_PROBLEMS], *more)
+    return LockError(f"`{name}` is damaged in {len(problems)} places", problems=shown, hint=hint)
 
 
-def _is_version(text: str) -> bool:
-    try:
-        Version(text)
-    except InvalidVersion:
-        return False
-    return True
+_DIGEST_KEYS = {"targets": "resolved", "toolchain": "digest", "models": "digest", "packages": "digest", "npm": "digest"}
+"""Maps each kind of table to the key of its digest. One digest per table: branches that add models merge cleanly."""
 
 
-NPM_INTEGRITY = re.compile(r"sha512-[A-Za-z0-9+/]{86}==")
-_FORMATS: dict[str, Callable[[str], object]] = {
-    "normalized package name": re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*").fullmatch,
-    "version": _is_version,
-    "Python minor version": re.compile(r"[0-9]{1,3}\.[0-9]{1,3}").fullmatch,
-    "SHA-512 integrity hash": NPM_INTEGRITY.fullmatch,
-    "SHA-256": re.compile(r"[0-9a-f]{64}").fullmatch,
-}
-"""Maps the name of each format to a function that checks whether a text has this format."""
+def _find_damages(raw: Mapping[str, Any], lock: Lock) -> Iterator[str]:
+    """Yield a message for each part of the lock that is missing, or was changed after onnxgate wrote it."""
+    if "revision" not in raw:
+        yield "`revision` is missing"
+    if lock.revision <= REVISION:
+        yield from _find_missing_tables(raw)
+    for kind, key in _DIGEST_KEYS.items():
+        for name, table in _list_tables(raw, kind):
+            if key not in table:
+                yield f"{name}: `{key}` is missing"
+            elif table[key] != _digest_table(kind, table):
+                yield f"{name} does not match `{key}`: a line was changed or removed"
+    yield from _find_missing_packages(lock)
 
 
-def _check_format(text: str, name: str) -> Iterator[str]:
-    if not _FORMATS[name](text):
-        yield f"`{text}` is not a valid {name}"
+def _find_missing_tables(raw: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a message for each kind of table that is missing or unexpected; `tables` lists those that were written."""
+    listed = raw.get("tables")
+    if not isinstance(listed, list):
+        yield "`tables` is missing"
+        return
+    yield from (f"the table `{kind}` is missing" for kind in listed if kind not in raw)
+    yield from (f"`tables` does not list `{kind}`" for kind in _DIGEST_KEYS if kind in raw and kind not in listed)
+    known = {*Lock.__struct_fields__, "tables"}
+    yield from (f"unknown key `{key}`" for key in raw if key not in known)
 
 
-def _check_release(name: str, version: str) -> Iterator[str]:
-    yield from _check_format(name, "normalized package name")
-    yield from _check_format(version, "version")
+def _list_tables(raw: Mapping[str, Any], kind: str) -> list[tuple[str, dict[str, Any]]]:
+    """Return the tables of one kind, each with its name in messages."""
+    match raw.get(kind):
+        case dict() as table if kind == "toolchain":
+            return [("the toolchain", table)]
+        case dict() as tables:
+            return [(f"{kind.removesuffix('s')} `{name}`", table) for name, table in tables.items()]
+        case list() as rows:
+            return [(f"package `{row['name']}=={row['version']}`", row) for row in rows]
+        case _:
+            return []
 
 
-def find_lock_problems(lock: Lock) -> Iterator[str]:
-    """Yield a message for each value that onnxgate never writes."""
+def _digest_table(kind: str, table: Mapping[str, Any]) -> str:
+    return digest_values({key: value for key, value in table.items() if key != _DIGEST_KEYS[kind]})
+
+
+def _find_missing_packages(lock: Lock) -> Iterator[str]:
+    locked = {(f"{package.name}=={package.version}", package.python) for package in lock.pinned}
     for name, target in lock.targets.items():
         for runtime in target.runtimes:
-            yield from (f"target `{name}`, {runtime.name}: {problem}" for problem in _runtime_problems(runtime))
-    if lock.toolchain is not None:
-        problems = _check_format(lock.toolchain.python, "Python minor version")
-        yield from (f"toolchain: {problem}" for problem in problems)
-    for path, model in lock.models.items():
-        yield from (f"model `{path}`: {problem}" for problem in _model_problems(model))
-    for package in lock.packages:
-        yield from (f"package `{package.name}`: {problem}" for problem in _package_problems(package))
-    for npm in lock.npm:
-        problems = chain(_check_release(npm.name, npm.version), _check_format(npm.integrity, "SHA-512 integrity hash"))
-        yield from (f"npm package `{npm.name}`: {problem}" for problem in problems)
+            for pin in runtime.packages if not runtime.environment else ():
+                if (pin, runtime.python) not in locked:
+                    python = f"for Python {runtime.python}, but the lock lists no wheels for this package"
+                    npm = "from npm, but the lock contains no integrity hash for this package"
+                    yield f"target `{name}` needs `{pin}` {python if runtime.python else npm}"
 
 
-def _runtime_problems(runtime: LockedRuntime) -> Iterator[str]:
-    yield from _check_release(runtime.engine, runtime.release)
-    names = [pin.partition("==")[0] for pin in runtime.packages]
-    yield from (f"`{name}` is pinned more than once" for name in sorted({n for n in names if names.count(n) > 1}))
-    for pin in runtime.packages:
-        name, _, version = pin.partition("==")
-        if any(_check_release(name, version)):
-            yield f"`{pin}` does not pin an exact version"
-    pins = dict(pin.split("==", 1) for pin in runtime.packages if "==" in pin)
-    for text in runtime.extensions:
-        if problem := extension_problem(text):
-            yield f"extension `{text}`: {problem}"
-        elif not is_library(text) and not is_satisfied(text, pins.get(package_name(text), "")):
-            yield f"extension `{text}` is not pinned in `packages`"
-    if runtime.environment:
-        return
-    if f"{runtime.engine}=={runtime.release}" not in runtime.packages:  # nothing else is installed
-        yield f"`packages` does not contain `{runtime.engine}=={runtime.release}`"
-    needed = REQUIRED_DEPENDENCIES.get(runtime.engine, ())
-    yield from (f"`{name}` is not pinned in `packages`" for name in needed if name not in names)
-    if not runs_on_node(runtime.engine):
-        yield from _check_format(runtime.python, "Python minor version")
-    elif runtime.python:
-        yield f"`{runtime.engine}` runs without Python, but `python` is `{runtime.python}`"
-
-
-def _model_problems(model: LockedModel) -> Iterator[str]:
-    yield from _check_format(model.sha256, "SHA-256")
-    for data in model.external:
-        yield from (f"data file `{data.location}`: {problem}" for problem in _check_format(data.sha256, "SHA-256"))
-    for output, measured in model.tolerance.items():
-        for what, value in (("noise", measured.noise), ("bound", measured.bound)):
-            if not math.isfinite(value) or value < 0:
-                yield f"the {what} of output `{output}` is {value}"
-    for output, quality in model.quantization.items():
-        limits = (("sqnr-db", quality.sqnr_db, 200), ("cosine", quality.cosine, 1), ("top1", quality.top1, 1))
-        for metric, value, limit in limits:
-            if not -limit <= value <= limit:
-                yield f"the {metric} of output `{output}` is {value}"
-
-
-def _package_problems(package: LockedPackage) -> Iterator[str]:
-    yield from _check_release(package.name, package.version)
-    yield from _check_format(package.python, "Python minor version")
-    for wheel in package.wheels:
-        if not wheel.file.endswith(".whl") or "/" in wheel.file or "\\" in wheel.file:
-            yield f"`{wheel.file}` is not a wheel file name"
-        yield from (f"`{wheel.file}`: {problem}" for problem in _check_format(wheel.sha256, "SHA-256"))
+def _remove_damaged_tables(raw: dict[str, Any]) -> None:
+    for kind, key in _DIGEST_KEYS.items():
+        tables = [table for _, table in _list_tables(raw, kind)]
+        damaged = [table for table in tables if table.get(key) != _digest_table(kind, table)]
+        match kind:
+            case "toolchain" if damaged:
+                del raw[kind]
+            case "targets":
+                for table in damaged:
+                    table["policy"] = ""
+            case "models":
+                raw[kind] = {path: table for path, table in raw.get(kind, {}).items() if table not in damaged}
+            case "packages" | "npm":
+                raw[kind] = [table for table in tables if table not in damaged]
 
 
 HEADER = "# Written by `onnxgate lock`, to be committed and reviewed. Not to be edited by hand.\n"
@@ -232,23 +237,32 @@ def write_lock(lock: Lock, path: Path) -> bool:
 
 def render_lock(lock: Lock) -> str:
     """Return the text of a lock. Tables are sorted; each input, output, runtime and wheel has its own line."""
-    tables = [f"{HEADER}{_render_pairs({'version': lock.version, 'revision': lock.revision})}"]
+    kinds = [kind for kind in _DIGEST_KEYS if getattr(lock, kind)]
+    head = {"version": lock.version, "revision": lock.revision, "tables": kinds}
+    tables = [f"{HEADER}{_render_pairs(head)}"]
     for name, target in sorted(lock.targets.items()):
         order = sorted(target.runtimes, key=lambda runtime: (runtime.engine, Version(runtime.release), runtime.python))
-        resolved = {"resolved": target.resolved} if target.resolved else {}
         rows = _MultilineArray(map(_to_toml_values, order))
-        tables.append(_render_table({"policy": target.policy, **resolved, "runtimes": rows}, "targets", name))
-    if toolchain := lock.toolchain:
-        tables.append(_render_table({"policy": toolchain.policy, "python": toolchain.python}, "toolchain"))
-        tables.append(_render_table(dict(sorted(toolchain.packages.items())), "toolchain", "packages"))
+        values = _add_digest("targets", {"policy": target.policy, "runtimes": rows})
+        tables.append(_render_table({key: values[key] for key in ("policy", "resolved", "runtimes")}, "targets", name))
+    if lock.toolchain:
+        values = _add_digest("toolchain", _to_toml_values(lock.toolchain))
+        packages = values.pop("packages")
+        tables.append(_render_table(values, "toolchain"))
+        tables.append(_render_table(dict(sorted(packages.items())), "toolchain", "packages"))
     for path, model in sorted(lock.models.items()):
         tables += _render_model(path, model)
     for package in sorted(lock.packages, key=_package_sort_key):
         wheels = _MultilineArray(map(_to_toml_values, sorted(package.wheels, key=lambda wheel: wheel.file)))
-        tables.append(f"[[packages]]\n{_render_pairs({**_to_toml_values(package), 'wheels': wheels})}")
-    npm = sorted(lock.npm, key=_package_sort_key)
-    tables += [f"[[npm]]\n{_render_pairs(_to_toml_values(package))}" for package in npm]
+        values = _add_digest("packages", {**_to_toml_values(package), "wheels": wheels})
+        tables.append(f"[[packages]]\n{_render_pairs(values)}")
+    for npm in sorted(lock.npm, key=_package_sort_key):
+        tables.append(f"[[npm]]\n{_render_pairs(_add_digest('npm', _to_toml_values(npm)))}")
     return "\n".join(tables)
+
+
+def _add_digest(kind: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {**values, _DIGEST_KEYS[kind]: _digest_table(kind, values)}
 
 
 def _package_sort_key(package: LockedPackage | NpmPackage) -> tuple[str, Version, Version]:
@@ -265,12 +279,11 @@ def _render_model(path: str, model: LockedModel) -> Iterator[str]:
         "metadata-keys": sorted(model.metadata_keys),
         "external": _MultilineArray(map(_to_toml_values, sorted(model.external))),
     }
-    tables = {name: values.pop(name, {}) for name in ("operators", "tolerance", "quantization")}
-    pairs = {key: value for key, value in values.items() if value or key not in _OMITTED_IF_EMPTY}
-    yield _render_table(pairs, "models", path)
+    values = _add_digest("models", {key: it for key, it in values.items() if it or key not in _OMITTED_IF_EMPTY})
+    tables = {name: values.pop(name) for name in ("operators", "tolerance", "quantization") if name in values}
+    yield _render_table(values, "models", path)
     for name, table in tables.items():
-        if table:
-            yield _render_table(dict(sorted(table.items())), "models", path, name)
+        yield _render_table(dict(sorted(table.items())), "models", path, name)
 
 
 class _MultilineArray(list[Any]):

@@ -23,9 +23,9 @@ from onnxgate.core.files import temporary_folder
 from onnxgate.project.config.schema import ReleaseSelection
 from onnxgate.project.engines import engine_dependencies, has_required_dependencies
 from onnxgate.project.lock.index import Release
-from onnxgate.project.lock.lock_file import NPM_INTEGRITY
 from onnxgate.project.lock.releases import apply_selection, minor_of
 from onnxgate.project.lock.types import Lock, LockedRuntime, NpmPackage
+from onnxgate.project.lock.validation import NPM_INTEGRITY
 
 TIMEOUT_S = 180
 INSTALL_NODE_HINT = "install Node 18 or newer, which includes npm"

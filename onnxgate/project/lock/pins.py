@@ -25,7 +25,6 @@ from onnxgate.project.engines import (
 )
 from onnxgate.project.lock.comparison import (
     canonical_extensions,
-    resolved_digest,
     runtime_differences,
     satisfies,
     target_policy,
@@ -240,7 +239,7 @@ def _managed_runtimes(targets: Iterable[LockedTarget]) -> Iterator[LockedRuntime
 
 
 def _locked_target(target: Target, runtimes: tuple[LockedRuntime, ...]) -> LockedTarget:
-    return LockedTarget(policy=target_policy(target), runtimes=runtimes, resolved=resolved_digest(runtimes))
+    return LockedTarget(policy=target_policy(target), runtimes=runtimes)
 
 
 def _engine_pin(runtime: LockedRuntime) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
+from collections.abc import Mapping
 
 import msgspec
 
@@ -14,8 +17,13 @@ REVISION = 0
 """Format revision, which is increased for additions that older releases can ignore."""
 
 
+def digest_values(values: Mapping[str, object]) -> str:
+    """Return the SHA-256 of the values as JSON; the order of keys does not matter."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()
+
+
 class Table(msgspec.Struct, frozen=True, kw_only=True, rename="kebab", omit_defaults=True):
-    """One table of the file; unknown keys are skipped, so that a newer `revision` can be read."""
+    """One table of the file, without its digest; unknown keys are skipped, so that a newer `revision` can be read."""
 
 
 class LockedRuntime(Table, frozen=True, kw_only=True, dict=True):
@@ -55,7 +63,6 @@ class LockedTarget(Table, frozen=True, kw_only=True):
 
     policy: str  # digest of the target's keys in the config
     runtimes: tuple[LockedRuntime, ...]
-    resolved: str = ""  # digest of the resolved runtimes, which detects missing rows; "" in older locks
 
 
 class LockedToolchain(Table, frozen=True, kw_only=True):

@@ -24,3 +24,4 @@ def test_warm_and_cold(installed: Path, tmp_path: Path, seed: int) -> None:
 
     assert list(differences(started(command, ROOT, tmp_path, seed), STEPS, tmp_path, counts)) == []
     assert counts["exit 1"] > STEPS // 2
+    assert counts["damaged"] > 0

@@ -238,5 +238,5 @@ def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     repairs = repaired(request, tmp_path / "s")
 
     assert (repairs.state, repairs.remaining) == ("unreadable", ())
-    assert repairs.reason.startswith("is a Git LFS pointer")
+    assert repairs.reason.startswith("the file is a Git LFS pointer")
     assert repairs.hint.startswith('run `git lfs pull --include "model.onnx"`')

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from onnxgate.core.files import add_checksum
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.jobs import Export, Load, Probe
 from onnxgate.core.report import Cell, Report, ReportedModel
@@ -41,7 +42,7 @@ def test_costs_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"x": "y"}', b'{"x": -1}', b'{"x": 1e300}', b"\xff"])
 def test_damaged(tmp_path: Path, content: bytes) -> None:
     """An invalid costs file is treated as missing."""
-    (tmp_path / SHA256).write_bytes(content)
+    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, content))
 
     assert {} == plan.load_costs(tmp_path, SHA256)
 
@@ -70,9 +71,9 @@ def test_invalid_digest_is_not_a_path(tmp_path: Path, name: str) -> None:
 
 def test_what_is_large_or_a_link(tmp_path: Path) -> None:
     """Large files and links are not read."""
-    (tmp_path / SHA256).write_bytes(b'{"x": 1}' + b" " * plan.MAX_COST_FILE_BYTES)
+    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, b'{"x": 1}' + b" " * plan.MAX_COST_FILE_BYTES))
     large = plan.load_costs(tmp_path, SHA256)
-    (tmp_path / SHA256).write_bytes(b'{"x": 1}')
+    (tmp_path / SHA256).write_bytes(add_checksum(SHA256, b'{"x": 1}'))
     (tmp_path / ("b" * 64)).symlink_to(tmp_path / SHA256)
 
     assert ({}, {}, {"x": 1.0}) == (large, plan.load_costs(tmp_path, "b" * 64), plan.load_costs(tmp_path, SHA256))

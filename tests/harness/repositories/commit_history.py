@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from onnxgate.project.config.schema import Target
-from onnxgate.project.lock.comparison import resolved_digest, target_policy
+from onnxgate.project.lock.comparison import target_policy
 from onnxgate.project.lock.lock_file import load_lock, write_lock
 from onnxgate.project.lock.types import Lock, LockedTarget
 from tests.conftest import ROOT
@@ -118,7 +118,7 @@ def small_lock() -> Lock:
     locked = load_lock(ROOT / "fixtures" / "projects" / "broken" / "onnxgate.lock")
     runtimes = locked.targets["server"].runtimes[-1:]
     policy = target_policy(Target(runtime=REQUIREMENT, select="newest"))
-    target = LockedTarget(policy=policy, runtimes=runtimes, resolved=resolved_digest(runtimes))
+    target = LockedTarget(policy=policy, runtimes=runtimes)
     needed = {tuple(pin.split("==")) for runtime in runtimes for pin in runtime.packages}
     packages = tuple(package for package in locked.packages if (package.name, package.version) in needed)
     return Lock(targets={"server": target}, packages=packages)

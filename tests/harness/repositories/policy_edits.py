@@ -13,7 +13,7 @@ from onnxgate.gate.request import Checkout
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.git.repository import find_git_root
 from onnxgate.project.git.revisions import resolve_revision
-from onnxgate.project.lock.comparison import resolved_digest, target_policy, toolchain_policy
+from onnxgate.project.lock.comparison import target_policy, toolchain_policy
 from onnxgate.project.lock.lock_file import parse_lock, render_lock
 from onnxgate.project.lock.types import (
     Lock,
@@ -131,7 +131,7 @@ class PolicyRepository:
     @staticmethod
     def locked_target(target: object, runtimes: list[LockedRuntime]) -> LockedTarget:
         """Return the entry of a target in the lock."""
-        return LockedTarget(policy=target_policy(target), runtimes=tuple(runtimes), resolved=resolved_digest(runtimes))
+        return LockedTarget(policy=target_policy(target), runtimes=tuple(runtimes))
 
     def edit(self, old: str, new: str) -> None:
         """Replace a text in the config that occurs exactly once."""
@@ -147,7 +147,7 @@ class PolicyRepository:
     def edit_target(self, name: str, *runtimes: LockedRuntime) -> None:
         """Replace the runtimes of a target in the lock."""
         target = self.lock.targets[name]
-        changed = msgspec.structs.replace(target, runtimes=runtimes, resolved=resolved_digest(runtimes))
+        changed = msgspec.structs.replace(target, runtimes=runtimes)
         self.write_lock(msgspec.structs.replace(self.lock, targets={**self.lock.targets, name: changed}))
 
     def edit_model(self, path: str, **values: object) -> None:

@@ -96,7 +96,6 @@ def test_lock_changes() -> None:
             "kept": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
             "moved": LockedTarget(policy="a", runtimes=(runtime("1.18.1"), runtime("1.19.2", "2.4.5"))),
             "gone": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
-            "older": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
             "other": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),)),
         },
         toolchain=LockedToolchain(policy="a", python="3.11", packages={"torch": "2.12.0"}),
@@ -107,7 +106,6 @@ def test_lock_changes() -> None:
             "kept": old.targets["kept"],
             "moved": LockedTarget(policy="b", runtimes=(runtime("1.19.2"), runtime("1.20.1"))),
             "added": LockedTarget(policy="a", runtimes=(runtime("1.30.0"), runtime("1.31.1"))),
-            "older": LockedTarget(policy="a", runtimes=(runtime("1.18.1"),), resolved="d"),
             "other": LockedTarget(policy="b", runtimes=(runtime("1.18.1"),)),
         },
         toolchain=LockedToolchain(policy="a", python="3.11", packages={"torch": "2.13.0"}),
@@ -121,7 +119,6 @@ def test_lock_changes() -> None:
         "added target `added`: onnxruntime 1.30.0, 1.31.1",
         "updated target `moved`: added onnxruntime 1.20.1; removed onnxruntime 1.18.1; "
         "onnxruntime 1.19.2 now uses numpy==2.4.6",
-        "updated target `older`: the digest of its runtimes",
         "updated target `other`: its settings changed, but not its runtimes",
         "removed target `gone`",
         "updated the toolchain: Python 3.11, torch 2.13.0",

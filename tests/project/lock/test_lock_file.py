@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from onnxgate.core.errors import LockError
-from onnxgate.project.lock.lock_file import load_lock, parse_lock
+from onnxgate.project.lock.lock_file import load_lock, load_lock_to_update, parse_lock
+from onnxgate.project.lock.types import digest_values
+from onnxgate.project.toml import loads
 
 LOCKS = Path(__file__).parents[3] / "fixtures" / "locks"
 
@@ -56,12 +58,28 @@ def test_newer_lock_suggests_an_upgrade() -> None:
 
 
 def test_newer_revision() -> None:
-    """Keys that a newer revision added are ignored."""
+    """Keys that a newer revision added are ignored, but their tables must match their digests."""
     text = (LOCKS / "sample.lock").read_text(encoding="utf-8")
+    toolchain = loads(text)["toolchain"]
+    old = toolchain.pop("digest")
     added = text.replace("revision = 0\n", 'revision = 7\nnews = "x"\n').replace("[toolchain]", "[toolchain]\nnews = 1")
+    newer = added.replace(old, digest_values({**toolchain, "news": 1}))
 
-    assert parse_lock(text, "").models == parse_lock(added, "").models
-    assert parse_lock(added, "").revision == 7
+    assert parse_lock(text, "").models == parse_lock(newer, "").models
+    assert parse_lock(newer, "").revision == 7
+    with pytest.raises(LockError, match="the toolchain does not match `digest`"):
+        parse_lock(added, "")
+
+
+def test_newer_revision_is_not_rewritten(tmp_path: Path) -> None:
+    """A lock of a newer revision is not rewritten, because the keys that are unknown here would be lost."""
+    path = tmp_path / "onnxgate.lock"
+    path.write_text((LOCKS / "sample.lock").read_text(encoding="utf-8").replace("revision = 0", "revision = 1"))
+
+    with pytest.raises(LockError, match="has format revision 1; this version of onnxgate writes 0") as caught:
+        load_lock_to_update(path, repair=True)
+
+    assert caught.value.hint == "upgrade onnxgate"
 
 
 def test_not_text(tmp_path: Path) -> None:

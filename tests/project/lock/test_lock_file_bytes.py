@@ -23,7 +23,10 @@ SAMPLE = Lock(
     },
     toolchain=LockedToolchain(policy="33" * 32, python="3.11", packages={"torch": "2.13.0", "onnx": "1.23.2"}),
     models={"models/b.onnx": MODEL, "models/a.onnx": MODEL},
-    packages=(package("onnxruntime", "1.19.2"), package("onnxruntime", "1.9.0"), package("numpy", "2.4.6")),
+    packages=(
+        *(package("onnxruntime", release) for release in ("1.31.1", "1.19.2", "1.9.0")),
+        *(package("numpy", release) for release in ("2.4.6", "1.26.4")),
+    ),
 )
 
 

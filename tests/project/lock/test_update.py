@@ -11,7 +11,7 @@ from onnxgate.core.errors import ConfigError, LockError, ResolutionError, Unavai
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Target
 from onnxgate.project.lock.comparison import policy_differences, toolchain_policy
-from onnxgate.project.lock.lock_file import render_lock
+from onnxgate.project.lock.lock_file import load_lock_to_update, render_lock
 from onnxgate.project.lock.pins import BuildFinder
 from onnxgate.project.lock.releases import parse_upgrade
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedToolchain
@@ -318,13 +318,15 @@ def test_missing_row_is_resolved_again(tmp_path: Path, published: LocalIndex) ->
     """If a merge removed a row, it is resolved again; the remaining pin is kept even if newer releases exist."""
     project = project_of(tmp_path, CONFIG)
     first = lock_first(project, published)
-    target = first.targets["server"]
-    lost = msgspec.structs.replace(target, runtimes=target.runtimes[1:])
+    text = render_lock(first)
+    project.lock_path.write_text(text.replace(next(line for line in text.splitlines(True) if '"1.18.1"' in line), ""))
     published.add("onnxruntime", "1.19.1", ("3.11",))
 
-    again = locked(project, msgspec.structs.replace(first, targets={"server": lost}))
+    lost, damages = load_lock_to_update(project.lock_path, repair=True)
+    again = locked(project, lost)
 
-    assert pins(again) == FIRST
+    assert damages == ("target `server` does not match `resolved`: a line was changed or removed",)
+    assert pins(lost) == FIRST[1:]
     assert first == again
 
 
