@@ -82,6 +82,12 @@ def locked_package(name: str, version: str) -> LockedPackage:
     return LockedPackage(name=name, version=version, python="3.11", wheels=(Wheel(file=file, sha256="0" * 64),))
 
 
+def with_packages(lock: Lock) -> Lock:
+    """Return the lock with an entry for each package that its runtimes pin."""
+    pins = {pin for target in lock.targets.values() for runtime in target.runtimes for pin in runtime.packages}
+    return msgspec.structs.replace(lock, packages=tuple(locked_package(*pin.split("==")) for pin in sorted(pins)))
+
+
 class PolicyRepository:
     """A committed project with a config, a lock and two models, which are edited afterwards."""
 
@@ -120,13 +126,7 @@ class PolicyRepository:
         toolchain = LockedToolchain(
             policy=toolchain_policy(project.config.toolchain), python="3.11", packages={"torch": "2.13.0"}
         )
-        pins = sorted({pin for target in targets.values() for runtime in target.runtimes for pin in runtime.packages})
-        return Lock(
-            targets=targets,
-            toolchain=toolchain,
-            models={**entries, "models/a.onnx": measured},
-            packages=tuple(locked_package(*pin.split("==")) for pin in pins),
-        )
+        return with_packages(Lock(targets=targets, toolchain=toolchain, models={**entries, "models/a.onnx": measured}))
 
     @staticmethod
     def locked_target(target: object, runtimes: list[LockedRuntime]) -> LockedTarget:
@@ -148,7 +148,7 @@ class PolicyRepository:
         """Replace the runtimes of a target in the lock."""
         target = self.lock.targets[name]
         changed = msgspec.structs.replace(target, runtimes=runtimes)
-        self.write_lock(msgspec.structs.replace(self.lock, targets={**self.lock.targets, name: changed}))
+        self.write_lock(with_packages(msgspec.structs.replace(self.lock, targets={**self.lock.targets, name: changed})))
 
     def edit_model(self, path: str, **values: object) -> None:
         """Replace values of a model's entry in the lock."""
