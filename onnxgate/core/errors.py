@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from onnxgate.core.escape import escape_unprintable
 from onnxgate.core.text import truncate
@@ -95,23 +95,21 @@ ERROR_FILE_VARIABLE = "ONNXGATE_ERROR_FILE"
 """Environment variable with the path of a file to which a command writes its `ErrorRecord` as JSON, for the action."""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem(NamedTuple):
     """One error in a file; `line` is 0 if it has none."""
 
     text: str
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ErrorRecord:
+class ErrorRecord(NamedTuple):
     """The error that ended a command. `traceback` is empty unless the error is a bug in onnxgate."""
 
     message: str
     hint: str = ""
     file: str = ""
     line: int = 0
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[FileProblem, ...] = ()
     traceback: str = ""
 
 

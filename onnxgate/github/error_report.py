@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
-from onnxgate.core.errors import ErrorRecord, FileError, OnnxgateError, Problem, describe_bug, render_error
+from onnxgate.core.errors import ErrorRecord, FileError, FileProblem, OnnxgateError, describe_bug, render_error
 from onnxgate.core.escape import escape_log_line
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import pluralize
@@ -23,7 +23,7 @@ there are, and the runner adds one for the exit status."""
 def describe_error(error: Exception) -> ErrorRecord:
     """Return the record of an error of the action itself."""
     if isinstance(error, OnnxgateError):
-        return ErrorRecord(error.message, error.hint or "", problems=tuple(map(Problem, _problems(error))))
+        return ErrorRecord(error.message, error.hint or "", problems=tuple(map(FileProblem, _problems(error))))
     if fault := find_machine_fault(error):
         return ErrorRecord(fault.message, fault.hint)
     return describe_bug(error)

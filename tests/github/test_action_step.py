@@ -29,8 +29,8 @@ names = ("json=", "github=", "summary=", "sarif=", "comment=")
 files = dict(word.split("=", 1) for word in sys.argv if word.startswith(names))
 def write(name, text):
     pathlib.Path(files[name]).write_text(text, encoding="utf-8")
-def write_error(**record):
-    pathlib.Path(os.environ["ONNXGATE_ERROR_FILE"]).write_text(json.dumps(record), encoding="utf-8")
+def write_error(message, hint=""):
+    pathlib.Path(os.environ["ONNXGATE_ERROR_FILE"]).write_text(json.dumps([message, hint]), encoding="utf-8")
 """
 
 
@@ -176,7 +176,7 @@ def test_a_refused_input_is_annotated(
 
 def test_config_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """An error in the config is shown in the annotations, with its hint."""
-    step.run("write_error(message='`targets` is empty', hint='add one 100%'); sys.exit(2)")
+    step.run("write_error('`targets` is empty', 'add one 100%'); sys.exit(2)")
 
     expected = Command("error", "`targets` is empty\nhint: add one 100%", {"title": "onnxgate"})
     assert [expected] == list(commands(capfd.readouterr().out))
@@ -194,7 +194,7 @@ def test_a_killed_command_is_annotated(step: Step, tmp_path: Path, capfd: pytest
 
 def test_an_error_next_to_a_report_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """A report that could not be written in one format is not silent."""
-    outputs = step.run(f"write('json', {report('pass', 0)!r}); write_error(message='disk is full'); sys.exit(3)")
+    outputs = step.run(f"write('json', {report('pass', 0)!r}); write_error('disk is full'); sys.exit(3)")
 
     assert (["disk is full"], "undecided", "3") == (
         [said.data for said in commands(capfd.readouterr().out)],
@@ -252,7 +252,7 @@ def test_invalid_plan_output_starts_no_jobs(step: Step, capfd: pytest.CaptureFix
 
 def test_plan_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """The error of `plan` is annotated."""
-    outputs = step.run("write_error(message='no config'); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
+    outputs = step.run("write_error('no config'); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
 
     assert (outputs["exit-code"], outputs["matrix"]) == ("2", "")
     assert ["no config"] == [said.data for said in commands(capfd.readouterr().out)]

@@ -8,17 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.core.errors import ErrorRecord, Problem
+from onnxgate.core.errors import ErrorRecord, FileProblem
 from onnxgate.github.error_report import report_error
 from tests.harness.github.actions_engine import ActionRun, Engine
 from tests.harness.github.workflow_commands import Command, commands
 from tests.harness.models import write
-from tests.harness.repositories.checkout import ROOT, commit
+from tests.harness.repositories.checkout import commit
 
 CONFIG = '[targets.server]\nruntime = "onnxruntime==1.18.1"\n'
-QUICKSTART = {
-    path.name: path.read_text(encoding="utf-8") for path in (ROOT / "fixtures/projects/quickstart").glob("onnxgate.*")
-}
+MISSING = f'models = ["missing.onnx"]\n{CONFIG}'
 CONFLICT = "version = 1\n<<<<<<< HEAD\n=======\n>>>>>>> change\n"
 
 
@@ -28,6 +26,11 @@ def use(engine: Engine, files: Mapping[str, str], inputs: Mapping[str, str]) -> 
     for name, text in files.items():
         (engine.workspace / name).parent.mkdir(exist_ok=True)
         (engine.workspace / name).write_text(text, encoding="utf-8")
+    return push(engine, **inputs)
+
+
+def push(engine: Engine, **inputs: str) -> ActionRun:
+    """Run the action on a push of all files."""
     commit(engine.workspace)
     stubs = {**engine.stubs, "results": lambda _: {}}
     return replace(engine, environment={**engine.environment, "GITHUB_EVENT_NAME": "push"}, stubs=stubs).use(**inputs)
@@ -47,7 +50,7 @@ def use(engine: Engine, files: Mapping[str, str], inputs: Mapping[str, str]) -> 
         ({"a/onnxgate.toml": "[x\n"}, {"config": "a/onnxgate.toml"}, "a/onnxgate.toml:1", "`a/onnxgate.toml` is not"),
         ({}, {"paths": "missing.onnx"}, "", "`missing.onnx`"),
         ({}, {"paths": "missing/*.onnx"}, "", "input `paths`: no file matches"),
-        (QUICKSTART, {"against": "nowhere"}, "", "`nowhere`"),
+        ({"onnxgate.toml": MISSING}, {"command": "lock"}, "onnxgate.toml:1", "`onnxgate.toml` refers to models"),
         ({}, {"fail_on": "maybe"}, "", "input `fail-on`: unknown value `maybe`"),
         ({}, {"args": "--nonsense"}, "", "no such option '--nonsense'"),
         ({}, {"working_directory": "missing"}, "", "input `working-directory`: folder `missing` does not exist"),
@@ -82,7 +85,7 @@ def annotations(
 def test_each_problem_is_annotated_within_githubs_limit(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """GitHub shows ten errors of a step, and adds one for its exit status."""
     (tmp_path / "onnxgate.toml").touch()
-    problems = tuple(Problem(f"line {line}: `x{line}`: wrong", line) for line in range(1, 21))
+    problems = tuple(FileProblem(f"line {line}: `x{line}`: wrong", line) for line in range(1, 21))
     record = ErrorRecord("`onnxgate.toml` has 20 problems", file=str(tmp_path / "onnxgate.toml"), problems=problems)
     shown = annotations(record, {"GITHUB_WORKSPACE": str(tmp_path)}, capfd)
 

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -23,8 +22,8 @@ from onnxgate.core.errors import (
     ISSUE_TRACKER_URL,
     ErrorRecord,
     FileError,
+    FileProblem,
     OnnxgateError,
-    Problem,
     StorageError,
     describe_bug,
     render_error,
@@ -101,11 +100,10 @@ def _report_error(error: OnnxgateError, record_file: str) -> None:
     record = ErrorRecord(error.message, prefix_command_folder(error.hint) if error.hint else "")
     if isinstance(error, FileError):
         problems = map(append_command_folder, error.problems)
-        record = replace(
-            record,
+        record = record._replace(
             file=str(error.file.absolute()) if error.file else "",
             line=error.line,
-            problems=tuple(map(Problem, problems, error.lines)),
+            problems=tuple(map(FileProblem, problems, error.lines)),
         )
     print_error(*render_error(record))
     _write_record(record, record_file)
@@ -117,7 +115,7 @@ def _write_record(record: ErrorRecord, file: str) -> None:
         import json  # only for the action
 
         with suppress(OSError):  # the action also shows the output
-            Path(file).write_text(json.dumps(asdict(record)), encoding="utf-8")
+            Path(file).write_text(json.dumps(record), encoding="utf-8")
 
 
 def _report_bug(error: Exception, record_file: str) -> Iterator[str]:
