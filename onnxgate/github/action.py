@@ -5,10 +5,8 @@ A failed check is an output, not a failure of this process; the action's last st
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,7 +18,8 @@ from onnxgate.core.errors import ErrorRecord, OnnxgateError
 from onnxgate.core.report import Report
 from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache
-from onnxgate.github.error_report import describe_error, read_record, report_error
+from onnxgate.github.error_report import describe_error, report_error
+from onnxgate.github.runner import use_utf8_output, write_outputs
 from onnxgate.github.step import (
     REPORTING_COMMANDS,
     CommandRun,
@@ -29,7 +28,6 @@ from onnxgate.github.step import (
     read_inputs,
     run_command,
     shard_suffix,
-    write_outputs,
 )
 
 EXIT_UNDECIDED = 3
@@ -115,11 +113,19 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
 
 def _find_error(results: ResultFiles, ran: CommandRun, outcome: ActionOutputs) -> ErrorRecord | None:
     """Return the error that ended the command; None if it has a verdict and did not report an error."""
-    record = read_record(results.error)
+    record = _read_record(results.error)
     if record is not None or outcome.report or outcome.verdict != "undecided":
         return record
     hint = "the runner may have run out of memory" if ran.status == EXIT_KILLED else "see the log of this step"
     return ErrorRecord(f"onnxgate exited with status {ran.status} without a verdict", hint)
+
+
+def _read_record(path: Path) -> ErrorRecord | None:
+    """Return the record that the command wrote, or None if it did not write a valid one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ErrorRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _path_if_written(path: Path) -> str:
@@ -187,13 +193,6 @@ def main() -> None:
         report_error(describe_error(error), status, os.environ)
         outputs = ActionOutputs(status), InternalOutputs()
     write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *outputs)
-
-
-def use_utf8_output() -> None:
-    """Make Python write the log in UTF-8, regardless of the system's encoding."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
 if __name__ == "__main__":

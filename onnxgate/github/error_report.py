@@ -1,4 +1,7 @@
-"""Report an error that ended the action: annotations, a job summary, and the traceback of a bug in the log."""
+"""Report an error that ended the action: annotations, a job summary, and the traceback of a bug in the log.
+
+It also reports that the action could not be installed, so it imports only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,14 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 
-import msgspec
-
 from onnxgate.core.errors import ErrorRecord, FileError, FileProblem, OnnxgateError, describe_bug, render_error
-from onnxgate.core.escape import escape_log_line
+from onnxgate.core.escape import escape_log_line, neutralize_commands
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import pluralize
-from onnxgate.formats.markdown import VERDICT_MARKS, neutralize_block
-from onnxgate.github.step import annotate
+from onnxgate.github.runner import annotate
 
+MARK = "❔"
+"""Mark of an undecided check, as in reports; importing it would import msgspec."""
 MAX_PROBLEMS = 8
 """Maximum number of problems that get their own annotation. GitHub shows ten errors of a step; one states how many more
 there are, and the runner adds one for the exit status."""
@@ -31,14 +33,6 @@ def describe_error(error: Exception) -> ErrorRecord:
 
 def _problems(error: OnnxgateError) -> tuple[str, ...]:
     return error.problems if isinstance(error, FileError) else ()
-
-
-def read_record(path: Path) -> ErrorRecord | None:
-    """Return the record that the command wrote, or None if it did not write a valid one."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=ErrorRecord)
-    except (OSError, msgspec.MsgspecError):
-        return None
 
 
 def report_error(record: ErrorRecord, status: int, environment: Mapping[str, str]) -> None:
@@ -83,8 +77,8 @@ def _relative_path(file: str, workspace: str) -> str:
 def render_summary(record: ErrorRecord, status: int) -> Iterator[str]:
     """Yield the lines of the job summary."""
     kind = "usage, config or lock error" if status == 2 else "onnxgate stopped with an error"
-    text = neutralize_block("\n".join(render_error(record)))
+    text = "\n".join(map(neutralize_commands, render_error(record)))
     fence = "`" * (1 + max((2, *(len(run) for run in re.findall("`+", text)))))
-    yield f"## {VERDICT_MARKS['undecided']} onnxgate\n"
+    yield f"## {MARK} onnxgate\n"
     yield f"**Undecided: {kind} (exit status {status})**\n"
     yield f"{fence}text\n{text}\n{fence}\n"

@@ -8,21 +8,16 @@ import shlex
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
 from onnxgate.core.errors import ERROR_FILE_VARIABLE, UsageError
-from onnxgate.core.escape import escape_command_data, escape_command_property, escape_log_line, escape_unprintable
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.subprocesses import start_program
 from onnxgate.gate.sharding import plan
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 
 COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
@@ -248,14 +243,6 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     return [inputs.command, *options, *output_arguments, *inputs.args, *paths]
 
 
-def write_outputs(path: Path, *values: DataclassInstance) -> None:
-    """Append outputs to GitHub's output file. Random delimiters prevent a value from setting other outputs."""
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        for name, value in (item for output_set in values for item in asdict(output_set).items()):
-            delimiter = f"onnxgate_{uuid.uuid4()}"
-            file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
-
-
 # Variables that let a process control the runner; removed, since the command runs code from the repository.
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 
@@ -298,11 +285,3 @@ def _copy_to_log(stream: IO[bytes] | None, copy: list[str]) -> None:
             text = line.rstrip("\n")
             copy.append(text)
             print(escape_log_line(text), flush=True)
-
-
-def annotate(level: str, *lines: str, file: str = "", line: int = 0) -> None:
-    """Print a GitHub annotation, on a line of a file if one is given. All values may contain untrusted text."""
-    text = "\n".join(escape_unprintable(line) for line in lines)
-    values = {"file": file, "line": str(line) if file and line else "", "title": "onnxgate"}
-    properties = ",".join(f"{name}={escape_command_property(value)}" for name, value in values.items() if value)
-    print(f"::{level} {properties}::{escape_command_data(text)}", flush=True)
