@@ -50,7 +50,7 @@ def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory
     for path in (folder / "action.yml", folder / "comment" / "action.yml"):
         python = installed.with_name("python")
         text, count = re.subn(
-            r" {4}- name: Find Python for onnxgate\n.*?( {4}- name: Install onnxgate\n.*?run: \|\n).*?\n(?=\n {4}- name)",
+            r" {4}- name: Find Python .*?( {4}- name: Install onnxgate\n.*?run: \|\n).*?\n(?=\n {4}- name)",
             rf'\1        echo "python={python}" >> "$GITHUB_OUTPUT"\n',
             path.read_text(encoding="utf-8"),
             flags=re.DOTALL,
