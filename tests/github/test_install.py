@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -177,6 +178,7 @@ def test_the_cache_entry_depends_on_what_is_installed(tmp_path: Path) -> None:
     changed = prepare(action, environment)
 
     assert (first.key, first.wheels) == (again.key, again.wheels)
+    assert str(sysconfig.get_config_var("EXT_SUFFIX")) in first.key
     assert 3 == len({first.key, other.key, changed.key})
     assert 4 == len({first.folder, again.folder, other.folder, changed.folder})
 
