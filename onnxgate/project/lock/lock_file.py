@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from packaging.version import Version
 
-from onnxgate.core.errors import LockError, StorageError
+from onnxgate.core.errors import LockError, StorageError, locate_errors
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import lower_first
@@ -25,7 +25,7 @@ from onnxgate.project.lock.types import (
     digest_values,
 )
 from onnxgate.project.lock.validation import find_lock_problems
-from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
+from onnxgate.project.toml import TOMLDecodeError, decode, find_error_line, loads, quote_string
 
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
@@ -40,7 +40,8 @@ def load_lock(path: Path) -> Lock:
     Raises:
         LockError: the file is missing or invalid, or was written by a newer onnxgate.
     """
-    return parse_lock(read_lock(path), path.name, path.parent)
+    with locate_errors(path):
+        return parse_lock(read_lock(path), path.name, path.parent)
 
 
 def load_lock_to_update(path: Path, *, repair: bool) -> tuple[Lock, tuple[str, ...]]:
@@ -113,7 +114,7 @@ def _convert(text: str, name: str, folder: Path | None) -> tuple[dict[str, Any],
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         hint = f"use the file from one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
-        raise LockError(f"`{name}` has merge conflict markers at line {line}", hint=hint)
+        raise LockError(f"`{name}` has merge conflict markers at line {line}", line=line, hint=hint)
     try:
         raw = loads(text)
         version = raw.get("version")
@@ -124,7 +125,9 @@ def _convert(text: str, name: str, folder: Path | None) -> tuple[dict[str, Any],
             raise LockError(problem, hint="upgrade onnxgate")
         lock = msgspec.convert(raw, Lock, strict=True)
     except (TOMLDecodeError, msgspec.ValidationError) as error:
-        raise _damage_error(name, (lower_first(str(error)),), _suggest_restoring(name, folder)) from error
+        line = find_error_line(error, text) if isinstance(error, TOMLDecodeError) else 0
+        problem, hint = lower_first(str(error)), _suggest_restoring(name, folder)
+        raise LockError(f"`{name}` is damaged: {problem}", line=line, hint=hint) from error
     if problems := tuple(find_lock_problems(lock)):
         raise _damage_error(name, problems, _suggest_restoring(name, folder))
     return raw, lock
