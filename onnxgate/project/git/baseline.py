@@ -94,6 +94,7 @@ class _CiRun(msgspec.Struct, frozen=True):
     hints: _Hints
     is_expected: bool = False  # the run has an earlier state, so that a missing baseline must not pass
     merge: str | None = None  # the merge that the CI system created ("" if unknown); None if it created none
+    request: str = ""  # the newest commit of the pull request
     commit: str = ""  # the earlier state itself
     branch: str = ""  # the branch that `HEAD` started from
     tip: str = ""  # the newest commit of that branch, according to the event
@@ -119,7 +120,8 @@ def _read_github_run(environment: Mapping[str, str]) -> _CiRun:
         # A merged pull request runs on its target branch, which contains `HEAD`; only the event names the base.
         is_merged = _read_event_value(event, "pull_request", "merged") is True
         merge = environment.get("GITHUB_SHA", "") if is_merge or is_merged else None
-        return _CiRun(_GITHUB_HINTS, True, merge, branch="" if is_merged else base, tip=tip)
+        request = parse_commit(read_event_text(event, "pull_request", "head", "sha"))
+        return _CiRun(_GITHUB_HINTS, True, merge, request, branch="" if is_merged else base, tip=tip)
     queue = parse_commit(read_event_text(event, "merge_group", "base_sha"))
     if queue or environment.get("GITHUB_EVENT_NAME") == "merge_group":
         return _CiRun(_GITHUB_HINTS, True, commit=queue)
@@ -178,10 +180,12 @@ class _BaselineSearch(msgspec.Struct, frozen=True):
     def _first_parent(self, merge: str) -> str:
         """Return the first parent of the merge that the CI system created, or "" if `HEAD` is not that merge.
 
-        If `HEAD` is not the commit that the run was started for, it may be a merge in the request itself.
+        If `HEAD` is not the commit that the run was started for, it may be a merge in the request itself, or a newer
+        merge of the request, which is checked out by the name of its ref.
         """
         parents = repository.read_parents(self.root, self.head)
-        return parents[0] if len(parents) == 2 and merge in ("", self.head) else ""
+        is_own = merge in ("", self.head) or parents[1:] == (self.run.request,)
+        return parents[0] if len(parents) == 2 and is_own else ""
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         if why := repository.fetch_commit(self.root, commit, offline=self.offline):

@@ -249,6 +249,14 @@ def test_merged_pull_request(origin: Origin, tmp_path: Path, method: str, depth:
     assert chosen(root, environment) == (name, origin.newer_main)
 
 
+def test_newer_merge_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
+    """`ref: refs/pull/7/merge` checks out a newer merge than the one that the run was started for."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    environment = {**head_of(origin, tmp_path, origin.main), "GITHUB_SHA": GONE}
+
+    assert chosen(root, environment) == ("HEAD^1", origin.newer_main)
+
+
 def test_review_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
     """`pull_request_review` has the same merge commit, but no `GITHUB_BASE_REF`."""
     root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
