@@ -189,6 +189,8 @@ class _BaselineSearch(msgspec.Struct, frozen=True):
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         if why := repository.fetch_commit(self.root, commit, offline=self.offline):
+            if repository.REMOVED_COMMIT in why:  # by a forced push: more history does not contain it
+                hint = "select another commit with `--against REF`"
             return self.run.without(f"the base commit is `{commit[:12]}`; {why}", hint)
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 

@@ -343,6 +343,7 @@ def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
     )
     name, reason = run("refs/heads/main", before=GONE)
     assert name == "missing"
+    assert reason.endswith(f"not our ref {GONE}; select another commit with `--against REF`{SKIP}")
     assert reason.startswith(
         f"the baseline is not available: the base commit is `{GONE[:12]}`; it could not be fetched"
     )
