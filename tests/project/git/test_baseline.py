@@ -436,7 +436,7 @@ def test_gitlab_pipelines_without_an_earlier_state(origin: Origin, tmp_path: Pat
 
 @pytest.mark.parametrize("is_reachable", [True, False])
 def test_gitlab_new_branch_in_a_shallow_clone(origin: Origin, tmp_path: Path, is_reachable: bool) -> None:
-    """GitLab fetches 20 commits of one branch; where it left the default branch is fetched, or missing."""
+    """GitLab fetches 20 commits of one branch; the merge base with the default branch is fetched, or missing."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     if not is_reachable:
         git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
