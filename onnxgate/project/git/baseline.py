@@ -21,6 +21,7 @@ _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _BRANCH_PREFIX = "refs/heads/"
 _MERGED_EVENT_TYPES = ("merged_result", "merge_train")
 _AGAINST_HINT = "set `--against REF`"
+_OTHER_HINT = "select another commit with `--against REF`"
 _NONE_HINT = "to check without a baseline, use `--against none` (action input `against: none`)"
 
 
@@ -190,7 +191,7 @@ class _BaselineSearch(msgspec.Struct, frozen=True):
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         if why := repository.fetch_commit(self.root, commit, offline=self.offline):
             if repository.REMOVED_COMMIT in why:  # by a forced push: more history does not contain it
-                hint = "select another commit with `--against REF`"
+                hint = _OTHER_HINT
             return self.run.without(f"the base commit is `{commit[:12]}`; {why}", hint)
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 
@@ -206,7 +207,10 @@ class _BaselineSearch(msgspec.Struct, frozen=True):
             return run.without(why, hint)
         base, why = self._find_merge_base(tip)
         if not base and not repository.is_shallow(self.root) and repository.has_commit(self.root, tip):
-            return BaselineChoice(remark=f"no baseline: no common history with `{name or tip[:12]}`; {_AGAINST_HINT}")
+            unrelated = f"no common history with `{name or tip[:12]}`"
+            if run.merge is None and not run.tip:  # a branch that was started from nothing
+                return BaselineChoice(remark=f"no baseline: {unrelated}; {_AGAINST_HINT}")
+            return run.without(unrelated, _OTHER_HINT)
         if not base:
             return run.without(f"the merge base with `{name or tip[:12]}` is unknown: {why}", hint)
         if base == self.head:  # nothing to compare, even if the run is for a request

@@ -222,7 +222,7 @@ def test_base_without_common_history(origin: Origin, tmp_path: Path, offline: bo
 
 
 def test_unrelated_histories(origin: Origin, tmp_path: Path) -> None:
-    """A new branch without common history with the default branch has no earlier state."""
+    """A new branch without common history with `main` has no earlier state; a pull request always has one."""
     git(origin.folder, "checkout", "--quiet", "--orphan", "other")
     commit(origin.folder)
     root = origin.clone(tmp_path / "clone", "refs/heads/other")
@@ -231,6 +231,11 @@ def test_unrelated_histories(origin: Origin, tmp_path: Path) -> None:
     assert chosen(root, {**GITHUB, **pushed, "GITHUB_REF": "refs/heads/other"}) == (
         "",
         f"no baseline: no common history with `origin/main`{NONE}",
+    )
+    assert chosen(root, head_of(origin, tmp_path, origin.newer_main)) == (
+        "missing",
+        "the baseline is not available: no common history with `origin/main`; select another commit with "
+        f"`--against REF`{SKIP}",
     )
 
 
