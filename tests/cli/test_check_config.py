@@ -125,8 +125,12 @@ def test_paths_of_several_projects(monorepo: Path, capsys: pytest.CaptureFixture
 
 
 def test_all_projects_below(monorepo: Path) -> None:
-    """Hooks without file names run in the root of a monorepo; configs that git ignores are copies."""
+    """Hooks without file names run in the root of a monorepo; configs that git ignores are copies, and a submodule has
+    its own checks.
+    """
     git(monorepo, "init", "--quiet")
+    shutil.copytree(monorepo / "a", monorepo / "submodule")
+    (monorepo / "submodule/.git").touch()
     shutil.copytree(monorepo / "a", monorepo / "build/a")
     (monorepo / ".gitignore").write_text("build/\n")
 

@@ -92,7 +92,7 @@ def test_other_formats_contain_one_project(capsys: pytest.CaptureFixture[str], o
 def test_untracked_models_are_named(
     monorepo: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The note is for people: jobs in CI can export models that nobody adds to git."""
+    """New models are named in a note, but not in CI, where a job can create models that do not belong into git."""
     shutil.copy(monorepo / "a" / MODEL, monorepo / "a/models/new.onnx")
     note = "note: `models/new.onnx` is not tracked by git; run `git add models/new.onnx` (in the folder `a`)\n"
 

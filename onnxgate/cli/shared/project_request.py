@@ -145,10 +145,11 @@ def run_for_each_project(
 
 
 def _find_projects_below(folder: Path) -> list[Path]:
-    """Return the configs below a folder of a git repository, except those that git ignores."""
-    if find_git_root(folder.absolute()) is None:
-        return []
-    return [config for config in find_configs_below(folder) if not is_ignored(config.parent, config.name)]
+    """Return the configs below a folder of a git repository, except ignored ones and those of other repositories."""
+    root = find_git_root(folder.absolute())
+    configs = find_configs_below(folder) if root is not None else []
+    own = [config for config in configs if find_git_root(config.parent) == root]
+    return [config for config in own if not is_ignored(config.parent, config.name)]
 
 
 def _group_in_project(

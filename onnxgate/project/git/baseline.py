@@ -22,6 +22,7 @@ _MERGE_REF = re.compile(r"refs/pull/\d+/merge")
 _BRANCH_PREFIX = "refs/heads/"
 _MERGED_EVENT_TYPES = ("merged_result", "merge_train")
 _AGAINST_HINT = "set `--against REF`"
+_OTHER_HINT = "select another commit with `--against REF`"
 _NONE_HINT = "to check without a baseline, use `--against none` (action input `against: none`)"
 
 
@@ -95,6 +96,7 @@ class _CiRun(msgspec.Struct, frozen=True):
     hints: _Hints
     is_expected: bool = False  # the run has an earlier state, so that a missing baseline must not pass
     merge: str | None = None  # the merge that the CI system created ("" if unknown); None if it created none
+    request: str = ""  # the newest commit of the pull request
     commit: str = ""  # the earlier state itself
     branch: str = ""  # the branch that `HEAD` started from
     tip: str = ""  # the newest commit of that branch, according to the event
@@ -120,7 +122,8 @@ def _read_github_run(environment: Mapping[str, str]) -> _CiRun:
         # A merged pull request runs on its target branch, which contains `HEAD`; only the event names the base.
         is_merged = _read_event_value(event, "pull_request", "merged") is True
         merge = environment.get("GITHUB_SHA", "") if is_merge or is_merged else None
-        return _CiRun(_GITHUB_HINTS, True, merge, branch="" if is_merged else base, tip=tip)
+        request = parse_commit(read_event_text(event, "pull_request", "head", "sha"))
+        return _CiRun(_GITHUB_HINTS, True, merge, request, branch="" if is_merged else base, tip=tip)
     queue = parse_commit(read_event_text(event, "merge_group", "base_sha"))
     if queue or environment.get("GITHUB_EVENT_NAME") == "merge_group":
         return _CiRun(_GITHUB_HINTS, True, commit=queue)
@@ -179,13 +182,17 @@ class _BaselineSearch(msgspec.Struct, frozen=True):
     def _first_parent(self, merge: str) -> str:
         """Return the first parent of the merge that the CI system created, or "" if `HEAD` is not that merge.
 
-        If `HEAD` is not the commit that the run was started for, it may be a merge in the request itself.
+        If `HEAD` is not the commit that the run was started for, it may be a merge in the request itself, or a newer
+        merge of the request, which is checked out by the name of its ref.
         """
         parents = repository.read_parents(self.root, self.head)
-        return parents[0] if len(parents) == 2 and merge in ("", self.head) else ""
+        is_own = merge in ("", self.head) or parents[1:] == (self.run.request,)
+        return parents[0] if len(parents) == 2 and is_own else ""
 
     def _at(self, commit: str, name: str, hint: str) -> BaselineChoice:
         if why := repository.fetch_commit(self.root, commit, offline=self.offline):
+            if repository.REMOVED_COMMIT in why:  # by a forced push: more history does not contain it
+                hint = _OTHER_HINT
             return self.run.without(f"the base commit is `{commit[:12]}`; {why}", hint)
         return BaselineChoice(Revision(self.root, name, commit, self.offline))
 
@@ -201,7 +208,10 @@ class _BaselineSearch(msgspec.Struct, frozen=True):
             return run.without(why, hint)
         base, why = self._find_merge_base(tip)
         if not base and not repository.is_shallow(self.root) and repository.has_commit(self.root, tip):
-            return BaselineChoice(remark=f"no baseline: no common history with `{name or tip[:12]}`; {_AGAINST_HINT}")
+            unrelated = f"no common history with `{name or tip[:12]}`"
+            if run.merge is None and not run.tip:  # a branch that was started from nothing
+                return BaselineChoice(remark=f"no baseline: {unrelated}; {_AGAINST_HINT}")
+            return run.without(unrelated, _OTHER_HINT)
         if not base:
             return run.without(f"the merge base with `{name or tip[:12]}` is unknown: {why}", hint)
         if base == self.head:  # nothing to compare, even if the run is for a request

@@ -124,6 +124,10 @@ def read_parents(root: Path, commit: str) -> tuple[str, ...]:
     return tuple(parent for parent in parents if is_commit_id(parent))
 
 
+REMOVED_COMMIT = "not our ref"
+"""Part of git's message for a commit that the remote does not have. Source: `upload-pack.c` of git 2.39."""
+
+
 def fetch_commit(root: Path, commit: str, *, offline: bool) -> str:
     """Fetch a commit unless it exists locally; return why it could not be fetched, or "".
 

@@ -223,7 +223,7 @@ def test_base_without_common_history(origin: Origin, tmp_path: Path, offline: bo
 
 
 def test_unrelated_histories(origin: Origin, tmp_path: Path) -> None:
-    """A new branch without common history with the default branch has no earlier state."""
+    """A new branch without common history with `main` has no earlier state; a pull request always has one."""
     git(origin.folder, "checkout", "--quiet", "--orphan", "other")
     commit(origin.folder)
     root = origin.clone(tmp_path / "clone", "refs/heads/other")
@@ -232,6 +232,11 @@ def test_unrelated_histories(origin: Origin, tmp_path: Path) -> None:
     assert chosen(root, {**GITHUB, **pushed, "GITHUB_REF": "refs/heads/other"}) == (
         "",
         f"no baseline: no common history with `origin/main`{NONE}",
+    )
+    assert chosen(root, head_of(origin, tmp_path, origin.newer_main)) == (
+        "missing",
+        "the baseline is not available: no common history with `origin/main`; select another commit with "
+        f"`--against REF`{SKIP}",
     )
 
 
@@ -248,6 +253,14 @@ def test_merged_pull_request(origin: Origin, tmp_path: Path, method: str, depth:
     name = "HEAD^1" if method == "merge" else origin.newer_main[:12]
 
     assert chosen(root, environment) == (name, origin.newer_main)
+
+
+def test_newer_merge_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
+    """`ref: refs/pull/7/merge` checks out a newer merge than the one that the run was started for."""
+    root = origin.clone(tmp_path / "clone", "refs/pull/7/merge", depth=1)
+    environment = {**head_of(origin, tmp_path, origin.main), "GITHUB_SHA": GONE}
+
+    assert chosen(root, environment) == ("HEAD^1", origin.newer_main)
 
 
 def test_review_of_a_pull_request(origin: Origin, tmp_path: Path) -> None:
@@ -336,6 +349,7 @@ def test_nothing_before(origin: Origin, tmp_path: Path) -> None:
     )
     name, reason = run("refs/heads/main", before=GONE)
     assert name == "missing"
+    assert reason.endswith(f"not our ref {GONE}; select another commit with `--against REF`{SKIP}")
     assert reason.startswith(
         f"the baseline is not available: the base commit is `{GONE[:12]}`; it could not be fetched"
     )
@@ -428,7 +442,7 @@ def test_gitlab_pipelines_without_an_earlier_state(origin: Origin, tmp_path: Pat
 
 @pytest.mark.parametrize("is_reachable", [True, False])
 def test_gitlab_new_branch_in_a_shallow_clone(origin: Origin, tmp_path: Path, is_reachable: bool) -> None:
-    """GitLab fetches 20 commits of one branch; where it left the default branch is fetched, or missing."""
+    """GitLab fetches 20 commits of one branch; the merge base with the default branch is fetched, or missing."""
     root = origin.clone(tmp_path / "clone", "refs/heads/topic", depth=1)
     if not is_reachable:
         git(root, "remote", "set-url", "origin", (tmp_path / "nowhere").as_uri())
