@@ -15,7 +15,7 @@ from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import pluralize
 from onnxgate.github.runner import annotate
 
-MARK = "❔"
+MARK = "🟡"
 """Mark of an undecided check, as in reports; importing it would import msgspec."""
 MAX_PROBLEMS = 8
 """Maximum number of problems that get their own annotation. GitHub shows ten errors of a step; one states how many more
