@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from onnxgate import __version__
+from onnxgate.commands.init.generated_files import CHECKOUT_ACTION, SETUP_PYTHON_ACTION
 from onnxgate.github.action import ActionOutputs, InternalOutputs
 from onnxgate.github.cache import CacheOutputs
 from onnxgate.github.step import INPUT_DEFAULTS, INPUT_NAMES, input_variable
@@ -24,6 +25,7 @@ WORKFLOWS = [
     for where in (".github/workflows", "examples", "fixtures/projects/*/.github/*")
     for path in ROOT.glob(f"{where}/*.yml")
 ]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 OURS = ("./", "onnxgate/onnxgate@", "onnxgate/onnxgate/")
 
 
@@ -109,6 +111,20 @@ def test_third_party_actions_are_pinned(path: Path) -> None:
     assert all(re.fullmatch(r"[\w-]+/[\w-]+(/[\w-]+)?@[0-9a-f]{40} # v\d+\.\d+\.\d+", name) for name in foreign)
 
 
+def test_each_action_is_used_at_one_release() -> None:
+    """Workflows, actions, generated workflows and pages agree on the release of each third-party action."""
+    texts = [path.read_text(encoding="utf-8") for path in (*ACTIONS, *WORKFLOWS)]
+    texts += [CHECKOUT_ACTION, SETUP_PYTHON_ACTION]
+    used = {pin for text in texts for pin in re.findall(r"([\w-]+/[\w-]+)(?:/[\w-]+)?@([0-9a-f]{40}) # (\S+)", text)}
+    releases = {action: release for action, _, release in used}
+    pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    majors = set(re.findall(r"uses: (actions/[\w-]+)@(v\d+)$", pages, re.MULTILINE))
+
+    assert len(releases) == len(used), used
+    assert majors
+    assert {(action, releases[action].partition(".")[0]) for action, _ in majors} == majors
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
     """GitHub only warns about an unknown input and reads an unknown output as empty, so both would go unnoticed."""
@@ -145,7 +161,7 @@ def test_reusable_workflow_declares_its_inputs() -> None:
     assert taken == set(re.findall(r"\$\{\{[^}]*\binputs\.([\w-]+)", text))
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_table_of_inputs_names_all_of_them(path: Path) -> None:
     """A table of the action's inputs or outputs in the docs is complete and has the current defaults."""
     text = path.read_text(encoding="utf-8")
