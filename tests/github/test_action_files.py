@@ -191,6 +191,26 @@ def test_the_first_hook_is_for_models_and_their_data(hook: str, name: str, expec
     assert expected == actual
 
 
+def test_hooks_install_the_pins_of_the_action() -> None:
+    """The hooks use the same versions as the action, without packages that they do not import."""
+    unused = {"uv", "pygments", "markdown-it-py", "mdurl"}  # rich imports the last three for output that is not used
+    action, hooks = pins("requirements.txt"), pins("requirements-hooks.txt")
+    arguments = ["--no-deps", "--no-compile", "--requirement=requirements-hooks.txt"]
+    uv = [pin for pin in action if pin.startswith("uv==")]
+
+    assert {pin for pin in action if pin.partition("==")[0] not in unused} == hooks
+    assert {hook: about["additional_dependencies"] for hook, about in HOOKS.items()} == {
+        "onnxgate": arguments,
+        "onnxgate-lock": arguments,
+        "onnxgate-run": [*arguments, *uv],
+    }
+
+
+def pins(name: str) -> set[str]:
+    """Return the requirements in a file, without hashes."""
+    return set(re.findall(r"^[\w.-]+==[^\\\n]*[^\\\s]", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
+
+
 @pytest.mark.parametrize("hook", ["onnxgate-lock", "onnxgate-run"])
 def test_the_other_hooks_always_run(hook: str) -> None:
     """A deleted model is not passed to a hook, and any file may affect an export, so these hooks always run."""
