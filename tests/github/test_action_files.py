@@ -151,6 +151,19 @@ def test_our_own_release_is_named(path: Path) -> None:
     assert {f"v{__version__}"} >= set(used)
 
 
+def test_reusable_workflow_uses_the_action_of_its_own_commit() -> None:
+    """A caller that pins a commit of the reusable workflow also pins the action that its jobs use."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8"))["jobs"]
+    used = [(job["steps"][at - 1], step) for job in jobs.values() for at, step in enumerate(job["steps"])]
+    ours = [(before, step) for before, step in used if step.get("uses", "").startswith(OURS)]
+    own = {"repository": "${{ job.workflow_repository }}", "ref": "${{ job.workflow_sha }}"}
+
+    assert ["./.onnxgate-action"] * len(jobs) == [step["uses"] for _, step in ours]
+    assert all(own.items() <= before["with"].items() for before, _ in ours)
+    assert all(before.get("if") == step.get("if") for before, step in ours)
+    assert {".onnxgate-action"} == {before["with"]["path"] for before, _ in ours}
+
+
 def test_reusable_workflow_declares_its_inputs() -> None:
     """The reusable workflow declares all inputs that its caller sets, and uses each of them."""
     text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")
