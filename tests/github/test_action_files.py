@@ -125,6 +125,17 @@ def test_each_action_is_used_at_one_release() -> None:
     assert {(action, releases[action].partition(".")[0]) for action, _ in majors} == majors
 
 
+def test_dependabot_updates_all_pins() -> None:
+    """Dependabot knows the folders of all actions, workflows and files with pinned packages."""
+    config = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))
+    known = {update["package-ecosystem"]: set(update["directories"]) for update in config["updates"]}
+    pinning = [*ROOT.glob("requirements*.txt"), *ROOT.glob("*/requirements*.txt"), ROOT / "pyproject.toml"]
+    folders = {"/" + path.parent.relative_to(ROOT).as_posix().removeprefix(".") for path in ACTIONS}
+
+    assert folders == known["github-actions"]
+    assert {f"/{path.parent.relative_to(ROOT)}".removesuffix(".") for path in pinning} == known["pip"]
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
     """GitHub only warns about an unknown input and reads an unknown output as empty, so both would go unnoticed."""
