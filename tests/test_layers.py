@@ -129,6 +129,7 @@ LAZY = {
         "cli/check.py",
         "cli/shared/error_handling.py",
         "cli/shared/hint_commands.py",
+        "core/errors.py",
         "core/text.py",
     ),
     "an unchanged static check imports neither onnx nor numpy": (

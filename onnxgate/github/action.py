@@ -5,10 +5,8 @@ A failed check is an output, not a failure of this process; the action's last st
 
 from __future__ import annotations
 
-import io
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,23 +14,24 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.errors import UsageError
+from onnxgate.core.errors import ErrorRecord, OnnxgateError
 from onnxgate.core.report import Report
 from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache
+from onnxgate.github.error_report import describe_error, report_error
+from onnxgate.github.runner import use_utf8_output, write_outputs
 from onnxgate.github.step import (
     REPORTING_COMMANDS,
     CommandRun,
     Inputs,
     ResultFiles,
-    annotate,
     read_inputs,
     run_command,
     shard_suffix,
-    write_outputs,
 )
 
 EXIT_UNDECIDED = 3
+EXIT_KILLED = 137
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
 
 
@@ -66,12 +65,12 @@ class InternalOutputs:
 
 
 def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalOutputs]:
-    """Run the selected command. Write its results to the log, annotations and summary, and return the outputs."""
-    try:
-        inputs = read_inputs(environment)
-    except UsageError as error:
-        annotate("error", error.message, *([f"hint: {error.hint}"] if error.hint else []))
-        return ActionOutputs(error.exit_code), InternalOutputs()
+    """Run the selected command. Write its results to the log, annotations and summary, and return the outputs.
+
+    Raises:
+        OnnxgateError: an input is invalid, or the output of the command is.
+    """
+    inputs = read_inputs(environment)
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=environment.get("RUNNER_TEMP")))
     results = ResultFiles(folder, inputs.shard)
     ran = run_command(inputs, results, {**environment, **cache.use_restored_cache(inputs, environment)})
@@ -81,6 +80,8 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(results.summary.read_bytes())
     outcome, report = read_outcome(inputs, results, ran)
+    if record := _find_error(results, ran, outcome):
+        report_error(record, outcome.exit_code, environment)
     outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
     return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)
 
@@ -107,10 +108,24 @@ def read_outcome(inputs: Inputs, results: ResultFiles, ran: CommandRun) -> tuple
         return _read_planned_outcome(results, ran), None
     if inputs.command not in REPORTING_COMMANDS and ran.status in VERDICT_BY_STATUS:
         return ActionOutputs(ran.status, VERDICT_BY_STATUS[ran.status]), None
-    errors = [number for number, line in enumerate(ran.printed) if line.startswith("error:")]
-    message_lines = list(ran.printed[errors[-1] :]) if errors else []
-    annotate("error", *(message_lines or [f"onnxgate exited with status {ran.status} without a verdict; see the log"]))
     return ActionOutputs(ran.status or EXIT_UNDECIDED), None
+
+
+def _find_error(results: ResultFiles, ran: CommandRun, outcome: ActionOutputs) -> ErrorRecord | None:
+    """Return the error that ended the command; None if it has a verdict and did not report an error."""
+    record = _read_record(results.error)
+    if record is not None or outcome.report or outcome.verdict != "undecided":
+        return record
+    hint = "the runner may have run out of memory" if ran.status == EXIT_KILLED else "see the log of this step"
+    return ErrorRecord(f"onnxgate exited with status {ran.status} without a verdict", hint)
+
+
+def _read_record(path: Path) -> ErrorRecord | None:
+    """Return the record that the command wrote, or None if it did not write a valid one."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ErrorRecord)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def _path_if_written(path: Path) -> str:
@@ -131,13 +146,11 @@ def _read_planned_outcome(results: ResultFiles, ran: CommandRun) -> ActionOutput
         matrix = msgspec.json.decode(text, type=dict[str, list[dict[str, str | int | list[str]]]])
         shards = matrix["include"]
     except (msgspec.MsgspecError, KeyError) as error:
-        annotate("error", f"`onnxgate plan` printed an invalid job matrix: {error}")
-        return ActionOutputs(EXIT_UNDECIDED)
+        raise OnnxgateError(f"`onnxgate plan` printed an invalid job matrix: {error}") from error
     if len(matrix) != 1 or len(shards) > MAX_SHARDS:
-        annotate(
-            "error", f"`onnxgate plan` printed an invalid job matrix with {len(shards)} jobs (maximum {MAX_SHARDS})"
+        raise OnnxgateError(
+            f"`onnxgate plan` printed an invalid job matrix with {len(shards)} jobs (maximum {MAX_SHARDS})"
         )
-        return ActionOutputs(EXIT_UNDECIDED)
     results.plan.write_text(text, encoding="utf-8")
     jobs = [{name: value for name, value in shard.items() if name != "paths"} for shard in shards]
     encoded = msgspec.json.encode({"include": jobs}).decode()
@@ -171,16 +184,15 @@ def has_nothing_to_report(report: Report) -> bool:
 
 
 def main() -> None:
-    """Run the main step of the action. An internal error fails the step."""
+    """Run the main step of the action. Errors are reported, and are outputs like the verdict."""
     use_utf8_output()
-    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *run_action(os.environ))
-
-
-def use_utf8_output() -> None:
-    """Make Python write the log in UTF-8, regardless of the system's encoding."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+    try:
+        outputs = run_action(os.environ)
+    except Exception as error:  # noqa: BLE001 - reported as a bug
+        status = error.exit_code if isinstance(error, OnnxgateError) else EXIT_UNDECIDED
+        report_error(describe_error(error), status, os.environ)
+        outputs = ActionOutputs(status), InternalOutputs()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *outputs)
 
 
 if __name__ == "__main__":

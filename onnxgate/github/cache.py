@@ -22,7 +22,8 @@ from onnxgate.core.text import join_phrases
 from onnxgate.gate.result_cache import MAX_RUN_BYTES, identify_machine
 from onnxgate.gate.sharding import plan
 from onnxgate.gate.sharding.plan import digest_text_file
-from onnxgate.github.step import Inputs, ResultFiles, annotate, read_inputs, shard_suffix, write_outputs
+from onnxgate.github.runner import annotate, write_outputs
+from onnxgate.github.step import Inputs, ResultFiles, read_inputs, shard_suffix
 from onnxgate.project.config.loader import find_config
 from onnxgate.project.config.project import LOCK_NAME
 from onnxgate.project.lock.lock_file import load_lock

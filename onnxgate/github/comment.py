@@ -15,9 +15,9 @@ import msgspec
 from onnxgate.core.escape import escape_log_line, markdown_code
 from onnxgate.core.report import VERSION, Report
 from onnxgate.formats import markdown
-from onnxgate.github.action import has_nothing_to_report, use_utf8_output
+from onnxgate.github.action import has_nothing_to_report
 from onnxgate.github.api import Api, ApiError, Event, PullRequest, WorkflowRun, read_event
-from onnxgate.github.step import annotate
+from onnxgate.github.runner import annotate, use_utf8_output
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,21 +8,16 @@ import shlex
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from onnxgate.core.errors import UsageError
-from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
+from onnxgate.core.errors import ERROR_FILE_VARIABLE, UsageError
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.subprocesses import start_program
 from onnxgate.gate.sharding import plan
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 
 COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
@@ -80,6 +75,7 @@ class ResultFiles:
         self.summary = folder / "summary.md"
         self.sarif = folder / "onnxgate.sarif"
         self.comment = folder / "comment.md"
+        self.error = folder / "error.json"  # the error that ended the command
 
 
 def shard_suffix(shard: str) -> str:
@@ -247,24 +243,15 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     return [inputs.command, *options, *output_arguments, *inputs.args, *paths]
 
 
-def write_outputs(path: Path, *values: DataclassInstance) -> None:
-    """Append outputs to GitHub's output file. Random delimiters prevent a value from setting other outputs."""
-    with path.open("a", encoding="utf-8", newline="\n") as file:
-        for name, value in (item for output_set in values for item in asdict(output_set).items()):
-            delimiter = f"onnxgate_{uuid.uuid4()}"
-            file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
-
-
 # Variables that let a process control the runner; removed, since the command runs code from the repository.
 COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """Result of running onnxgate: `answered` is its standard output in lines, `printed` all output in lines."""
+    """Result of running onnxgate; `answered` is its standard output in lines."""
 
     status: int
-    printed: tuple[str, ...]
     answered: tuple[str, ...] = ()
 
 
@@ -272,37 +259,29 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
     """Run the command, and copy its output to the log."""
     command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
     safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
-    printed: list[str] = []
     answered: list[str] = []
     with start_program(
         command,
-        environment={**safe, "NO_COLOR": "1"},
+        environment={**safe, "NO_COLOR": "1", ERROR_FILE_VARIABLE: str(results.error)},
         folder=inputs.folder,
         stderr=subprocess.PIPE if inputs.command == "plan" else subprocess.STDOUT,
         bound="nothing",
     ) as process:
         assert process.stdin is not None
         process.stdin.close()
-        aside = threading.Thread(target=_copy_to_log, args=(process.stderr, printed))
+        aside = threading.Thread(target=_copy_to_log, args=(process.stderr, []))
         aside.start()
-        _copy_to_log(process.stdout, printed, answered)
+        _copy_to_log(process.stdout, answered)
         aside.join()
     status = process.returncode
-    return CommandRun(status if status >= 0 else 128 - status, tuple(printed), tuple(answered))
+    return CommandRun(status if status >= 0 else 128 - status, tuple(answered))
 
 
-def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:
+def _copy_to_log(stream: IO[bytes] | None, copy: list[str]) -> None:
     if stream is None:
         return
     with io.TextIOWrapper(stream, "utf-8", "replace") as lines:
         for line in lines:
             text = line.rstrip("\n")
-            for copy in copies:
-                copy.append(text)
+            copy.append(text)
             print(escape_log_line(text), flush=True)
-
-
-def annotate(level: str, *lines: str) -> None:
-    """Print a GitHub annotation. `lines` may contain untrusted text."""
-    text = "\n".join(escape_unprintable(line) for line in lines)
-    print(f"::{level} title=onnxgate::{escape_command_data(text)}", flush=True)

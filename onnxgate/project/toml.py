@@ -35,6 +35,12 @@ def loads(text: str) -> dict[str, Any]:
     return values
 
 
+def find_error_line(error: ValueError, text: str) -> int:
+    """Return the line of a syntax error: the last line if the document ends too early."""
+    place = re.search(r" \(at line (\d+), column \d+\)$", str(error))
+    return int(place[1]) if place else text.rstrip("\n").count("\n") + 1
+
+
 def decode(data: bytes) -> str:
     """
     Return the text of a TOML file, without a byte order mark and with `\\n` as the line ending.

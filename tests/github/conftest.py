@@ -33,7 +33,12 @@ def engine(tmp_path: Path, installed: Path) -> Engine:
         workspace=tmp_path / "workspace",
         scratch=tmp_path / "runner",
         environment={"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": str(tmp_path)},
-        stubs={"install": lambda _: {"python": python}, "restore": lambda _: {"cache-hit": ""}},
+        stubs={
+            "setup": lambda _: {},
+            "packages": lambda _: {"cache-hit": "true"},
+            "install": lambda _: {"python": python},
+            "restore": lambda _: {"cache-hit": ""},
+        },
     )
 
 
@@ -45,12 +50,14 @@ def quick(clone: Path, installed: Path, tmp_path_factory: pytest.TempPathFactory
     for path in (folder / "action.yml", folder / "comment" / "action.yml"):
         python = installed.with_name("python")
         text, count = re.subn(
-            r"(- name: Install onnxgate\n.*?run: \|\n).*?(?=\n    - name)",
+            r" {4}- name: Find Python .*?( {4}- name: Install onnxgate\n.*?run: \|\n).*?\n(?=\n {4}- name)",
             rf'\1        echo "python={python}" >> "$GITHUB_OUTPUT"\n',
             path.read_text(encoding="utf-8"),
             flags=re.DOTALL,
         )
         assert count == 1
+        save = r" {4}- name: Save the packages of onnxgate\n.*?\n(?=\n {4}- name)"
+        text = re.sub(save, "", text, flags=re.DOTALL)
         path.write_text(text, encoding="utf-8")
     commit(folder)
     return folder

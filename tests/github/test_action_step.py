@@ -24,11 +24,13 @@ HOSTILE = [
     "\x1b[31m",
 ]
 PRELUDE = """
-import os, pathlib, signal, sys
+import json, os, pathlib, signal, sys
 names = ("json=", "github=", "summary=", "sarif=", "comment=")
 files = dict(word.split("=", 1) for word in sys.argv if word.startswith(names))
 def write(name, text):
     pathlib.Path(files[name]).write_text(text, encoding="utf-8")
+def write_error(message, hint=""):
+    pathlib.Path(os.environ["ONNXGATE_ERROR_FILE"]).write_text(json.dumps([message, hint]), encoding="utf-8")
 """
 
 
@@ -174,10 +176,43 @@ def test_a_refused_input_is_annotated(
 
 def test_config_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
     """An error in the config is shown in the annotations, with its hint."""
-    step.run("print('error: `targets` is empty\\nhint: add one 100%', file=sys.stderr); sys.exit(2)")
+    step.run("write_error('`targets` is empty', 'add one 100%'); sys.exit(2)")
 
-    expected = Command("error", "error: `targets` is empty\nhint: add one 100%", {"title": "onnxgate"})
+    expected = Command("error", "`targets` is empty\nhint: add one 100%", {"title": "onnxgate"})
     assert [expected] == list(commands(capfd.readouterr().out))
+
+
+def test_a_killed_command_is_annotated(step: Step, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A command that cannot write an error has an annotation and a summary, too."""
+    step.run("os.kill(os.getpid(), signal.SIGKILL)")
+
+    [said] = commands(capfd.readouterr().out)
+    message = "onnxgate exited with status 137 without a verdict\nhint: the runner may have run out of memory"
+    assert message == said.data
+    assert message.splitlines()[0] in (tmp_path / "GITHUB_STEP_SUMMARY").read_text(encoding="utf-8")
+
+
+def test_an_error_next_to_a_report_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
+    """A report that could not be written in one format is not silent."""
+    outputs = step.run(f"write('json', {report('pass', 0)!r}); write_error('disk is full'); sys.exit(3)")
+
+    assert (["disk is full"], "undecided", "3") == (
+        [said.data for said in commands(capfd.readouterr().out)],
+        outputs["verdict"],
+        outputs["exit-code"],
+    )
+
+
+def test_a_bug_in_the_action_has_a_traceback_in_a_group(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
+    """A bug is an output, an annotation that states where to report it, and a traceback in the log."""
+    outputs = step.run("write('json', 'not a report')")
+
+    log = capfd.readouterr().out
+    said = [command for command in commands(log) if command.name == "error"]
+    assert ("undecided", "3") == (outputs["verdict"], outputs["exit-code"])
+    assert ["this is a bug in onnxgate"] == [command.data.split(":")[0] for command in said]
+    assert "https://github.com/onnxgate/onnxgate/issues" in said[0].data
+    assert "::group::Traceback\nTraceback (most recent call last):\n" in log
 
 
 @pytest.mark.parametrize(
@@ -216,11 +251,11 @@ def test_invalid_plan_output_starts_no_jobs(step: Step, capfd: pytest.CaptureFix
 
 
 def test_plan_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]) -> None:
-    """The error that `plan` prints on standard error is annotated."""
-    outputs = step.run("print('error: no config', file=sys.stderr); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
+    """The error of `plan` is annotated."""
+    outputs = step.run("write_error('no config'); sys.exit(2)", ONNXGATE_INPUT_COMMAND="plan")
 
     assert (outputs["exit-code"], outputs["matrix"]) == ("2", "")
-    assert ["error: no config"] == [said.data for said in commands(capfd.readouterr().out)]
+    assert ["no config"] == [said.data for said in commands(capfd.readouterr().out)]
 
 
 def test_written_files_are_step_outputs(step: Step, tmp_path: Path) -> None:

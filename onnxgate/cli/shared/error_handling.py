@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
@@ -16,10 +17,20 @@ import click
 
 from onnxgate import __version__
 from onnxgate.cli.shared.hint_commands import append_command_folder, prefix_command_folder
-from onnxgate.core.errors import ISSUE_TRACKER_URL, OnnxgateError, StorageError
-from onnxgate.core.escape import escape_log_line, escape_unprintable
+from onnxgate.core.errors import (
+    ERROR_FILE_VARIABLE,
+    ISSUE_TRACKER_URL,
+    ErrorRecord,
+    FileError,
+    FileProblem,
+    OnnxgateError,
+    StorageError,
+    describe_bug,
+    render_error,
+)
+from onnxgate.core.escape import escape_log_line
 from onnxgate.core.machine_faults import WRITE_HINTS, MachineFault, find_machine_fault
-from onnxgate.core.text import truncate
+from onnxgate.core.text import lower_first
 
 EXIT_BUG = 3
 EXIT_INTERRUPTED = 130
@@ -29,6 +40,7 @@ EXIT_BROKEN_PIPE = 141  # status of a program that SIGPIPE ended
 @contextmanager
 def report_errors() -> Iterator[None]:
     """Turn exceptions into messages on stderr and an exit status."""
+    record_file = os.environ.pop(ERROR_FILE_VARIABLE, "")  # not for programs that the command starts
     try:
         install_signal_handlers()
         _open_streams()
@@ -46,13 +58,17 @@ def report_errors() -> Iterator[None]:
         message = io.StringIO()
         error.show(file=message)
         print_error(message.getvalue())
+        _write_record(ErrorRecord(lower_first(error.format_message())), record_file)
         sys.exit(error.exit_code)
     except OnnxgateError as error:
-        print_error(*_render_error(error))
+        _report_error(error, record_file)
         sys.exit(error.exit_code)
     except Exception as error:  # noqa: BLE001 - the last resort, and it is written down
         fault = _find_output_fault(error) or find_machine_fault(error)
-        print_error(*(_render_error(StorageError(fault.message, hint=fault.hint)) if fault else _report_bug(error)))
+        if fault:
+            _report_error(StorageError(fault.message, hint=fault.hint), record_file)
+        else:
+            print_error(*_report_bug(error, record_file))
         _discard_output()
         sys.exit(EXIT_BUG)
     finally:
@@ -79,28 +95,43 @@ def _find_output_fault(error: Exception) -> MachineFault | None:
     return MachineFault(f"cannot write to standard output: {reason}", WRITE_HINTS[error.errno])
 
 
-def _render_error(error: OnnxgateError) -> Iterator[str]:
-    """Yield the lines that report an error. Values are escaped: they could contain text that looks like a message."""
-    yield f"error: {escape_unprintable(error.message)}"
-    for problem in getattr(error, "problems", ()):
-        yield f"  {escape_unprintable(append_command_folder(problem))}"
-    if error.hint:
-        yield f"hint: {escape_unprintable(prefix_command_folder(error.hint))}"
+def _report_error(error: OnnxgateError, record_file: str) -> None:
+    """Print an error, and write its record."""
+    record = ErrorRecord(error.message, prefix_command_folder(error.hint) if error.hint else "")
+    if isinstance(error, FileError):
+        problems = map(append_command_folder, error.problems)
+        record = record._replace(
+            file=str(error.file.absolute()) if error.file else "",
+            line=error.line,
+            problems=tuple(map(FileProblem, problems, error.lines)),
+        )
+    print_error(*render_error(record))
+    _write_record(record, record_file)
 
 
-def _report_bug(error: Exception) -> Iterator[str]:
+def _write_record(record: ErrorRecord, file: str) -> None:
+    """Write an error to the file that the action reads, if there is one."""
+    if file:
+        import json  # only for the action
+
+        with suppress(OSError):  # the action also shows the output
+            Path(file).write_text(json.dumps(record), encoding="utf-8")
+
+
+def _report_bug(error: Exception, record_file: str) -> Iterator[str]:
     """Write a bug report with versions, command line and traceback. Yield output lines with its path.
 
     If the report cannot be written, its text is yielded instead.
     """
     import hashlib
-    import traceback
 
     python = f"{platform.python_implementation()} {platform.python_version()}"
     system = f"{platform.system()} {platform.machine()}"
     head = (f"onnxgate {__version__}", f"{python} on {system}", f"arguments: {sys.argv[1:]}", "")
-    text = "\n".join((*head, *traceback.format_exception(error)))
-    yield f"error: this is a bug in onnxgate: {type(error).__name__}: {truncate(' '.join(str(error).split()))}"
+    record = describe_bug(error)
+    text = "\n".join((*head, record.traceback))
+    _write_record(record, record_file)
+    yield f"error: {record.message}"
     try:
         from onnxgate.runtimes.environments.storage import cache_dir
 

@@ -13,7 +13,7 @@ import msgspec
 from packaging.specifiers import SpecifierSet
 
 from onnxgate import __version__
-from onnxgate.core.errors import ConfigError
+from onnxgate.core.errors import ConfigError, locate_errors
 from onnxgate.core.files import open_regular
 from onnxgate.core.report import ConfiguredName, SharedNames
 from onnxgate.core.text import join_quoted, lower_first, suggest_spelling, truncate
@@ -27,6 +27,7 @@ from onnxgate.project.toml import (
     Keys,
     TOMLDecodeError,
     decode,
+    find_error_line,
     find_key_lines,
     find_nearest_line,
     format_key_path,
@@ -117,20 +118,26 @@ def load_config(path: Path, *, rule_ids: Collection[str] | None = None) -> Proje
         ConfigError: the file is not a valid config; `problems` lists all errors.
     """
     path = path.absolute()
+    with locate_errors(path):
+        return _load(path, rule_ids)
+
+
+def _load(path: Path, rule_ids: Collection[str] | None) -> Project:
     text = _read_text(path)
     prefix = ("tool", "onnxgate") if path.name == PYPROJECT else ()
     try:
         raw: Any = loads(text)
     except TOMLDecodeError as error:
+        line = find_error_line(error, text)
         raise ConfigError(
-            f"`{_shown_name(path)}` is not valid TOML", problems=(describe_syntax_error(error, text),)
+            f"`{_shown_name(path)}` is not valid TOML", problems=(describe_syntax_error(error, text),), lines=(line,)
         ) from error
     for key in prefix:
         raw = raw.get(key) if isinstance(raw, dict) else None
     if not isinstance(raw, dict):
         raise ConfigError(f"`{_shown_name(path)}` has no `[{'.'.join(prefix)}]` table")
     lines = find_key_lines(text)
-    _check_required_version(raw, path)
+    _check_required_version(raw, path, lines.get((*prefix, "required-version"), 0))
     folder = path.parent
     root = find_git_root(folder) or folder
     targets = raw.get("targets", {})
@@ -169,30 +176,31 @@ def _read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         problem = f"line {line}: expected UTF-8, got the byte 0x{data[error.start]:02x}"
-        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(problem,)) from error
+        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(problem,), lines=(line,)) from error
 
 
 def describe_syntax_error(error: TOMLDecodeError, text: str) -> str:
     """Describe a TOML syntax error. The description begins with the line number and ends with the text of the line."""
-    message = str(error)
-    if place := re.search(r" \(at line (\d+), column (\d+)\)$", message):
-        line = text.split("\n")[int(place[1]) - 1].strip()
+    message, number = str(error), find_error_line(error, text)
+    if place := re.search(r" \(at line \d+, column (\d+)\)$", message):
+        line = text.split("\n")[number - 1].strip()
         shown = f": `{truncate(line, MAX_LINE_LENGTH)}`" if line else ""
-        return f"line {place[1]}, column {place[2]}: {lower_first(message[: place.start()])}{shown}"
-    last_line = text.rstrip("\n").count("\n") + 1
-    return f"line {last_line}: {lower_first(message.removesuffix(' (at end of document)'))}"
+        return f"line {number}, column {place[1]}: {lower_first(message[: place.start()])}{shown}"
+    return f"line {number}: {lower_first(message.removesuffix(' (at end of document)'))}"
 
 
-def _check_required_version(raw: Mapping[str, Any], path: Path) -> None:
+def _check_required_version(raw: Mapping[str, Any], path: Path, line: int) -> None:
     """Raise an error if the config requires a different release of onnxgate; called before other keys are read."""
     required = raw.get("required-version")
     if not isinstance(required, str):
         return  # a wrong type is reported with the other problems
     if problem := specifier_problem(required):
-        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=(f"`required-version`: {problem}",))
+        problems = (f"`required-version`: {problem}",)
+        raise ConfigError(f"`{_shown_name(path)}` is not valid", problems=problems, lines=(line,))
     if not SpecifierSet(required).contains(__version__, prereleases=True):
         raise ConfigError(
             f"`{_shown_name(path)}` requires onnxgate `{required}`; this is onnxgate {__version__}",
+            line=line,
             hint=f'install a matching release: `pip install "onnxgate{required}"`',
         )
 
@@ -205,11 +213,12 @@ def _config_error(path: Path, problems: Iterable[Problem], lines: Mapping[Keys, 
         line = find_nearest_line(lines, keys) or next(below, 0)
         where = f"line {line}: " if line else ""
         located.append((line, f"{where}`{format_key_path(keys)}`: {problem.text}"))
-    ordered = [text for _, text in sorted(located, key=lambda item: item[0])]
-    count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
-    if len(ordered) > MAX_PROBLEMS:
-        ordered[MAX_PROBLEMS:] = [f"and {len(ordered) - MAX_PROBLEMS} more"]
-    return ConfigError(f"`{_shown_name(path)}` has {count}", problems=tuple(ordered))
+    located.sort(key=lambda item: item[0])
+    count = "1 problem" if len(located) == 1 else f"{len(located)} problems"
+    if len(located) > MAX_PROBLEMS:
+        located[MAX_PROBLEMS:] = [(0, f"and {len(located) - MAX_PROBLEMS} more")]
+    ordered_lines, ordered = zip(*located, strict=True)
+    return ConfigError(f"`{_shown_name(path)}` has {count}", problems=ordered, lines=ordered_lines)
 
 
 UNKNOWN_NAME_FIX = "correct the name, or remove the setting, which has no effect"

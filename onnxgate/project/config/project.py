@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from onnxgate.core.errors import ConfigError, UsageError
+from onnxgate.core.errors import ConfigError, FileProblem, UsageError, locate_errors
 from onnxgate.core.findings import Place
 from onnxgate.core.text import find_similar, join_phrases, join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
@@ -102,7 +102,8 @@ class Project:
         missing = find_missing_models(self, self._listing)
         exportable = {name for name, entry in missing if entry and (entry.source, entry.command) != (None, None)}
         listing = {*self._listing, *(exportable if absent else ())}
-        check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
+        with locate_errors(self.path):
+            check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
 
@@ -247,7 +248,8 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
     )
     name = project.path.name
     if problems:
-        raise ConfigError(f"`{name}` refers to models that are not in the project", problems=problems)
+        texts, lines = tuple(problem.text for problem in problems), tuple(problem.line for problem in problems)
+        raise ConfigError(f"`{name}` refers to models that are not in the project", problems=texts, lines=lines)
     if not listing:
         advice = (_suggest_submodule_update(pattern, project) for pattern in project.config.models or ())
         if hint := next(filter(None, advice), ""):
@@ -256,7 +258,7 @@ def check_none_missing(missing: Sequence[MissingModel], project: Project, listin
         raise ConfigError(f"`{name}` selects no models", hint=hint)
 
 
-def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterator[str]:
+def _find_unmatched_globs(project: Project, listing: Collection[str]) -> Iterator[FileProblem]:
     """Yield a problem for each glob without a match. It may be a typo, which would silently skip models or settings."""
     if not listing:
         return  # a project without models is a separate error
@@ -309,7 +311,7 @@ def _suggest_submodule_update(pattern: str, project: Project) -> str:
     return ""
 
 
-def _explain_missing(path: str, entry: ModelSettings | None, project: Project, listing: Collection[str]) -> str:
+def _explain_missing(path: str, entry: ModelSettings | None, project: Project, listing: Collection[str]) -> FileProblem:
     if not _exists(project.folder / path) and (update := _suggest_submodule(path, project)):
         why = f"does not exist{update}"
     elif (project.folder / path).is_dir():
@@ -327,14 +329,15 @@ def _explain_missing(path: str, entry: ModelSettings | None, project: Project, l
     return _render_problem(path, entry, why, project)
 
 
-def _render_problem(path: str, entry: ModelSettings | None, why: str, project: Project) -> str:
+def _render_problem(path: str, entry: ModelSettings | None, why: str, project: Project) -> FileProblem:
     keys: tuple[str, ...]
     if entry is not None:
         keys = ("model", str(project.config.model.index(entry)), "path")
     else:
         named = [model.removeprefix("./") for model in project.config.models or ()]
         keys = ("models", str(named.index(path.removeprefix("./"))))
-    return f"line {project.place(*keys).line}: `{format_key_path((*project.prefix, *keys))}`: `{path}` {why}"
+    line = project.place(*keys).line
+    return FileProblem(f"line {line}: `{format_key_path((*project.prefix, *keys))}`: `{path}` {why}", line)
 
 
 def select_by_paths(

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from onnxgate.core.errors import LockError, StorageError
+from onnxgate.core.errors import LockError, StorageError, locate_errors
 from onnxgate.core.files import replace_atomically
 from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import lower_first
@@ -33,7 +33,7 @@ from onnxgate.project.lock.types import (
     LockedRuntime,
     NpmPackage,
 )
-from onnxgate.project.toml import TOMLDecodeError, decode, loads, quote_string
+from onnxgate.project.toml import TOMLDecodeError, decode, find_error_line, loads, quote_string
 
 _CONFLICT_MARKER = re.compile(r"^(?:<{7}|>{7}|\|{7}) ", re.MULTILINE)
 MAX_PROBLEMS = 10
@@ -47,7 +47,8 @@ def load_lock(path: Path) -> Lock:
     Raises:
         LockError: the file is missing or invalid, or was written by a newer onnxgate.
     """
-    return parse_lock(read_lock(path), path.name, path.parent)
+    with locate_errors(path):
+        return parse_lock(read_lock(path), path.name, path.parent)
 
 
 def _suggest_restoring(name: str, folder: Path | None) -> str:
@@ -86,7 +87,7 @@ def parse_lock(text: str, name: str, folder: Path | None = None) -> Lock:
     if conflict := _CONFLICT_MARKER.search(text):
         line = text.count("\n", 0, conflict.start()) + 1
         hint = f"use the file from one branch (`git checkout --ours -- {name}` or `--theirs`), then run `onnxgate lock`"
-        raise LockError(f"`{name}` has merge conflict markers at line {line}", hint=hint)
+        raise LockError(f"`{name}` has merge conflict markers at line {line}", line=line, hint=hint)
     try:
         raw = loads(text)
         version = raw.get("version")
@@ -97,8 +98,9 @@ def parse_lock(text: str, name: str, folder: Path | None = None) -> Lock:
             raise LockError(problem, hint="upgrade onnxgate")
         lock = msgspec.convert(raw, Lock, strict=True)
     except (TOMLDecodeError, msgspec.ValidationError) as error:
+        line = find_error_line(error, text) if isinstance(error, TOMLDecodeError) else 0
         raise LockError(
-            f"`{name}` is damaged: {lower_first(str(error))}", hint=_suggest_restoring(name, folder)
+            f"`{name}` is damaged: {lower_first(str(error))}", line=line, hint=_suggest_restoring(name, folder)
         ) from error
     problems = tuple(find_lock_problems(lock))
     if len(problems) == 1:

@@ -1,0 +1,84 @@
+"""Report an error that ended the action: annotations, a job summary, and the traceback of a bug in the log.
+
+It also reports that the action could not be installed, so it imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+
+from onnxgate.core.errors import ErrorRecord, FileError, FileProblem, OnnxgateError, describe_bug, render_error
+from onnxgate.core.escape import escape_log_line, neutralize_commands
+from onnxgate.core.machine_faults import find_machine_fault
+from onnxgate.core.text import pluralize
+from onnxgate.github.runner import annotate
+
+MARK = "❔"
+"""Mark of an undecided check, as in reports; importing it would import msgspec."""
+MAX_PROBLEMS = 8
+"""Maximum number of problems that get their own annotation. GitHub shows ten errors of a step; one states how many more
+there are, and the runner adds one for the exit status."""
+
+
+def describe_error(error: Exception) -> ErrorRecord:
+    """Return the record of an error of the action itself."""
+    if isinstance(error, OnnxgateError):
+        return ErrorRecord(error.message, error.hint or "", problems=tuple(map(FileProblem, _problems(error))))
+    if fault := find_machine_fault(error):
+        return ErrorRecord(fault.message, fault.hint)
+    return describe_bug(error)
+
+
+def _problems(error: OnnxgateError) -> tuple[str, ...]:
+    return error.problems if isinstance(error, FileError) else ()
+
+
+def report_error(record: ErrorRecord, status: int, environment: Mapping[str, str]) -> None:
+    """Print annotations and the traceback, and add the error to the job summary."""
+    _annotate(record, environment.get("GITHUB_WORKSPACE", ""))
+    if record.traceback:
+        print("::group::Traceback")
+        print("\n".join(map(escape_log_line, record.traceback.splitlines())))
+        print("::endgroup::", flush=True)
+    if summary := environment.get("GITHUB_STEP_SUMMARY"):
+        with Path(summary).open("a", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{line}\n" for line in render_summary(record, status))
+
+
+def _annotate(record: ErrorRecord, workspace: str) -> None:
+    """Annotate each line that has a problem; an error without such lines has one annotation."""
+    file = _relative_path(record.file, workspace)
+    located = [problem for problem in record.problems if problem.line and file]
+    if not located:
+        first, *rest = render_error(record)
+        annotate("error", first.removeprefix("error: "), *rest, file=file, line=record.line)
+        return
+    hint = [f"hint: {record.hint}"] if record.hint else []
+    for problem in located[:MAX_PROBLEMS]:
+        text = problem.text.removeprefix(f"line {problem.line}: ")
+        subject = f"{record.message}: " if len(record.problems) == 1 else ""
+        annotate("error", f"{subject}{text}", *hint, file=file, line=problem.line)
+    if more := len(record.problems) - len(located[:MAX_PROBLEMS]):
+        annotate("error", f"{pluralize(more, 'more problem')}; see the job summary", file=file)
+
+
+def _relative_path(file: str, workspace: str) -> str:
+    """Return the path relative to the workspace; "" if the file does not exist or is outside of it."""
+    if not file or not workspace or not Path(file).exists():
+        return ""
+    for path, folder in ((PurePath(file), PurePath(workspace)), (Path(file).resolve(), Path(workspace).resolve())):
+        if path.is_relative_to(folder):
+            return path.relative_to(folder).as_posix()
+    return ""
+
+
+def render_summary(record: ErrorRecord, status: int) -> Iterator[str]:
+    """Yield the lines of the job summary."""
+    kind = "usage, config or lock error" if status == 2 else "onnxgate stopped with an error"
+    text = "\n".join(map(neutralize_commands, render_error(record)))
+    fence = "`" * (1 + max((2, *(len(run) for run in re.findall("`+", text)))))
+    yield f"## {MARK} onnxgate\n"
+    yield f"**Undecided: {kind} (exit status {status})**\n"
+    yield f"{fence}text\n{text}\n{fence}\n"
