@@ -50,7 +50,7 @@ def test_jobs_run_one_after_the_other() -> None:
     assert "Move the tag of the major version" == JOBS["release"]["steps"][-1]["name"]
 
 
-@pytest.mark.skipif(os.name == "nt" or shutil.which("bash") is None, reason="the runner's shell is bash")
+@pytest.mark.skipif(sys.platform != "linux", reason="the job runs on Linux")
 @pytest.mark.parametrize(
     ("tag", "tags", "missing", "expected"),
     [
@@ -80,7 +80,9 @@ def test_major_tag_follows_the_newest_release(
     )
 
     calls = [json.loads(line) for line in (tmp_path / "log").read_text(encoding="utf-8").splitlines()]
-    written = [argument for call in calls if "--method" in call for argument in call[2:] if argument != "--field"]
+    written = [
+        argument for call in calls if "--method" in call for argument in call[2:] if not argument.endswith("field")
+    ]
     assert (0, expected) == (done.returncode, written), done.stderr
     assert ("::notice::" in done.stdout) is not bool(expected)
 
