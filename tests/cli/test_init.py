@@ -13,7 +13,6 @@ import pytest
 import yaml
 from onnx import parser
 
-from onnxgate import __version__
 from onnxgate.commands.init import targets
 from onnxgate.project.config.loader import load_config
 from tests.harness.github import workflow_commands
@@ -218,7 +217,7 @@ def test_workflow_has_minimal_permissions(installed: Path, repository: Path) -> 
     assert (written["permissions"], job["permissions"]) == ({}, {"contents": "read"})
     assert written[True] == {"push": {"branches": ["trunk"]}, "pull_request": None}
     assert checkout["with"] == {"fetch-depth": 2, "persist-credentials": False}
-    assert gate == {"uses": f"onnxgate/onnxgate@v{__version__}"}
+    assert gate == {"uses": "onnxgate/onnxgate@v0.1.0"}
 
 
 def test_git_lfs_with_pointers_that_were_not_fetched(installed: Path, repository: Path) -> None:
