@@ -74,7 +74,8 @@ def prepare(action: Path, environment: Mapping[str, str]) -> SetupOutputs:
     """Copy onnxgate to a folder with a random name, which no restored archive can know, and name the cache entry."""
     temporary = Path(environment.get("RUNNER_TEMP") or tempfile.gettempdir())
     folder = Path(tempfile.mkdtemp(prefix="onnxgate-", dir=temporary))
-    shutil.copytree(action / "onnxgate", folder / "onnxgate", ignore=shutil.ignore_patterns("__pycache__"))
+    bytecode = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(action / "onnxgate", folder / "onnxgate", ignore=bytecode, copy_function=shutil.copyfile)
     shutil.copy(action / REQUIREMENTS, folder)
     return SetupOutputs(
         sys.executable, str(folder), str(temporary / "onnxgate-packages"), make_key(folder, environment)
@@ -153,7 +154,7 @@ def _install_wheels(setup: Setup) -> InstallOutputs:
         if result.returncode:
             raise UnavailableError(f"onnxgate could not be installed: {_last_error(result.stderr)}")
     [packages] = setup.venv.glob("Lib/site-packages" if os.name == "nt" else "lib/*/site-packages")
-    shutil.copytree(setup.folder / "onnxgate", packages / "onnxgate")
+    shutil.move(setup.folder / "onnxgate", packages)
     return InstallOutputs(str(python))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -38,13 +39,14 @@ def actor_on(repository: Path, scratch: Path) -> Actor:
     return Actor(need("act"), repository, scratch, stubs(scratch / "stubs", texts))
 
 
-def use(actor: Actor, folder: Path, **inputs: str) -> Workflow:
+def use(actor: Actor, folder: Path, environment: Mapping[str, str] | None = None, **inputs: str) -> Workflow:
     """Run a workflow that uses the action with these inputs."""
     given = {name.replace("_", "-"): value for name, value in inputs.items()}
     steps = [{"uses": "actions/checkout@v6"}, {"uses": "./", "id": "gate", "with": given}]
     workflow = {"on": "push", "jobs": {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}}
     (folder / "workflow.yml").write_text(yaml.safe_dump(workflow), encoding="utf-8")
-    return actor.push(folder / "workflow.yml", STUB_PYTHON=sys.executable, STUB_FOLDER=str(folder))
+    stubbed = {"STUB_PYTHON": sys.executable, "STUB_FOLDER": str(folder), **(environment or {})}
+    return actor.push(folder / "workflow.yml", **stubbed)
 
 
 def test_the_action_passes_on_quickstart(actor: Actor, tmp_path: Path) -> None:
@@ -102,6 +104,31 @@ def test_hostile_inputs_are_only_text(quick_actor: Actor, tmp_path: Path) -> Non
     assert (ran.outcome("gate"), ran.outputs("gate")["exit-code"]) == ("failure", "2"), ran.log()
     assert said.data.startswith("input `fail-on`: unknown value ``echo PWNED``")
     assert "PWNED" not in [str(entry.get("msg", "")).strip() for entry in ran.entries if entry.get("raw_output")]
+
+
+def test_a_usage_error_has_an_annotation_a_summary_and_outputs(quick_actor: Actor, tmp_path: Path) -> None:
+    """A repository without a config is every newcomer's first run."""
+    ran = use(quick_actor, tmp_path, working_directory="docs")
+
+    [said] = ran.annotations()
+    outputs = ran.outputs("gate")
+    assert ("failure", "undecided", "2") == (ran.outcome("gate"), outputs["verdict"], outputs["exit-code"]), ran.log()
+    assert said.data.startswith("there is no `onnxgate.toml`")
+    assert "error: there is no `onnxgate.toml`" in ran.summary()
+
+
+def test_an_old_python_has_an_annotation_a_summary_and_outputs(actor: Actor, tmp_path: Path) -> None:
+    """The outputs exist although the step that runs onnxgate did not start."""
+    old = tmp_path / "python"
+    old.write_text('#!/bin/sh\ncase "$*" in *platform*) echo CPython 3.9.1 ;; *) exit 1 ;; esac\n', encoding="utf-8")
+    old.chmod(0o755)
+    ran = use(actor, tmp_path, {"STUB_PYTHON": str(old)}, python_version="3.9")
+
+    [said] = ran.annotations()
+    outputs = ran.outputs("gate")
+    assert ("failure", "undecided", "3") == (ran.outcome("gate"), outputs["verdict"], outputs["exit-code"]), ran.log()
+    assert "onnxgate requires CPython 3.10 or newer; the Python of this job is CPython 3.9.1" in said.data
+    assert "error: onnxgate requires CPython 3.10 or newer" in ran.summary()
 
 
 @pytest.mark.torch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from onnxgate.formats.markdown import VERDICT_MARKS
 from onnxgate.github import error_report
 from onnxgate.github.install import prepare
+from onnxgate.project.toml import loads
 from tests.harness.github.actions_engine import ActionRun, Engine
 from tests.harness.repositories.checkout import ROOT
 
@@ -158,6 +161,21 @@ def test_the_cache_entry_depends_on_what_is_installed(tmp_path: Path) -> None:
     assert (first.key, first.wheels) == (again.key, again.wheels)
     assert 3 == len({first.key, other.key, changed.key})
     assert 4 == len({first.folder, again.folder, other.folder, changed.folder})
+
+
+def test_the_requirements_satisfy_the_package() -> None:
+    """Each dependency is pinned with hashes, within the range that the package requires, and so is each of theirs."""
+    text = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    entries = re.findall(
+        r"^([\w.-]+)==(\S+)(?: ; ([^\\\n]+))? \\\n((?:    --hash=sha256:\S+(?: \\)?\n?)+)", text, re.MULTILINE
+    )
+    pinned = {name: [version for own, version, *_ in entries if own == name] for name, *_ in entries}
+    needed = map(Requirement, loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"])
+
+    assert text.count("==") - text.count("python_full_version ==") == len(entries)
+    assert {} == {
+        it.name: pinned.get(it.name) for it in needed if not all(map(it.specifier.contains, pinned.get(it.name, [""])))
+    }
 
 
 @pytest.fixture
