@@ -16,6 +16,7 @@ from onnxgate.github.action import ActionOutputs, InternalOutputs
 from onnxgate.github.cache import CacheOutputs
 from onnxgate.github.install import InstallOutputs, SetupOutputs
 from onnxgate.github.step import INPUT_DEFAULTS, INPUT_NAMES, input_variable
+from onnxgate.project.toml import loads
 from tests.harness.repositories.checkout import ROOT
 
 ACTIONS = (ROOT / "action.yml", ROOT / "comment" / "action.yml")
@@ -223,10 +224,12 @@ def test_hooks_install_the_pins_of_the_action() -> None:
     """The hooks use the same versions as the action, without packages that they do not import."""
     unused = {"uv", "pygments", "markdown-it-py", "mdurl"}  # rich imports the last three for output that is not used
     action, hooks = pins("requirements.txt"), pins("requirements-hooks.txt")
+    built_with = loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
     arguments = ["--no-deps", "--no-compile", "--requirement=requirements-hooks.txt"]
     uv = [pin for pin in action if pin.startswith("uv==")]
 
     assert {pin for pin in action if pin.partition("==")[0] not in unused} == hooks
+    assert {pin.replace("_", "-") for pin in built_with} <= pins(".github/requirements-build.txt")
     assert {hook: about["additional_dependencies"] for hook, about in HOOKS.items()} == {
         "onnxgate": arguments,
         "onnxgate-lock": arguments,
