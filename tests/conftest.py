@@ -67,8 +67,8 @@ def installed(shared_folder: Path) -> Path:
 
 def _install_wheel(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(home)]
-    subprocess.run(build, check=True, cwd=ROOT, stdin=subprocess.DEVNULL)
+    home.mkdir()
+    subprocess.run([sys.executable, "-m", "flit_core.wheel", "--outdir", home], check=True, cwd=ROOT)
     _uv("venv", "--quiet", "--python", sys.executable, str(home / "venv"))
     python = _program(home / "venv", "python")
     wheels = [str(path) for path in home.glob("*.whl")]

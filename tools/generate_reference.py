@@ -12,7 +12,7 @@ from reference import action, commands, errors, keys
 from reference import rules as rule_pages
 from reference.comments import describe
 
-from onnxgate import rules
+from onnxgate import __version__, rules
 from onnxgate.core import inventory as inventory_types
 from onnxgate.core import matrix as matrix_types
 from onnxgate.core import report as report_types
@@ -23,15 +23,15 @@ from onnxgate.project.config import schema as config
 from onnxgate.project.config import schema as config_types
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs"
-CONFIG = """
+CONFIG = f"""
 The config is the file `onnxgate.toml`, or the table `[tool.onnxgate]` in `pyproject.toml`. Paths are relative to the
 folder of this file. Unknown keys, and values of the wrong type, are errors.
 
 Editors with [taplo](https://taplo.tamasfe.dev) complete and validate `onnxgate.toml` if its first line names the
-{download}`JSON Schema <config.schema.json>`:
+{{download}}`JSON Schema <config.schema.json>`:
 
 ```toml
-#:schema https://raw.githubusercontent.com/onnxgate/onnxgate/v0.1.0/docs/reference/config.schema.json
+#:schema https://raw.githubusercontent.com/onnxgate/onnxgate/v{__version__}/docs/reference/config.schema.json
 ```
 """
 WRITTEN = {

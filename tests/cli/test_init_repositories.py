@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from onnxgate import __version__
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.lock_file import load_lock
 from tests.harness.repositories.deploying import git, make_repository, save_model
@@ -294,7 +295,7 @@ def test_a_project_in_a_subfolder_of_another(installed: Path, tmp_path: Path) ->
     )
     assert (
         f"  - add this step to {WORKFLOW}, at the end of `steps:`:\n\n"
-        "      - uses: onnxgate/onnxgate@v0.1.0\n"
+        f"      - uses: onnxgate/onnxgate@v{__version__}\n"
         "        with:\n"
         '          working-directory: "ml"\n\n'
     ) in done.stdout

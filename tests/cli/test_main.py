@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from onnxgate import cli
+from onnxgate import __version__, cli
 from onnxgate.cli import check
 from onnxgate.cli.shared import error_handling
 from onnxgate.core.errors import ConfigError, OnnxgateError, UsageError
@@ -80,7 +80,7 @@ def test_installed_command_prints_its_version(installed: Path) -> None:
     """The wheel installs the command."""
     result = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
 
-    assert result.stdout == "onnxgate 0.1.0\n"
+    assert result.stdout == f"onnxgate {__version__}\n"
 
 
 def test_a_misspelled_command_is_a_usage_error(installed: Path) -> None:

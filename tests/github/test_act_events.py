@@ -171,11 +171,11 @@ os.kill(os.getppid(), signal.SIGKILL)  # whoever started this process: the gate
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, killed: bool) -> None:
+def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, quick: Path, killed: bool) -> None:
     """The merged shards pass and save their costs for the next plan; a killed shard prevents a pass."""
     workflows = repository.folder / ".github" / "workflows"
     workflows.mkdir(parents=True)
-    shutil.copy(ROOT / ".github/workflows/onnxgate-matrix.yml", workflows)
+    (workflows / "onnxgate-matrix.yml").write_text(reusable_workflow(quick), encoding="utf-8")
     repository.commit("workflows")
     repository.model("models/b.onnx", operator="Sigmoid")
     repository.lock("models/b.onnx", "--offline")
@@ -202,6 +202,29 @@ def test_a_matrix_has_one_verdict(scene: Scene, repository: Consumer, killed: bo
     if killed:
         actual = [annotation.data for annotation in ran.job("Merge").annotations() if annotation.name == "error"]
         assert any("models/b.onnx" in each or "shard" in each for each in actual), actual
+
+
+def test_a_matrix_requires_its_own_commit(scene: Scene, repository: Consumer) -> None:
+    """Without the commit of the workflow, no job runs, since the action would be read from the checked repository."""
+    workflows = repository.folder / ".github" / "workflows"
+    workflows.mkdir(parents=True)
+    shutil.copy(ROOT / ".github/workflows/onnxgate-matrix.yml", workflows)
+    repository.commit("workflows")
+    called = {"uses": "./.github/workflows/onnxgate-matrix.yml"}
+    ran = scene.workflow({"name": "CI", "on": "push", "jobs": {"gate": called}}, "push", None)
+
+    [error] = [said.data for said in ran.annotations() if said.name == "error"]
+    assert (1, {}) == (ran.status, ran.job("Merge").outputs("merge"))
+    assert error.startswith("this server does not provide `job.workflow_sha`")
+
+
+def reusable_workflow(action: Path) -> str:
+    """Return the reusable workflow with the values of its commit, which `act` does not provide."""
+    text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")
+    values = {"workflow_repository": str(action), "workflow_sha": git(action, "rev-parse", "HEAD").strip()}
+    for name, value in values.items():
+        text = text.replace(f"${{{{ job.{name} }}}}", value)
+    return text
 
 
 NO_INDEX = {"UV_DEFAULT_INDEX": "http://127.0.0.1:9/simple", "UV_HTTP_RETRIES": "0"}

@@ -11,10 +11,12 @@ import pytest
 import yaml
 
 from onnxgate import __version__
+from onnxgate.commands.init.generated_files import CHECKOUT_ACTION, SETUP_PYTHON_ACTION
 from onnxgate.github.action import ActionOutputs, InternalOutputs
 from onnxgate.github.cache import CacheOutputs
 from onnxgate.github.install import InstallOutputs, SetupOutputs
 from onnxgate.github.step import INPUT_DEFAULTS, INPUT_NAMES, input_variable
+from onnxgate.project.toml import loads
 from tests.harness.repositories.checkout import ROOT
 
 ACTIONS = (ROOT / "action.yml", ROOT / "comment" / "action.yml")
@@ -25,6 +27,7 @@ WORKFLOWS = [
     for where in (".github/workflows", "examples", "fixtures/projects/*/.github/*")
     for path in ROOT.glob(f"{where}/*.yml")
 ]
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 OURS = ("./", "onnxgate/onnxgate@", "onnxgate/onnxgate/")
 
 
@@ -113,6 +116,31 @@ def test_third_party_actions_are_pinned(path: Path) -> None:
     assert all(re.fullmatch(r"[\w-]+/[\w-]+(/[\w-]+)?@[0-9a-f]{40} # v\d+\.\d+\.\d+", name) for name in foreign)
 
 
+def test_each_action_is_used_at_one_release() -> None:
+    """Workflows, actions, generated workflows and pages agree on the release of each third-party action."""
+    texts = [path.read_text(encoding="utf-8") for path in (*ACTIONS, *WORKFLOWS)]
+    texts += [CHECKOUT_ACTION, SETUP_PYTHON_ACTION]
+    used = {pin for text in texts for pin in re.findall(r"([\w-]+/[\w-]+)(?:/[\w-]+)?@([0-9a-f]{40}) # (\S+)", text)}
+    releases = {action: release for action, _, release in used}
+    pages = "".join(path.read_text(encoding="utf-8") for path in PAGES)
+    majors = set(re.findall(r"uses: (actions/[\w-]+)@(v\d+)$", pages, re.MULTILINE))
+
+    assert len(releases) == len(used), used
+    assert majors
+    assert {(action, releases[action].partition(".")[0]) for action, _ in majors} == majors
+
+
+def test_dependabot_updates_all_pins() -> None:
+    """Dependabot knows the folders of all actions, workflows and files with pinned packages."""
+    config = yaml.safe_load((ROOT / ".github/dependabot.yml").read_text(encoding="utf-8"))
+    known = {update["package-ecosystem"]: set(update["directories"]) for update in config["updates"]}
+    pinning = [*ROOT.glob("requirements*.txt"), *ROOT.glob("*/requirements*.txt"), ROOT / "pyproject.toml"]
+    folders = {"/" + path.parent.relative_to(ROOT).as_posix().removeprefix(".") for path in ACTIONS}
+
+    assert folders == known["github-actions"]
+    assert {f"/{path.parent.relative_to(ROOT)}".removesuffix(".") for path in pinning} == known["pip"]
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_workflows_use_only_inputs_and_outputs_that_exist(path: Path) -> None:
     """GitHub only warns about an unknown input and reads an unknown output as empty, so both would go unnoticed."""
@@ -139,6 +167,19 @@ def test_our_own_release_is_named(path: Path) -> None:
     assert {f"v{__version__}"} >= set(used)
 
 
+def test_reusable_workflow_uses_the_action_of_its_own_commit() -> None:
+    """A caller that pins a commit of the reusable workflow also pins the action that its jobs use."""
+    jobs = yaml.safe_load((ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8"))["jobs"]
+    used = [(job["steps"][at - 1], step) for job in jobs.values() for at, step in enumerate(job["steps"])]
+    ours = [(before, step) for before, step in used if step.get("uses", "").startswith(OURS)]
+    own = {"repository": "${{ job.workflow_repository }}", "ref": "${{ job.workflow_sha }}"}
+
+    assert ["./.onnxgate-action"] * len(jobs) == [step["uses"] for _, step in ours]
+    assert all(own.items() <= before["with"].items() for before, _ in ours)
+    assert all(before.get("if") == step.get("if") for before, step in ours)
+    assert {".onnxgate-action"} == {before["with"]["path"] for before, _ in ours}
+
+
 def test_reusable_workflow_declares_its_inputs() -> None:
     """The reusable workflow declares all inputs that its caller sets, and uses each of them."""
     text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")
@@ -149,7 +190,7 @@ def test_reusable_workflow_declares_its_inputs() -> None:
     assert taken == set(re.findall(r"\$\{\{[^}]*\binputs\.([\w-]+)", text))
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_a_table_of_inputs_names_all_of_them(path: Path) -> None:
     """A table of the action's inputs or outputs in the docs is complete and has the current defaults."""
     text = path.read_text(encoding="utf-8")
@@ -180,6 +221,28 @@ def test_the_first_hook_is_for_models_and_what_decides_about_them(hook: str, nam
     actual = re.search(HOOKS[hook]["files"], name) is not None
 
     assert expected == actual
+
+
+def test_hooks_install_the_pins_of_the_action() -> None:
+    """The hooks use the same versions as the action, without packages that they do not import."""
+    unused = {"uv", "pygments", "markdown-it-py", "mdurl"}  # rich imports the last three for output that is not used
+    action, hooks = pins("requirements.txt"), pins("requirements-hooks.txt")
+    built_with = loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    arguments = ["--no-deps", "--no-compile", "--requirement=requirements-hooks.txt"]
+    uv = [pin for pin in action if pin.startswith("uv==")]
+
+    assert {pin for pin in action if pin.partition("==")[0] not in unused} == hooks
+    assert {pin.replace("_", "-") for pin in built_with} <= pins(".github/requirements-build.txt")
+    assert {hook: about["additional_dependencies"] for hook, about in HOOKS.items()} == {
+        "onnxgate": arguments,
+        "onnxgate-lock": arguments,
+        "onnxgate-run": [*arguments, *uv],
+    }
+
+
+def pins(name: str) -> set[str]:
+    """Return the requirements in a file, without hashes."""
+    return set(re.findall(r"^[\w.-]+==[^\\\n]*[^\\\s]", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE))
 
 
 @pytest.mark.parametrize("hook", ["onnxgate-lock", "onnxgate-run"])

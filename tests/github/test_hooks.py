@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.conftest import need
 from tests.harness.repositories.checkout import NOBODY, ROOT, commit, copy_tree, git
@@ -29,10 +32,11 @@ class Hooks:
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Run the hooks and return the exit status and the output."""
+        homes = {"PRE_COMMIT_HOME": str(self.home), "PREK_HOME": str(self.home)}
         result = subprocess.run(
             [self.program, "run", *arguments],
             cwd=self.project,
-            env={**os.environ, **NOBODY, "PRE_COMMIT_HOME": str(self.home), "PREK_HOME": str(self.home)},
+            env={**os.environ, **NOBODY, **homes},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -191,6 +195,26 @@ def test_binary_files_that_belong_to_no_model_pass(hooks: Hooks) -> None:
     results, printed = hooks.results()
 
     assert results == {"changed models": "Passed", "config, lock and models": "Passed"}, printed
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a POSIX layout of environments")
+def test_the_environment_is_small_and_pinned(hooks: Hooks) -> None:
+    """The static hooks install the pinned packages only, and at most 120 MB of files; the first run adds bytecode."""
+    hooks.results("--all-files")
+    packages = (found.parent for found in hooks.home.glob("**/site-packages/onnxgate"))
+    [site] = [folder for folder in packages if not (folder / "uv").exists()]
+    installed = {(canonicalize_name(found.name), found.version) for found in metadata.distributions(path=[str(site)])}
+    python = {"python_full_version": f"{site.parent.name.removeprefix('python')}.0"}
+    lines = (ROOT / "requirements-hooks.txt").read_text(encoding="utf-8").splitlines()
+    pins = [Requirement(line) for line in lines if not line.startswith("#")]
+    selected = [pin for pin in pins if pin.marker is None or pin.marker.evaluate(python)]
+    unpinned = {"onnxgate", "pip", "setuptools", "wheel"}  # virtualenv installs the last three itself
+    files = (path for path in site.parents[2].rglob("*") if path.suffix != ".pyc")
+    size = sum(path.lstat().st_blocks for path in files) * 512
+
+    actual = {(name, version) for name, version in installed if name not in unpinned}
+    assert {(pin.name, str(pin.specifier).removeprefix("==")) for pin in selected} == actual
+    assert size <= 120 * 2**20
 
 
 @pytest.mark.torch

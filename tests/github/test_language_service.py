@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 import textwrap
@@ -16,16 +15,22 @@ from filelock import FileLock
 
 from tests.conftest import need
 from tests.harness.repositories.checkout import ROOT
+from tests.harness.yaml_blocks import read_yaml_blocks
 
 pytestmark = pytest.mark.surface
 
 HERE = Path(__file__).parent / "language"
 FILES = [
     path
-    for where in ("action.yml", "comment/action.yml", ".github/workflows/*.yml", "examples/*.yml")
+    for where in (
+        "action.yml",
+        "comment/action.yml",
+        ".github/workflows/*.yml",
+        "examples/*.yml",
+        "fixtures/projects/*/.github/workflows/*.yml",
+    )
     for path in sorted(ROOT.glob(where))
 ]
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
 JOB = "on: push\njobs:\n  job:\n    runs-on: ubuntu-24.04\n"
 
 Validate = Callable[[dict[str, str]], dict[str, list[str]]]
@@ -64,24 +69,20 @@ def metadata() -> dict[str, dict[str, object]]:
     return {name: {"name": name, "description": "", "inputs": inputs} for name, inputs in known.items()}
 
 
-def snippets(page: Path) -> dict[str, str]:
-    """Return the workflows in a page; lists of steps are completed to workflows."""
-    fences = re.findall(r"^```ya?ml\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
-    whole = [text for text in fences if re.search(r"^jobs:", text, re.MULTILINE)]
-    steps = [JOB + textwrap.indent(text, "    ") for text in fences if re.search(r"^steps:", text, re.MULTILINE)]
-    name = page.relative_to(ROOT).as_posix()
-    return {f"{name}/.github/workflows/{number}.yml": text for number, text in enumerate([*whole, *steps])}
-
-
 def test_actions_workflows_and_pages_are_githubs(validate: Validate) -> None:
-    """No problems are reported, and the README contains at least one snippet."""
-    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
-    texts = {name.replace("examples/", ".github/workflows/example-"): text for name, text in texts.items()}
-    shown = [snippets(page) for page in PAGES]
-    actual = validate({**texts, **{name: text for each in shown for name, text in each.items()}})
+    """No problems are reported in files and in the blocks of pages."""
+    texts = {name_for_service(path): path.read_text(encoding="utf-8") for path in FILES}
+    blocks = read_yaml_blocks("workflow", "job", "steps")
+    actual = validate({**texts, **{f".github/workflows/{block.name}.yml": block.workflow for block in blocks}})
 
-    assert shown[0]
     assert {} == {name: problems for name, problems in actual.items() if problems}
+    assert len(FILES) + len(blocks) == len(actual)
+
+
+def name_for_service(path: Path) -> str:
+    """Return a path from which the service derives the kind of the file."""
+    name = path.relative_to(ROOT).as_posix()
+    return f".github/workflows/{name.replace('/', '-')}" if name.startswith(("examples/", "fixtures/")) else name
 
 
 def test_service_reports_mistakes(validate: Validate) -> None:

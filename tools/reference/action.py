@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from onnxgate import __version__
+
 ROOT = Path(__file__).resolve().parents[2]
-INTRODUCTION = """
-Inputs and outputs of `uses: onnxgate/onnxgate@v0.1.0`. All inputs are strings. For examples, see [the
+INTRODUCTION = f"""
+Inputs and outputs of `uses: onnxgate/onnxgate@v{__version__}`. All inputs are strings. For examples, see [the
 guide](../guides/action.md).
 """
 
@@ -20,7 +22,7 @@ def page() -> str:
     lines = ["# The action", "", INTRODUCTION.strip(), "", "## Inputs", "", *_inputs(action["inputs"])]
     lines += ["", "## Outputs", "", "| output | |", "|---|---|"]
     lines += [f"| `{name}` | {_cell(each['description'])} |" for name, each in action["outputs"].items()]
-    lines += ["", "## comment", "", f"{comment['description']}: `uses: onnxgate/onnxgate/comment@v0.1.0`.", ""]
+    lines += ["", "## comment", "", f"{comment['description']}: `uses: onnxgate/onnxgate/comment@v{__version__}`.", ""]
     lines += _inputs(comment["inputs"])
     return "\n".join(lines).rstrip() + "\n"
 

@@ -19,8 +19,8 @@ EXTENSION_PACKAGES = {"ai.onnx.contrib": "onnxruntime-extensions"}
 
 Source: `default_opset_domain()` in release 0.15.2.
 """
-CHECKOUT_ACTION = "actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2"
-SETUP_PYTHON_ACTION = "actions/setup-python@a309ff8b426b58ec0e2a45f0f869d46889d02405 # v6.2.0"
+CHECKOUT_ACTION = "actions/checkout@3d3c42e5aac5ba805825da76410c181273ba90b1 # v7.0.1"
+SETUP_PYTHON_ACTION = "actions/setup-python@5fda3b95a4ea91299a34e894583c3862153e4b97 # v7.0.0"
 REPOSITORY = "onnxgate/onnxgate"
 HOOK_FILES = r"(\.(onnx|onnx_data|data|bin|weights)|onnxgate\.(toml|lock)|pyproject\.toml)$"
 """Pattern of the files that the hook `onnxgate` receives, which `files` in a project's config replaces.
