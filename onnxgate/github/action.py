@@ -1,6 +1,6 @@
 """The step of `action.yml` that runs the command: reads the inputs from the environment and writes the outputs.
 
-A failed check is an output, not a failure of this process; the action's last step exits with its status.
+It exits with the status of the command, so that the step fails unless the command passes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import msgspec
 from onnxgate.core.errors import UsageError
 from onnxgate.core.report import Report
 from onnxgate.gate.sharding.plan import MAX_SHARDS
-from onnxgate.github import cache
+from onnxgate.github import cache, protection
 from onnxgate.github.step import (
+    EXIT_UNDECIDED,
     REPORTING_COMMANDS,
     CommandRun,
     Inputs,
@@ -32,7 +33,6 @@ from onnxgate.github.step import (
     write_outputs,
 )
 
-EXIT_UNDECIDED = 3
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
 
 
@@ -171,9 +171,11 @@ def has_nothing_to_report(report: Report) -> bool:
 
 
 def main() -> None:
-    """Run the main step of the action. An internal error fails the step."""
+    """Run the main step of the action, and exit with the status of the command. An internal error fails the step."""
     use_utf8_output()
-    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *run_action(os.environ))
+    outcome, internal = run_action(os.environ)
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outcome, internal)
+    sys.exit(outcome.exit_code)
 
 
 def use_utf8_output() -> None:
@@ -184,4 +186,6 @@ def use_utf8_output() -> None:
 
 
 if __name__ == "__main__":
+    protection.deny_inspection()
+    protection.adopt_orphans()
     main()

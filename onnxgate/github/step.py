@@ -18,12 +18,15 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.subprocesses import start_program
+from onnxgate.core.text import join_phrases
 from onnxgate.gate.sharding import plan
+from onnxgate.github.protection import COMMAND_FILES, CommandFiles, end_descendants
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
+EXIT_UNDECIDED = 3
 COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
 """Commands that write a report."""
@@ -255,10 +258,6 @@ def write_outputs(path: Path, *values: DataclassInstance) -> None:
             file.write(f"{name.replace('_', '-')}<<{delimiter}\n{value}\n{delimiter}\n")
 
 
-# Variables that let a process control the runner; removed, since the command runs code from the repository.
-COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
-
-
 @dataclass(frozen=True, slots=True)
 class CommandRun:
     """Result of running onnxgate: `answered` is its standard output in lines, `printed` all output in lines."""
@@ -269,8 +268,14 @@ class CommandRun:
 
 
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
-    """Run the command, and copy its output to the log."""
-    command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
+    """Run the command, and copy its output to the log.
+
+    All processes that it started have ended, and the runner's command files are unchanged. If the repository's code
+    changed them, or left processes that cannot be ended, the command does not pass.
+    """
+    command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate.github.protection"]
+    command += build_arguments(inputs, results)
+    files = CommandFiles(environment)
     safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     printed: list[str] = []
     answered: list[str] = []
@@ -287,8 +292,21 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
         aside.start()
         _copy_to_log(process.stdout, printed, answered)
         aside.join()
-    status = process.returncode
-    return CommandRun(status if status >= 0 else 128 - status, tuple(printed), tuple(answered))
+    status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    is_untampered = _report_tampering(end_descendants(), files.restore())
+    return CommandRun(status or (0 if is_untampered else EXIT_UNDECIDED), tuple(printed), tuple(answered))
+
+
+def _report_tampering(all_ended: bool, changed: list[str]) -> bool:
+    """Annotate what code of the repository did to the step. Return whether it did nothing."""
+    hint = "hint: check the sources, input functions and interpreters that `onnxgate.toml` names"
+    if changed:
+        names = join_phrases([f"`{name}`" for name in changed])
+        problem = f"code of the repository wrote to the runner's command files {names}; the changes were undone"
+        annotate("error", problem, hint)
+    if not all_ended:
+        annotate("error", "code of the repository started processes that could not be ended", hint)
+    return all_ended and not changed
 
 
 def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:

@@ -97,7 +97,7 @@ def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
     """Scripts receive values only through the environment, and end at the first error."""
     assert "${{" not in step["run"]
     assert step["run"].startswith("set -euo pipefail\n")
-    assert step["shell"] == "bash"
+    assert step["shell"] == "bash --noprofile --norc -p -e -o pipefail {0}"
 
 
 @pytest.mark.parametrize("path", [*ACTIONS, *WORKFLOWS], ids=lambda path: path.relative_to(ROOT).as_posix())

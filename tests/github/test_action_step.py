@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
 from onnxgate.github import action
-from onnxgate.github.step import COMMAND_FILES
+from onnxgate.github.protection import COMMAND_FILES
 from tests.harness.github.actions_engine import key_values
 from tests.harness.github.workflow_commands import Command, commands
 
@@ -59,15 +59,18 @@ class Step:
         self.environment |= {name: str(folder / name) for name in COMMAND_FILES}
 
     def run(self, script: str, **inputs: str) -> dict[str, str]:
-        """Run the step and return its outputs."""
+        """Run the step, which exits with the status that it outputs, and return its outputs."""
         program = self.folder / "python"
         program.write_text(f"#!{self.python}\n{PRELUDE}{textwrap.dedent(script)}", encoding="utf-8")
         program.chmod(0o755)
         for name, value in {**self.environment, **inputs}.items():
             self.monkeypatch.setenv(name, value)
         self.monkeypatch.setattr(sys, "executable", str(program))
-        action.main()
-        return key_values((self.folder / "GITHUB_OUTPUT").read_text(encoding="utf-8"))
+        with pytest.raises(SystemExit) as ended:
+            action.main()
+        outputs = key_values((self.folder / "GITHUB_OUTPUT").read_text(encoding="utf-8"))
+        assert outputs["exit-code"] == str(ended.value.code)
+        return outputs
 
 
 @pytest.fixture

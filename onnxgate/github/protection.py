@@ -1,0 +1,112 @@
+"""Protection of a step against code of the checked repository, which runs as the same user.
+
+A source can search for the runner's command files (`GITHUB_ENV` and similar), and leave processes behind that write to
+them later. The step therefore ends all processes of the command before it reads results, and requires that its command
+files are unchanged. `docs/concepts/trust.md` lists what this does not prevent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+"""Variables with the paths of the runner's command files. Lines in these files change later steps."""
+END_TIMEOUT_S = 10
+# Source: linux/prctl.h.
+_SET_DUMPABLE = 4
+_SET_CHILD_SUBREAPER = 36
+_GET_CHILD_SUBREAPER = 37
+
+
+def deny_inspection() -> None:
+    """Deny processes of the same user to read this process's environment, descriptors and memory. Linux only.
+
+    Root is not restricted. Programs that this process starts can be inspected.
+    """
+    _prctl(_SET_DUMPABLE, 0)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of all processes below this one that outlive their own parent. Linux only."""
+    _prctl(_SET_CHILD_SUBREAPER, 1)
+
+
+def end_descendants(timeout_s: float = END_TIMEOUT_S) -> bool:
+    """Kill all processes below this one, if it adopts orphans. Return whether none is left."""
+    if not _adopts_orphans():
+        return True
+    deadline_s = time.monotonic() + timeout_s
+    while descendants := list(_list_descendants(os.getpid())):
+        if time.monotonic() > deadline_s:
+            return False
+        for process in descendants:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        time.sleep(0.005)
+    return True
+
+
+def _adopts_orphans() -> bool:
+    adopts = ctypes.c_int()
+    _prctl(_GET_CHILD_SUBREAPER, ctypes.addressof(adopts))
+    return bool(adopts.value)
+
+
+def _list_descendants(ancestor: int) -> Iterator[int]:
+    children: dict[int, list[int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = (folder / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1]
+            children.setdefault(int(parent), []).append(int(folder.name))
+    waiting = [ancestor]
+    while waiting:
+        found = children.get(waiting.pop(), [])
+        waiting += found
+        yield from found
+
+
+def _prctl(option: int, argument: int) -> None:
+    if sys.platform.startswith("linux"):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(option, *(ctypes.c_ulong(value) for value in (argument, 0, 0, 0)))
+
+
+class CommandFiles:
+    """The runner's command files of this step, with their contents at the time of creation."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        paths = {name: Path(environment[name]) for name in COMMAND_FILES if environment.get(name)}
+        self._contents = {name: (path, _read_content(path)) for name, path in paths.items()}
+
+    def restore(self) -> list[str]:
+        """Undo all changes to the files. Return the names of the changed files."""
+        changed = [name for name, (path, content) in self._contents.items() if _read_content(path) != content]
+        for name in changed:
+            path, content = self._contents[name]
+            path.unlink(missing_ok=True)  # it may be a link
+            path.write_bytes(content or b"")
+        return changed
+
+
+def _read_content(path: Path) -> bytes | None:
+    """Return the content of a file; None if it is missing, a link or not a regular file."""
+    try:
+        return path.read_bytes() if path.is_file() and not path.is_symlink() else None
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":  # runs onnxgate in a process that cannot be inspected
+    deny_inspection()
+    runpy.run_module("onnxgate", run_name="__main__", alter_sys=True)

@@ -1,0 +1,146 @@
+"""Code of the checked repository that tries to make a failing gate pass."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from onnxgate.github.protection import COMMAND_FILES, CommandFiles
+from tests.harness.github.actions_engine import ActionRun, Engine
+from tests.harness.repositories.checkout import git
+
+CONFIG = """[targets.server]
+runtime = "onnxruntime==1.18.1"
+
+[[model]]
+path = "models/a.onnx"
+command = ["{python}", "export.py", "{output}"]
+"""
+MODEL = """<ir_version: 8, opset_import: ["": 17]>
+main (float[N, 4] x) => (float[N, 4] y) { y = %s(x) }"""
+EXPORT = """
+import glob, json, os, pathlib, shutil, signal, sys, time
+shutil.copy("models/a.onnx", sys.argv[1])
+runner = pathlib.Path(os.environ["RUNNER_TEMP"])
+
+def command_files():
+    paths = {str(path) for path in runner.glob("_runner_file_commands/*")}
+    for file in glob.glob("/proc/[0-9]*/environ"):
+        try:
+            words = pathlib.Path(file).read_bytes().split(b"\\0")
+        except OSError:
+            continue
+        paths |= {os.fsdecode(word.partition(b"=")[2]) for word in words if word.startswith(b"GITHUB_")}
+    kinds = {"set_env", "add_path", "set_output", "step_summary"}
+    for path in sorted(paths):
+        kind = os.path.basename(path).rpartition("_")[0]
+        if path.startswith(str(runner)) and kind in kinds:
+            yield kind, path
+
+def forge():
+    evil = runner / "evil"
+    evil.mkdir(exist_ok=True)
+    (evil / "env.sh").write_text("exit 0")
+    (evil / "bash").write_text("#!/bin/sh\\nexit 0")
+    (evil / "bash").chmod(0o755)
+    texts = {
+        "set_env": f"BASH_ENV={evil}/env.sh\\nSHELLOPTS=noexec\\nBASH_FUNC_exec%%=() {{ exit 0; }}\\n",
+        "add_path": f"{evil}\\n",
+        "set_output": "exit-code=0\\nverdict=pass\\nerrors=0\\n",
+        "step_summary": "All models pass.\\n",
+    }
+    for kind, path in command_files():
+        with open(path, "a") as file:
+            file.write(texts[kind])
+    for path in runner.glob("onnxgate-*/report.json"):
+        path.write_text(path.read_text().replace('"exit":1', '"exit":0').replace('"verdict":"fail"', '"verdict":"pass"'))
+
+def ancestors():
+    process = os.getppid()
+    while process > 1:
+        words = pathlib.Path(f"/proc/{process}/cmdline").read_bytes()
+        if b"onnxgate" not in words:
+            return
+        yield process
+        process = int(pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+def detach(seconds):
+    if os.fork():
+        return False
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    for number in range(3):
+        os.close(number)
+    os.environ.clear()
+    (runner / "daemon").write_text(str(os.getpid()))
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            forge()
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.001)
+    os._exit(0)
+
+"""
+
+
+@pytest.fixture
+def attacked(engine: Engine) -> Engine:
+    """Return an engine whose workspace has a lock, a model that does not match it, and an export script."""
+    import onnx
+
+    folder = engine.workspace
+    git(folder, "init", "--quiet")
+    (folder / "models").mkdir()
+    (folder / "onnxgate.toml").write_text(CONFIG, encoding="utf-8")
+    (folder / "export.py").write_text(EXPORT, encoding="utf-8")
+    onnx.save(onnx.parser.parse_model(MODEL % "Relu"), folder / "models/a.onnx")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=model")
+    locking = [sys.executable, "-m", "onnxgate", "lock"]
+    subprocess.run(locking, cwd=folder, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message=lock")
+    onnx.save(onnx.parser.parse_model(MODEL % "NotAnOperator"), folder / "models/a.onnx")
+    return replace(engine, environment={**engine.environment, "ONNXGATE_CACHE_DIR": str(engine.scratch / "cache")})
+
+
+def attack(engine: Engine, script: str) -> ActionRun:
+    """Run the gate with an attack in the export script."""
+    (engine.workspace / "export.py").write_text(EXPORT + textwrap.dedent(script), encoding="utf-8")
+    return engine.use(stages="file,lock,support,export", args="--against none", cache="false")
+
+
+def test_an_export_fails_without_attack(attacked: Engine) -> None:
+    """The model fails for its own reasons, and nothing is reported about the step."""
+    ran = attack(attacked, "")
+
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "fail", "1"), ran.log
+    assert "command files" not in ran.log
+
+
+ATTACKS = {
+    "writes to the command files": "forge()",
+    "leaves a daemon behind": "detach(60)\ntime.sleep(0.5)",
+    "kills the command": "forge(); os.kill(next(ancestors()), signal.SIGKILL)",
+    "kills the command and leaves a daemon": "detach(60); os.kill(max(ancestors()), signal.SIGKILL)",
+}
+
+
+@pytest.mark.parametrize("script", ATTACKS.values(), ids=ATTACKS.keys())
+def test_dbg(attacked: Engine, script: str) -> None:
+    """dbg"""
+    ran = attack(attacked, script)
+    print(ran.log)
+    print(ran.outputs, ran.conclusion, ran.summary[:100], ran.environment)
+    print(os.listdir(attacked.scratch))
+    assert 0
