@@ -2,7 +2,8 @@
 
 Only completed runs are cached; failures, crashes and unstable outputs are not. The key of an entry is a digest of
 everything that the outputs depend on, computed from the current files. An entry is used only if its files match their
-digests. Exports are never cached, because the code of a source may read any file.
+digests and are older than the check: a source could write an entry for the model that it exports. Exports are never
+cached, because the code of a source may read any file.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class ResultCache:
         self._files = files or {}
         self._limits = limits or JobLimits()
         self._fresh = fresh
+        self._opened_ns = time.time_ns()
         self._digests = FileDigests()
         self._has_content = functools.cache(self._check_content)
         self._added = False
@@ -84,7 +86,8 @@ class ResultCache:
         folder, result = self._at(run), None
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             entry = msgspec.json.decode((folder / "entry.json").read_bytes(), type=CacheEntry)
-            result = _restore_result(entry, folder, job) if entry.run == run else None
+            is_valid = entry.run == run and _is_older(folder, self._opened_ns)
+            result = _restore_result(entry, folder, job) if is_valid else None
         if result is None:
             shutil.rmtree(folder, ignore_errors=True)
             return None
@@ -166,6 +169,11 @@ def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
 
 def _is_cacheable(result: RunResult) -> bool:
     return all(case.failure is None and not case.unstable and not case.aliased for case in result.cases)
+
+
+def _is_older(entry: Path, time_ns: int) -> bool:
+    """Return whether no file of an entry was created or changed after a point in time."""
+    return all(path.lstat().st_ctime_ns <= time_ns for path in entry.rglob("*"))
 
 
 def _restore_result(entry: CacheEntry, folder: Path, job: Run) -> RunResult | None:
