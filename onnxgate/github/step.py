@@ -18,9 +18,8 @@ from onnxgate.core.errors import UsageError
 from onnxgate.core.escape import escape_command_data, escape_log_line, escape_unprintable
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.subprocesses import start_program
-from onnxgate.core.text import join_phrases
 from onnxgate.gate.sharding import plan
-from onnxgate.github.protection import COMMAND_FILES, CommandFiles, end_descendants
+from onnxgate.github.protection import COMMAND_FILES, StepGuard
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -270,12 +269,12 @@ class CommandRun:
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
     """Run the command, and copy its output to the log.
 
-    All processes that it started have ended, and the runner's command files are unchanged. If the repository's code
-    changed them, or left processes that cannot be ended, the command does not pass.
+    All processes that it started have ended. The command does not pass if code of the repository interfered with the
+    step.
     """
     command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate.github.protection"]
     command += build_arguments(inputs, results)
-    files = CommandFiles(environment)
+    guard = StepGuard(environment)
     safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     printed: list[str] = []
     answered: list[str] = []
@@ -293,20 +292,10 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
         _copy_to_log(process.stdout, printed, answered)
         aside.join()
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    is_untampered = _report_tampering(end_descendants(), files.restore())
-    return CommandRun(status or (0 if is_untampered else EXIT_UNDECIDED), tuple(printed), tuple(answered))
-
-
-def _report_tampering(all_ended: bool, changed: list[str]) -> bool:
-    """Annotate what code of the repository did to the step. Return whether it did nothing."""
-    hint = "hint: check the sources, input functions and interpreters that `onnxgate.toml` names"
-    if changed:
-        names = join_phrases([f"`{name}`" for name in changed])
-        problem = f"code of the repository wrote to the runner's command files {names}; the changes were undone"
-        annotate("error", problem, hint)
-    if not all_ended:
-        annotate("error", "code of the repository started processes that could not be ended", hint)
-    return all_ended and not changed
+    problems = guard.finish()
+    for problem in problems:
+        annotate("error", problem, "hint: check the sources, input functions and interpreters that the config names")
+    return CommandRun(status or (EXIT_UNDECIDED if problems else 0), tuple(printed), tuple(answered))
 
 
 def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import shutil
 import subprocess
 import sys
 import textwrap
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from onnxgate.github.protection import COMMAND_FILES, CommandFiles
+from tests.github.test_action_step import report
 from tests.harness.github.actions_engine import ActionRun, Engine
 from tests.harness.repositories.checkout import git
 
@@ -71,6 +71,11 @@ def ancestors():
         yield process
         process = int(pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
+def kill(module):
+    for process in ancestors():
+        if module.encode() in pathlib.Path(f"/proc/{process}/cmdline").read_bytes():
+            os.kill(process, signal.SIGKILL)
+
 def detach(seconds):
     if os.fork():
         return False
@@ -125,22 +130,76 @@ def test_an_export_fails_without_attack(attacked: Engine) -> None:
     ran = attack(attacked, "")
 
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "fail", "1"), ran.log
-    assert "command files" not in ran.log
+    assert "code of the repository" not in ran.log
 
 
 ATTACKS = {
     "writes to the command files": "forge()",
-    "leaves a daemon behind": "detach(60)\ntime.sleep(0.5)",
-    "kills the command": "forge(); os.kill(next(ancestors()), signal.SIGKILL)",
-    "kills the command and leaves a daemon": "detach(60); os.kill(max(ancestors()), signal.SIGKILL)",
+    "kills the worker": "forge(); os.kill(next(ancestors()), signal.SIGKILL)",
+    "kills the command": "forge(); detach(60); kill('onnxgate.github.protection')",
 }
 
 
 @pytest.mark.parametrize("script", ATTACKS.values(), ids=ATTACKS.keys())
-def test_dbg(attacked: Engine, script: str) -> None:
-    """dbg"""
+def test_an_attack_on_the_runner_fails_and_is_undone(attacked: Engine, script: str) -> None:
+    """The job fails, the following steps have an unchanged environment, and no process is left."""
     ran = attack(attacked, script)
-    print(ran.log)
-    print(ran.outputs, ran.conclusion, ran.summary[:100], ran.environment)
-    print(os.listdir(attacked.scratch))
-    assert 0
+
+    assert (ran.conclusion, ran.steps["gate"].outcome) == ("failure", "failure"), ran.log
+    assert attacked.environment == ran.environment
+    expected = ("137", "undecided") if "kill('" in script else ("1", "fail")
+    assert expected == (ran.outputs["exit-code"], ran.outputs["verdict"])
+    assert "All models pass" not in ran.summary
+    assert "code of the repository wrote to the runner's command files `GITHUB_OUTPUT`, `GITHUB_ENV`" in ran.log
+    daemon = attacked.scratch / "daemon"
+    assert not daemon.exists() or not Path("/proc", daemon.read_text(encoding="utf-8")).exists()
+
+
+def test_an_attack_makes_a_passing_gate_undecided(attacked: Engine) -> None:
+    """A pass is not believed if the step was attacked."""
+    git(attacked.workspace, "checkout", "--quiet", "models")
+    ran = attack(attacked, "forge()")
+
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "undecided", "3"), ran.log
+
+
+def test_a_daemon_cannot_make_the_gate_pass(attacked: Engine) -> None:
+    """A daemon that keeps writing, also to the report, is ended before the results are read."""
+    ran = attack(attacked, "detach(60)\ntime.sleep(0.5)")
+
+    assert (ran.conclusion, ran.outputs["exit-code"]) == ("failure", "1"), ran.log
+    assert attacked.environment == ran.environment
+    assert not Path("/proc", (attacked.scratch / "daemon").read_text(encoding="utf-8")).exists()
+
+
+REPLACED_CODE = """
+FORGED = {forged!r}
+evil = f'''
+import os as _os, sys as _sys
+with open(next(word[5:] for word in _sys.argv if word.startswith("json=")), "w") as _file:
+    _file.write({{FORGED!r}})
+_os._exit(0)
+'''
+for process in ancestors():
+    python = pathlib.Path(os.fsdecode(pathlib.Path(f"/proc/{{process}}/cmdline").read_bytes().split(b"\\0")[0]))
+for file in python.parent.parent.glob("lib/python*/site-packages/onnxgate/formats/**/*.py"):
+    file.write_text(evil)
+"""
+
+
+def test_replaced_code_of_onnxgate_is_noticed(attacked: Engine, installed: Path, tmp_path: Path) -> None:
+    """A script that replaces modules that are imported after it can forge the report, but not unnoticed."""
+    shutil.copytree(installed.parents[1], tmp_path / "venv", symlinks=True)
+    python = str(tmp_path / "venv/bin/python")
+    own = replace(attacked, stubs={**attacked.stubs, "install": lambda _: {"python": python}})
+    ran = attack(own, REPLACED_CODE.format(forged=report("pass", 0)))
+
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "undecided", "3"), ran.log
+    assert "code of the repository changed files of onnxgate's environment, such as `" in ran.log
+
+
+def test_a_killed_step_fails(attacked: Engine) -> None:
+    """If the step itself is killed, its files stay as they are, but the job fails."""
+    ran = attack(attacked, "forge(); kill('onnxgate.github.action')")
+
+    assert ran.conclusion == "failure"
