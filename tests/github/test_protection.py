@@ -16,6 +16,8 @@ from tests.github.test_action_step import report
 from tests.harness.github.actions_engine import ActionRun, Engine
 from tests.harness.repositories.checkout import git
 
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="uses system calls of Linux")
+
 CONFIG = """[targets.server]
 runtime = "onnxruntime==1.18.1"
 
@@ -25,24 +27,26 @@ command = ["{python}", "export.py", "{output}"]
 """
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 main (float[N, 4] x) => (float[N, 4] y) { y = %s(x) }"""
-EXPORT = """
+EXPORT = '''
 import glob, json, os, pathlib, shutil, signal, sys, time
 shutil.copy("models/a.onnx", sys.argv[1])
 runner = pathlib.Path(os.environ["RUNNER_TEMP"])
 
+KINDS = {"GITHUB_ENV": "set_env", "GITHUB_PATH": "add_path", "GITHUB_OUTPUT": "set_output"}
+KINDS["GITHUB_STEP_SUMMARY"] = "step_summary"
+
 def command_files():
-    paths = {str(path) for path in runner.glob("_runner_file_commands/*")}
+    """Find the files by their folder, and by the environment of every process."""
+    found = {str(path): path.name.rpartition("_")[0] for path in runner.glob("_runner_file_commands/*")}
     for file in glob.glob("/proc/[0-9]*/environ"):
         try:
             words = pathlib.Path(file).read_bytes().split(b"\\0")
         except OSError:
             continue
-        paths |= {os.fsdecode(word.partition(b"=")[2]) for word in words if word.startswith(b"GITHUB_")}
-    kinds = {"set_env", "add_path", "set_output", "step_summary"}
-    for path in sorted(paths):
-        kind = os.path.basename(path).rpartition("_")[0]
-        if path.startswith(str(runner)) and kind in kinds:
-            yield kind, path
+        variables = dict(os.fsdecode(word).split("=", 1) for word in words if b"=" in word)
+        if variables.get("RUNNER_TEMP") == str(runner):
+            found.update((variables[name], kind) for name, kind in KINDS.items() if name in variables)
+    return [(kind, path) for path, kind in found.items() if kind in KINDS.values() and os.path.exists(path)]
 
 def forge():
     evil = runner / "evil"
@@ -60,7 +64,8 @@ def forge():
         with open(path, "a") as file:
             file.write(texts[kind])
     for path in runner.glob("onnxgate-*/report.json"):
-        path.write_text(path.read_text().replace('"exit":1', '"exit":0').replace('"verdict":"fail"', '"verdict":"pass"'))
+        text = path.read_text().replace('"exit":1', '"exit":0')
+        path.write_text(text.replace('"verdict":"fail"', '"verdict":"pass"'))
 
 def ancestors():
     process = os.getppid()
@@ -95,7 +100,99 @@ def detach(seconds):
         time.sleep(0.001)
     os._exit(0)
 
-"""
+'''
+
+
+def python(script: str) -> str:
+    """Run a script in a new process and return its output."""
+    prelude = "import os, subprocess, sys, time\nfrom onnxgate.github import protection\n"
+    command = [sys.executable, "-I", "-c", prelude + textwrap.dedent(script)]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=True, text=True).stdout
+
+
+@LINUX
+def test_a_protected_process_cannot_be_inspected() -> None:
+    """The kernel makes the files of the process in `/proc` unreadable for other processes, except for those of root."""
+    actual = python("""
+        import ctypes
+        protection.deny_inspection()
+        print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
+    """)
+
+    assert actual == "0\n"
+
+
+@LINUX
+def test_processes_that_outlive_their_parent_are_ended() -> None:
+    """A process that left its session and its parent is ended; without adoption, it is not even known."""
+    actual = python("""
+        DAEMON = "import os, time\\nif not os.fork(): os.setsid(); print(os.getpid(), flush=True); time.sleep(60)"
+        for adopts in (False, True):
+            if adopts:
+                protection.adopt_orphans()
+            read, write = os.pipe()
+            subprocess.run([sys.executable, "-c", DAEMON], stdout=write)
+            daemon = int(os.read(read, 20))
+            print(protection.end_descendants(), os.path.exists(f"/proc/{daemon}"))
+            if not adopts:
+                os.kill(daemon, 9)
+    """)
+
+    assert actual == "True True\nTrue False\n"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    """Create the command files of a step, one of which has content."""
+    environment = {name: str(tmp_path / name) for name in COMMAND_FILES}
+    for path in environment.values():
+        Path(path).touch()
+    Path(environment["GITHUB_ENV"]).write_text("A=1\n", encoding="utf-8")
+    return environment
+
+
+def test_unchanged_command_files_are_not_reported(files: dict[str, str]) -> None:
+    """A file that had content before is not a change."""
+    assert CommandFiles(files).restore() == []
+
+
+def test_changes_of_command_files_are_undone(files: dict[str, str], tmp_path: Path) -> None:
+    """A file that was written, removed or replaced with a link has its previous content again."""
+    guarded = CommandFiles(files)
+    Path(files["GITHUB_ENV"]).write_text("A=2\n", encoding="utf-8")
+    Path(files["GITHUB_PATH"]).unlink()
+    Path(files["GITHUB_OUTPUT"]).unlink()
+    (tmp_path / "empty").touch()
+    Path(files["GITHUB_OUTPUT"]).symlink_to(tmp_path / "empty")
+
+    assert guarded.restore() == ["GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH"]
+    assert ["", "A=1\n", ""] == [Path(files[name]).read_text(encoding="utf-8") for name in COMMAND_FILES[:3]]
+    assert not Path(files["GITHUB_OUTPUT"]).is_symlink()
+
+
+VARIABLES = {
+    "BASH_ENV": "{folder}/exit.sh",
+    "SHELLOPTS": "noexec",
+    "BASH_FUNC_exec%%": "() {{ exit 0; }}",
+    "BASH_FUNC_set%%": "() {{ exit 0; }}",
+    "LD_PRELOAD": "{folder}/none.so",
+    "PYTHONPATH": "{folder}",
+    "PYTHONHOME": "{folder}",
+}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_variables_of_the_job_do_not_make_the_gate_pass(engine: Engine, name: str) -> None:
+    """An earlier step of the job may have run code of the repository that set variables for shells and Python."""
+    (engine.workspace / "exit.sh").write_text("exit 0", encoding="utf-8")
+    (engine.workspace / "onnxgate").mkdir()
+    (engine.workspace / "onnxgate" / "__init__.py").write_text("raise SystemExit(0)", encoding="utf-8")
+    (engine.workspace / "m.onnx").write_text("not a model", encoding="utf-8")
+    set_by_job = {name: VARIABLES[name].format(folder=engine.workspace)}
+    ran = replace(engine, environment={**engine.environment, **set_by_job}).use(paths="m.onnx")
+
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "fail", "1"), ran.log
+    assert "cannot be preloaded" not in ran.log
 
 
 @pytest.fixture
@@ -125,6 +222,7 @@ def attack(engine: Engine, script: str) -> ActionRun:
     return engine.use(stages="file,lock,support,export", args="--against none", cache="false")
 
 
+@pytest.mark.index
 def test_an_export_fails_without_attack(attacked: Engine) -> None:
     """The model fails for its own reasons, and nothing is reported about the step."""
     ran = attack(attacked, "")
@@ -140,6 +238,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.index
 @pytest.mark.parametrize("script", ATTACKS.values(), ids=ATTACKS.keys())
 def test_an_attack_on_the_runner_fails_and_is_undone(attacked: Engine, script: str) -> None:
     """The job fails, the following steps have an unchanged environment, and no process is left."""
@@ -155,6 +254,7 @@ def test_an_attack_on_the_runner_fails_and_is_undone(attacked: Engine, script: s
     assert not daemon.exists() or not Path("/proc", daemon.read_text(encoding="utf-8")).exists()
 
 
+@pytest.mark.index
 def test_an_attack_makes_a_passing_gate_undecided(attacked: Engine) -> None:
     """A pass is not believed if the step was attacked."""
     git(attacked.workspace, "checkout", "--quiet", "models")
@@ -163,6 +263,7 @@ def test_an_attack_makes_a_passing_gate_undecided(attacked: Engine) -> None:
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "undecided", "3"), ran.log
 
 
+@pytest.mark.index
 def test_a_daemon_cannot_make_the_gate_pass(attacked: Engine) -> None:
     """A daemon that keeps writing, also to the report, is ended before the results are read."""
     ran = attack(attacked, "detach(60)\ntime.sleep(0.5)")
@@ -187,6 +288,7 @@ for file in python.parent.parent.glob("lib/python*/site-packages/onnxgate/format
 """
 
 
+@pytest.mark.index
 def test_replaced_code_of_onnxgate_is_noticed(attacked: Engine, installed: Path, tmp_path: Path) -> None:
     """A script that replaces modules that are imported after it can forge the report, but not unnoticed."""
     shutil.copytree(installed.parents[1], tmp_path / "venv", symlinks=True)
@@ -198,6 +300,7 @@ def test_replaced_code_of_onnxgate_is_noticed(attacked: Engine, installed: Path,
     assert "code of the repository changed files of onnxgate's environment, such as `" in ran.log
 
 
+@pytest.mark.index
 def test_a_killed_step_fails(attacked: Engine) -> None:
     """If the step itself is killed, its files stay as they are, but the job fails."""
     ran = attack(attacked, "forge(); kill('onnxgate.github.action')")
