@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from onnxgate.github.protection import COMMAND_FILES, CommandFiles
+from tests.github.test_act import actor_on
 from tests.github.test_action_step import report
 from tests.harness.github.actions_engine import ActionRun, Engine
 from tests.harness.repositories.checkout import git
@@ -306,3 +308,32 @@ def test_a_killed_step_fails(attacked: Engine) -> None:
     ran = attack(attacked, "forge(); kill('onnxgate.github.action')")
 
     assert ran.conclusion == "failure"
+
+
+@pytest.mark.surface
+@pytest.mark.index
+@pytest.mark.parametrize("script", ["forge()", "forge(); detach(60); kill('onnxgate.github.protection')"])
+def test_an_attack_fails_in_a_real_engine(attacked: Engine, quick: Path, tmp_path: Path, script: str) -> None:
+    """`act` ends the job with a failure, although the script writes to its command files."""
+    (attacked.workspace / "export.py").write_text(EXPORT + script, encoding="utf-8")
+    given = {"stages": "file,lock,support,export", "args": "--against none", "working-directory": "attacked"}
+    steps = [
+        {"uses": "actions/checkout@v6"},
+        {"run": 'cp -r "$ATTACKED" attacked'},
+        {"uses": "./", "id": "gate", "with": {**given, "cache": "false"}},
+        {"run": 'echo "BASH_ENV=$BASH_ENV"', "if": "always()", "id": "later"},
+    ]
+    workflow = {"on": "push", "jobs": {"gate": {"runs-on": "ubuntu-24.04", "steps": steps}}}
+    (tmp_path / "workflow.yml").write_text(yaml.safe_dump(workflow), encoding="utf-8")
+    ran = actor_on(quick, tmp_path / "act").push(
+        tmp_path / "workflow.yml",
+        ATTACKED=str(attacked.workspace),
+        STUB_FOLDER=str(tmp_path),
+        STUB_PYTHON=sys.executable,
+        ONNXGATE_CACHE_DIR=str(tmp_path / "cache"),
+    )
+
+    assert (ran.status, ran.outcome("gate", "gate"), ran.outcome("gate")) == (1, "failure", "failure"), ran.log()
+    assert ran.outputs("gate")["verdict"] != "pass"
+    assert ran.printed("later") == "BASH_ENV=\n"
+    assert "code of the repository wrote to the runner's command files" in ran.log()
