@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from tests.harness.github.actions_engine import ActionRun, Engine
+from tests.harness.github.actions_engine import ActionRun, Engine, StubFailure
 from tests.harness.github.actions_expressions import condition, evaluate, interpolate
 from tests.harness.github.workflow_commands import ANNOTATIONS_PER_LEVEL, annotations, commands
 from tests.harness.repositories.checkout import ROOT, copy_tree
@@ -40,6 +41,22 @@ def test_broken_fails_within_githubs_limits(engine: Engine) -> None:
     assert int(ran.outputs["errors"]) > ANNOTATIONS_PER_LEVEL == len(errors)
     assert errors[-1].data.startswith(f"{int(ran.outputs['errors']) - 9} more errors")
     assert "ir-version-too-new" in ran.summary
+
+
+def test_findings_of_a_failed_check_are_uploaded(engine: Engine) -> None:
+    """The step that uploads them runs although the step before it failed, and a failed upload is a warning."""
+    uploaded: list[str] = []
+
+    def upload(values: Mapping[str, str]) -> dict[str, str]:
+        uploaded.append(values["sarif_file"])
+        raise StubFailure("no permission")
+
+    uploading = replace(engine, stubs={**engine.stubs, "github/codeql-action/upload-sarif": upload})
+    ran = use(uploading, "broken", sarif="true")
+
+    assert (ran.conclusion, ran.steps["upload"].outcome) == ("failure", "failure"), ran.log
+    assert [ran.outputs["sarif-file"]] == uploaded
+    assert "the upload to code scanning failed" in ran.log
 
 
 def test_summary_can_be_disabled(engine: Engine) -> None:
