@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -337,3 +338,62 @@ def test_an_attack_fails_in_a_real_engine(attacked: Engine, quick: Path, tmp_pat
     assert ran.outputs("gate")["verdict"] != "pass"
     assert ran.printed("later") == "BASH_ENV=\n"
     assert "code of the repository wrote to the runner's command files" in ran.log()
+
+
+CALLED_INPUTS = '''
+import os, pathlib, subprocess
+import numpy as np
+
+FORGER = """
+import sys
+from pathlib import Path
+import numpy as np
+from onnxgate.core.jobs import CaseResult, RunResult
+from onnxgate.gate import result_cache
+
+def keep(self, spec, job, observation):
+    cases = []
+    for number, _ in enumerate(job.cases):
+        path = Path(job.output, "forged", str(number) + ".npy")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        np.save(path, np.zeros((3, 5), np.float32))
+        cases.append(CaseResult(outputs=(str(path),)))
+    result = RunResult(providers=("CPUExecutionProvider",), outputs=("y",), cases=tuple(cases))
+    run = self._run(spec, job)
+    result_cache._write_entry(self._at(run), run, result, replace_existing=True)
+
+result_cache.ResultCache.keep = keep
+sys.argv = ["onnxgate", "check", "--stage", "runtime", "--against", "none"]
+from onnxgate.cli import main
+main()
+"""
+
+def build():
+    if "NESTED" not in os.environ:
+        gate = pathlib.Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\\0")[0].decode()
+        ran = subprocess.run([gate, "-I", "-c", FORGER], env={**os.environ, "NESTED": "1"}, capture_output=True)
+        pathlib.Path(os.environ["RUNNER_TEMP"], "forged").write_bytes(ran.stdout + ran.stderr)
+    return [{"x": np.ones((2, 4), np.float32)}]
+'''
+FAILING = """<ir_version: 8, opset_import: ["": 17]>
+main (float[N, 4] x) => (float[3, 5] y) <int64[2] s = {3, 5}> { y = Reshape(x, s) }"""
+
+
+@pytest.mark.index
+def test_a_result_that_an_input_function_forged_is_not_reused(attacked: Engine) -> None:
+    """Input functions run before the runtimes, and know how onnxgate stores results."""
+    import onnx
+
+    folder = attacked.workspace
+    config = f'{CONFIG.partition("[[model]]")[0]}[toolchain]\npython = "{sys.executable}"\n\n[[model]]\n'
+    config += 'path = "models/a.onnx"\ninputs = "inputs.py:build"\n'
+    (folder / "onnxgate.toml").write_text(config, encoding="utf-8")
+    (folder / "inputs.py").write_text(CALLED_INPUTS, encoding="utf-8")
+    onnx.save(onnx.parser.parse_model(FAILING), folder / "models/a.onnx")
+    command = [sys.executable, "-m", "onnxgate", "lock"]
+    subprocess.run(command, cwd=folder, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+    networked = replace(attacked, environment={**os.environ, **attacked.environment})  # settings of the package index
+    ran = networked.use(stages="file,lock,support,runtime", args="--against none", cache="false")
+
+    assert "run-failed" in (attacked.scratch / "forged").read_text(encoding="utf-8")
+    assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "fail", "1"), ran.log
