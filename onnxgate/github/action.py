@@ -81,6 +81,8 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(results.summary.read_bytes())
     outcome, report = read_outcome(inputs, results, ran)
+    if ran.is_attacked:  # upload and save nothing, and do not run possibly changed code with the token
+        return replace(outcome, sarif_file=""), InternalOutputs()
     outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
     return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)
 

@@ -264,6 +264,7 @@ class CommandRun:
     status: int
     printed: tuple[str, ...]
     answered: tuple[str, ...] = ()
+    is_attacked: bool = False  # code of the repository interfered with the step
 
 
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
@@ -295,7 +296,8 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
     problems = guard.finish()
     for problem in problems:
         annotate("error", problem, "hint: check the sources, input functions and interpreters that the config names")
-    return CommandRun(status or (EXIT_UNDECIDED if problems else 0), tuple(printed), tuple(answered))
+    status = status or (EXIT_UNDECIDED if problems else 0)
+    return CommandRun(status, tuple(printed), tuple(answered), is_attacked=bool(problems))
 
 
 def _copy_to_log(stream: IO[bytes] | None, *copies: list[str]) -> None:

@@ -241,6 +241,29 @@ def test_written_files_are_step_outputs(step: Step, tmp_path: Path) -> None:
     assert ("onnxgate-models_a", "models/a") == (outputs["sarif-category"], outputs["comment-subject"])
 
 
+@pytest.mark.parametrize(("verdict", "status", "expected"), [("pass", 0, "3"), ("fail", 1, "1")])
+def test_nothing_is_published_after_an_attack(
+    step: Step, capfd: pytest.CaptureFixture[str], verdict: str, status: int, expected: str
+) -> None:
+    """The step that posts the comment would run with the token, and the files to upload may be forged."""
+    outputs = step.run(
+        f"""
+        pathlib.Path({str(step.folder / "GITHUB_ENV")!r}).write_text("A=1")
+        for name, text in (("json", {report(verdict, status)!r}), ("sarif", "{{}}"), ("comment", "x")):
+            write(name, text)
+        sys.exit({status})
+        """,
+        ONNXGATE_INPUT_SARIF="true",
+        ONNXGATE_INPUT_COMMENT="true",
+    )
+
+    used_later = {outputs[name] for name in ("sarif-file", "comment-file", "keep", "results-key")}
+    assert (expected, {""}) == (outputs["exit-code"], used_later)
+    [problem] = commands(capfd.readouterr().out)
+    assert problem.data.startswith("code of the repository wrote to the runner's command files `GITHUB_ENV`")
+    assert (step.folder / "GITHUB_ENV").read_text(encoding="utf-8") == ""
+
+
 def test_a_shard_has_a_category_of_its_own(step: Step) -> None:
     """Code scanning rejects two files with the same category in one run."""
     shard = {"ONNXGATE_INPUT_SHARD": "2/4", "ONNXGATE_INPUT_SARIF": "true"}
