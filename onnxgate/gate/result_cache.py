@@ -2,7 +2,8 @@
 
 Only completed runs are cached; failures, crashes and unstable outputs are not. The key of an entry is a digest of
 everything that the outputs depend on, computed from the current files. An entry is used only if its files match their
-digests. Exports are never cached, because the code of a source may read any file.
+digests and are older than the check: a source could write an entry for the model that it exports. Exports are never
+cached, because the code of a source may read any file.
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ class ResultCache:
         self._files = files or {}
         self._limits = limits or JobLimits()
         self._fresh = fresh
+        self._opened_ns = time.time_ns()
         self._digests = FileDigests()
         self._has_content = functools.cache(self._check_content)
         self._added = False
@@ -85,6 +87,8 @@ class ResultCache:
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
             content = verify_checksum(folder.name, (folder / "entry.json").read_bytes())
             entry = None if content is None else msgspec.json.decode(content, type=CacheEntry)
+            if entry is not None and not _is_older(folder, self._opened_ns):
+                return None
             result = _restore_result(entry, folder, job) if entry is not None and entry.run == run else None
         if result is None:
             if folder.exists():
@@ -169,6 +173,11 @@ def prune(folder: Path, most_bytes: int = MAX_CACHE_BYTES) -> None:
 
 def _is_cacheable(result: RunResult) -> bool:
     return all(case.failure is None and not case.unstable and not case.aliased for case in result.cases)
+
+
+def _is_older(entry: Path, time_ns: int) -> bool:
+    """Return whether no file of an entry was created or changed after a point in time."""
+    return all(path.lstat().st_ctime_ns <= time_ns for path in entry.rglob("*"))
 
 
 def _restore_result(entry: CacheEntry, folder: Path, job: Run) -> RunResult | None:

@@ -1,12 +1,13 @@
 """The step of `action.yml` that runs the command: reads the inputs from the environment and writes the outputs.
 
-A failed check is an output, not a failure of this process; the action's last step exits with its status.
+It exits with the status of the command, so that the step fails unless the command passes.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,10 +19,11 @@ from onnxgate.core.errors import ErrorRecord, OnnxgateError
 from onnxgate.core.report import Report
 from onnxgate.formats.wording import count_weakenings
 from onnxgate.gate.sharding.plan import MAX_SHARDS
-from onnxgate.github import cache
+from onnxgate.github import cache, protection
 from onnxgate.github.error_report import describe_error, render_summary, report_error
 from onnxgate.github.runner import use_utf8_output, write_outputs
 from onnxgate.github.step import (
+    EXIT_UNDECIDED,
     REPORTING_COMMANDS,
     CommandRun,
     CommentMode,
@@ -32,7 +34,6 @@ from onnxgate.github.step import (
     shard_suffix,
 )
 
-EXIT_UNDECIDED = 3
 EXIT_KILLED = 137
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
 
@@ -87,6 +88,8 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(results.summary.read_bytes())
     outcome, report = read_outcome(inputs, results, ran)
+    if ran.is_attacked:  # upload and save nothing, and do not run possibly changed code with the token
+        return replace(outcome, sarif_file=""), InternalOutputs()
     if record := _find_error(results, ran, outcome):
         report_error(record, outcome.exit_code, environment)
         if inputs.comment and not outcome.report:  # an earlier comment must not look like the current verdict
@@ -195,16 +198,19 @@ def is_silent(mode: CommentMode, report: Report) -> bool:
 
 
 def main() -> None:
-    """Run the main step of the action. Errors are reported, and are outputs like the verdict."""
+    """Run the main step of the action, and exit with its status. Errors are reported, and are outputs as well."""
     use_utf8_output()
     try:
-        outputs = run_action(os.environ)
+        outcome, internal = run_action(os.environ)
     except Exception as error:  # noqa: BLE001 - reported as a bug
         status = error.exit_code if isinstance(error, OnnxgateError) else EXIT_UNDECIDED
         report_error(describe_error(error), status, os.environ)
-        outputs = ActionOutputs(status), InternalOutputs()
-    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), *outputs)
+        outcome, internal = ActionOutputs(status), InternalOutputs()
+    write_outputs(Path(os.environ["GITHUB_OUTPUT"]), outcome, internal)
+    sys.exit(outcome.exit_code)
 
 
 if __name__ == "__main__":
+    protection.deny_inspection()
+    protection.adopt_orphans()
     main()

@@ -16,7 +16,7 @@ describe() {
 fail() { # message, hint
   echo "::error title=onnxgate::$1%0Ahint: $2"
   {
-    printf '## ❔ onnxgate\n\n**Undecided: onnxgate stopped with an error (exit status 3)**\n\n'
+    printf '## 🟡 onnxgate\n\n**Undecided: onnxgate stopped with an error (exit status 3)**\n\n'
     printf '```text\nerror: %s\nhint: %s\n```\n' "$1" "$2"
   } >> "${GITHUB_STEP_SUMMARY:-/dev/null}"
   exit 3

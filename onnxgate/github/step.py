@@ -18,7 +18,10 @@ from onnxgate.core.escape import escape_log_line, escape_unprintable
 from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.subprocesses import start_program
 from onnxgate.gate.sharding import plan
+from onnxgate.github.protection import COMMAND_FILES, StepGuard
+from onnxgate.github.runner import annotate
 
+EXIT_UNDECIDED = 3
 COMMANDS = ("check", "lock", "export", "plan", "merge")
 REPORTING_COMMANDS = ("check", "merge")
 """Commands that write a report."""
@@ -272,21 +275,24 @@ def build_arguments(inputs: Inputs, results: ResultFiles) -> list[str]:
     return [inputs.command, *options, *output_arguments, *inputs.args, *paths]
 
 
-# Variables that let a process control the runner; removed, since the command runs code from the repository.
-COMMAND_FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
-
-
 @dataclass(frozen=True, slots=True)
 class CommandRun:
     """Result of running onnxgate; `answered` is its standard output in lines."""
 
     status: int
     answered: tuple[str, ...] = ()
+    is_attacked: bool = False  # code of the repository interfered with the step
 
 
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
-    """Run the command, and copy its output to the log."""
-    command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate", *build_arguments(inputs, results)]
+    """Run the command, and copy its output to the log.
+
+    All processes that it started have ended. The command does not pass if code of the repository interfered with the
+    step.
+    """
+    command = [sys.executable, "-I", "-X", "utf8", "-m", "onnxgate.github.protection"]
+    command += build_arguments(inputs, results)
+    guard = StepGuard(environment)
     safe = {name: value for name, value in environment.items() if name not in COMMAND_FILES}
     answered: list[str] = []
     with start_program(
@@ -302,8 +308,12 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
         aside.start()
         _copy_to_log(process.stdout, answered)
         aside.join()
-    status = process.returncode
-    return CommandRun(status if status >= 0 else 128 - status, tuple(answered))
+    status = process.returncode if process.returncode >= 0 else 128 - process.returncode
+    problems = guard.finish()
+    for problem in problems:
+        annotate("error", problem, "hint: check the sources, input functions and interpreters that the config names")
+    status = status or (EXIT_UNDECIDED if problems else 0)
+    return CommandRun(status, tuple(answered), is_attacked=bool(problems))
 
 
 def _copy_to_log(stream: IO[bytes] | None, copy: list[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +93,29 @@ def test_equal_run_is_reused(machine: Machine) -> None:
     assert second is None
     assert str(Path(job.output, "0", "0.npy")) == first
     assert [0.0, 1.0, 2.0, 3.0] == np.load(str(first)).tolist()
+
+
+def test_result_written_during_the_check_is_not_reused(machine: Machine) -> None:
+    """A source that runs during the check could write a result for the model that it exports."""
+    store = machine.store()
+    time.sleep(0.02)  # file systems measure time in steps of up to 10 ms
+    machine.store_result()
+
+    assert store.find(locked_runtime(), machine.job()) is None
+    assert list(machine.kept.iterdir()) == []
+
+
+def test_result_changed_during_the_check_is_not_reused(machine: Machine) -> None:
+    """The modification time of a file can be set to any time, so it does not prove that the file is unchanged."""
+    machine.store_result()
+    store = machine.store()
+    time.sleep(0.02)
+    changed = machine.entry() / "entry.json"
+    before = changed.stat().st_mtime
+    changed.write_bytes(changed.read_bytes())
+    os.utime(changed, (before, before))
+
+    assert store.find(locked_runtime(), machine.job()) is None
 
 
 def test_different_run_is_not_reused(machine: Machine) -> None:

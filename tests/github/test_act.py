@@ -65,7 +65,7 @@ def test_the_action_fails_on_broken(quick_actor: Actor, tmp_path: Path) -> None:
 
     errors = static_faults("error")
     outputs = ran.outputs("gate")
-    assert (ran.status, ran.outcome("gate", "gate"), ran.outcome("gate")) == (1, "success", "failure"), ran.log()
+    assert (ran.status, ran.outcome("gate", "gate"), ran.outcome("gate")) == (1, "failure", "failure"), ran.log()
     assert (outputs["verdict"], outputs["exit-code"], outputs["errors"]) == ("fail", "1", str(len(errors)))
     shown = [said for said in ran.annotations() if said.name == "error"]
     assert {said.properties["title"] for said in shown} <= {*errors, "onnxgate"}

@@ -104,7 +104,31 @@ def test_no_script_is_filled_in(step: dict[str, Any]) -> None:
     """Scripts receive values only through the environment, and end at the first error."""
     assert "${{" not in step["run"]
     assert step["run"].startswith("set -euo pipefail\n")
-    assert step["shell"] == "bash"
+    assert step["shell"] == "bash --noprofile --norc -p -e -o pipefail {0}"
+
+
+@pytest.mark.parametrize("path", ACTIONS, ids=["action", "comment"])
+def test_scripts_do_not_obey_variables_for_shells_and_loaders(path: Path) -> None:
+    """`-p` makes bash ignore functions and options from the environment; `-I` does the same for Python."""
+    steps = [step for step in yaml.safe_load(path.read_text(encoding="utf-8"))["runs"]["steps"] if "run" in step]
+
+    expected = dict.fromkeys(("BASH_ENV", "LD_PRELOAD", "LD_AUDIT"), "")
+    assert [expected] * len(steps) == [{name: step["env"].get(name) for name in expected} for step in steps]
+    programs = [line for step in steps for line in step["run"].splitlines() if "ython" in line and " -m " in line]
+    assert all(" -I -m " in line for line in programs)
+
+
+def test_steps_after_the_gate_do_not_decide_the_verdict() -> None:
+    """They run after a failure, only for outputs of the gate, and cannot fail the job."""
+    names = [step.get("id") for step in ACTION["runs"]["steps"]]
+    later = ACTION["runs"]["steps"][names.index("gate") + 1 :]
+
+    assert later
+    assert [True] * len(later) == [step["if"].startswith("${{ !cancelled() && steps.") for step in later]
+    assert ["Warn that the upload failed"] == [step["name"] for step in later if not step.get("continue-on-error")]
+    cleared = dict.fromkeys(("NODE_OPTIONS", "LD_PRELOAD", "LD_AUDIT"), "")
+    actions = [step for step in later if "uses" in step]
+    assert [cleared] * len(actions) == [step["env"] for step in actions]
 
 
 @pytest.mark.parametrize("path", [*ACTIONS, *WORKFLOWS], ids=lambda path: path.relative_to(ROOT).as_posix())

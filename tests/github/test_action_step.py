@@ -12,7 +12,7 @@ import pytest
 
 from onnxgate.core.report import Finding, NotDone, Report, ReportedPlace
 from onnxgate.github import action
-from onnxgate.github.step import COMMAND_FILES
+from onnxgate.github.protection import COMMAND_FILES
 from tests.harness.github.actions_engine import key_values
 from tests.harness.github.workflow_commands import Command, commands
 
@@ -61,15 +61,18 @@ class Step:
         self.environment |= {name: str(folder / name) for name in COMMAND_FILES}
 
     def run(self, script: str, **inputs: str) -> dict[str, str]:
-        """Run the step and return its outputs."""
+        """Run the step, which exits with the status that it outputs, and return its outputs."""
         program = self.folder / "python"
         program.write_text(f"#!{self.python}\n{PRELUDE}{textwrap.dedent(script)}", encoding="utf-8")
         program.chmod(0o755)
         for name, value in {**self.environment, **inputs}.items():
             self.monkeypatch.setenv(name, value)
         self.monkeypatch.setattr(sys, "executable", str(program))
-        action.main()
-        return key_values((self.folder / "GITHUB_OUTPUT").read_text(encoding="utf-8"))
+        with pytest.raises(SystemExit) as ended:
+            action.main()
+        outputs = key_values((self.folder / "GITHUB_OUTPUT").read_text(encoding="utf-8"))
+        assert outputs["exit-code"] == str(ended.value.code)
+        return outputs
 
 
 @pytest.fixture
@@ -278,6 +281,29 @@ def test_written_files_are_step_outputs(step: Step, tmp_path: Path) -> None:
     assert "{}" == Path(outputs["sarif-file"]).read_text(encoding="utf-8")
     assert "x" == Path(outputs["comment-file"]).read_text(encoding="utf-8")
     assert ("onnxgate-models_a", "models/a") == (outputs["sarif-category"], outputs["comment-subject"])
+
+
+@pytest.mark.parametrize(("verdict", "status", "expected"), [("pass", 0, "3"), ("fail", 1, "1")])
+def test_nothing_is_published_after_an_attack(
+    step: Step, capfd: pytest.CaptureFixture[str], verdict: str, status: int, expected: str
+) -> None:
+    """The step that posts the comment would run with the token, and the files to upload may be forged."""
+    outputs = step.run(
+        f"""
+        pathlib.Path({str(step.folder / "GITHUB_ENV")!r}).write_text("A=1")
+        for name, text in (("json", {report(verdict, status)!r}), ("sarif", "{{}}"), ("comment", "x")):
+            write(name, text)
+        sys.exit({status})
+        """,
+        ONNXGATE_INPUT_SARIF="true",
+        ONNXGATE_INPUT_COMMENT="true",
+    )
+
+    used_later = {outputs[name] for name in ("sarif-file", "comment-file", "keep", "results-key")}
+    assert (expected, {""}) == (outputs["exit-code"], used_later)
+    [problem] = commands(capfd.readouterr().out)
+    assert problem.data.startswith("code of the repository wrote to the runner's command files `GITHUB_ENV`")
+    assert (step.folder / "GITHUB_ENV").read_text(encoding="utf-8") == ""
 
 
 def test_a_shard_has_a_category_of_its_own(step: Step) -> None:

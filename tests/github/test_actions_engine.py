@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
-from tests.harness.github.actions_engine import ActionRun, Engine
+from tests.harness.github.actions_engine import ActionRun, Engine, StubFailure
 from tests.harness.github.actions_expressions import condition, evaluate, interpolate
 from tests.harness.github.workflow_commands import ANNOTATIONS_PER_LEVEL, annotations, commands
 from tests.harness.repositories.checkout import ROOT, copy_tree
@@ -29,18 +30,33 @@ def test_quickstart_passes(engine: Engine) -> None:
 
 
 def test_broken_fails_within_githubs_limits(engine: Engine) -> None:
-    """Only the last step fails; findings beyond GitHub's annotation limit are counted in one annotation."""
+    """The step of the gate fails; findings beyond GitHub's annotation limit are counted in one annotation."""
     ran = use(engine, "broken")
 
     outcomes = {name: step.outcome for name, step in ran.steps.items()}
-    ran_at_all = dict.fromkeys(("setup", "packages", "install", "kept", "gate"), "success")
-    ran_at_all["Enforce the verdict"] = "failure"
+    ran_at_all = dict.fromkeys(("setup", "packages", "install", "kept"), "success") | {"gate": "failure"}
     assert ran_at_all == {name: outcome for name, outcome in outcomes.items() if outcome != "skipped"}, ran.log
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "fail", "1")
     errors = [said for said in annotations(ran.log) if said.name == "error"]
     assert int(ran.outputs["errors"]) > ANNOTATIONS_PER_LEVEL == len(errors)
     assert errors[-1].data.startswith(f"{int(ran.outputs['errors']) - 9} more errors")
     assert "ir-version-too-new" in ran.summary
+
+
+def test_findings_of_a_failed_check_are_uploaded(engine: Engine) -> None:
+    """The step that uploads them runs although the step before it failed, and a failed upload is a warning."""
+    uploaded: list[str] = []
+
+    def upload(values: Mapping[str, str]) -> dict[str, str]:
+        uploaded.append(values["sarif_file"])
+        raise StubFailure("no permission")
+
+    uploading = replace(engine, stubs={**engine.stubs, "github/codeql-action/upload-sarif": upload})
+    ran = use(uploading, "broken", sarif="true")
+
+    assert (ran.conclusion, ran.steps["upload"].outcome) == ("failure", "failure"), ran.log
+    assert [ran.outputs["sarif-file"]] == uploaded
+    assert "the upload to code scanning failed" in ran.log
 
 
 def test_summary_can_be_disabled(engine: Engine) -> None:
@@ -63,18 +79,9 @@ def test_hostile_names_are_not_executed(engine: Engine) -> None:
     assert "owned" in ran.summary
 
 
-def test_a_gate_that_breaks_down_is_closed(engine: Engine) -> None:
-    """If the step ends without outputs, the last step fails."""
-    broken = replace(engine, stubs={**engine.stubs, "gate": lambda _: {}})
-
-    ran = broken.use()
-
-    assert (ran.conclusion, ran.steps["Enforce the verdict"].outcome) == ("failure", "failure")
-
-
 def test_an_unknown_input_is_warned_of(engine: Engine) -> None:
     """An input that this release does not have causes a warning."""
-    ran = replace(engine, stubs={**engine.stubs, "gate": lambda _: {"exit-code": "0"}}).use(sarifs="true")
+    ran = replace(engine, stubs={**engine.stubs, "gate": lambda _: {}}).use(sarifs="true")
 
     assert (ran.conclusion, ran.warnings) == ("success", ["unexpected input `sarifs`"])
 

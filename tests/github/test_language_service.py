@@ -93,7 +93,7 @@ def test_service_reports_mistakes(validate: Validate) -> None:
     actual = validate(
         {
             ".github/workflows/wrong.yml": JOB + wrong,
-            "key/action.yml": action.replace("      shell: bash\n", "      shel: bash\n", 1),
+            "key/action.yml": action.replace("      shell: bash", "      shel: bash", 1),
             "context/action.yml": action.replace("inputs.token", "secrets.token"),
         }
     )

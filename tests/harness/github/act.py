@@ -48,8 +48,8 @@ class Workflow:
         ]
 
     def summary(self) -> str:
-        """Return the job summary."""
-        return "".join(entry["content"] for entry in self.entries if entry.get("command") == "summary")
+        """Return the job summary. `act` reports the summary of the last step of an action twice."""
+        return "".join(dict.fromkeys(entry["content"] for entry in self.entries if entry.get("command") == "summary"))
 
     def job(self, name: str) -> Workflow:
         """Return the entries of one job, selected by a part of its name."""

@@ -5,7 +5,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
 import subprocess
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +20,16 @@ from tests.harness.github.actions_expressions import condition, interpolate
 from tests.harness.github.workflow_commands import Command, annotations
 
 SUMMARY_LIMIT_BYTES = 1024 * 1024
-FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH", "GITHUB_STATE", "GITHUB_STEP_SUMMARY")
+FILES = {
+    "GITHUB_OUTPUT": "set_output",
+    "GITHUB_ENV": "set_env",
+    "GITHUB_PATH": "add_path",
+    "GITHUB_STATE": "save_state",
+    "GITHUB_STEP_SUMMARY": "step_summary",
+}
+"""Variables of the command files of a step, and the first words of their file names. Source: actions/runner."""
+REFUSED_VARIABLES = {"NODE_OPTIONS"}
+"""Variables that the runner does not accept from `GITHUB_ENV`. Source: actions/runner, FileCommandManager.cs."""
 Stub = Callable[[Mapping[str, str]], dict[str, str]]
 
 
@@ -47,6 +59,7 @@ class ActionRun:
     summary: str
     annotations: list[Command]
     warnings: list[str]
+    environment: dict[str, str]  # of the following steps of the job
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +84,17 @@ class Engine:
             for name, about in spec["inputs"].items()
         }
         steps: dict[str, Step] = {}
-        context: dict[str, Any] = {"inputs": inputs, "steps": {}, "status": {}}
+        context: dict[str, Any] = {"inputs": inputs, "steps": {}, "status": {}, "env": dict(self.environment)}
         for number, step in enumerate(spec["runs"]["steps"]):
             name = step.get("id", step.get("name", str(number)))
             _set_status(context, steps)
-            steps[name] = self._step(step, context, number)
+            steps[name] = self._step(step, context)
             context["steps"][name] = {"outputs": steps[name].outputs, "outcome": steps[name].outcome}
         outputs = {name: interpolate(about["value"], context) for name, about in spec.get("outputs", {}).items()}
         unknown = [f"unexpected input `{name}`" for name in named if name not in inputs]
-        return _summed(steps, outputs, unknown)
+        return _summed(steps, outputs, unknown, context["env"])
 
-    def _step(self, step: Mapping[str, Any], context: Mapping[str, object], number: int) -> Step:
+    def _step(self, step: Mapping[str, Any], context: Mapping[str, Any]) -> Step:
         if not condition(str(step.get("if", "success()")), context):
             return Step("skipped")
         stub = self.stubs.get(step.get("id", "")) or self.stubs.get(step.get("uses", "").partition("@")[0])
@@ -89,30 +102,39 @@ class Engine:
         allowed = step.get("continue-on-error") is True
         if stub:
             return _answered(stub, values, allowed)
-        return replace(self._script(step["run"], values, number), allowed=allowed)
+        return replace(self._script(step["run"], step["shell"], values, context["env"]), allowed=allowed)
 
-    def _script(self, script: str, values: Mapping[str, str], number: int) -> Step:
+    def _script(self, script: str, shell: str, values: Mapping[str, str], job: dict[str, str]) -> Step:
+        """Run a script. `job` is the environment of the job, which the script can change for the following steps."""
         assert "${{" not in script, "nothing may be filled into a script"
-        folder = self.scratch / f"step-{number}"
-        folder.mkdir(parents=True)
-        (folder / "run.sh").write_text(script, encoding="utf-8")
-        files = {name: str(folder / name) for name in FILES}
+        name = uuid.uuid4()
+        run = self.scratch / f"{name}.sh"
+        run.write_text(script, encoding="utf-8")
+        folder = self.scratch / "_runner_file_commands"
+        folder.mkdir(exist_ok=True)
+        files = {variable: folder / f"{kind}_{name}" for variable, kind in FILES.items()}
         for path in files.values():
-            Path(path).touch()
+            path.touch()
+        template = shell if "{0}" in shell else f"{shell} --noprofile --norc -e -o pipefail {{0}}"
+        program, *options = shlex.split(template.format(run))
         result = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", str(folder / "run.sh")],
+            [shutil.which(program, path=job["PATH"]) or program, *options],
             cwd=self.workspace,
-            env={**self._runner_environment(), **files, **values},
+            env={**self._runner_environment(), **job, **{name: str(path) for name, path in files.items()}, **values},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             check=False,
         )
+        set_variables = key_values(files["GITHUB_ENV"].read_text(encoding="utf-8"))
+        job |= {name: value for name, value in set_variables.items() if name not in REFUSED_VARIABLES}
+        added = files["GITHUB_PATH"].read_text(encoding="utf-8").splitlines()
+        job["PATH"] = ":".join([*reversed(added), job["PATH"]])
         return Step(
             outcome="success" if result.returncode == 0 else "failure",
-            outputs=key_values((folder / "GITHUB_OUTPUT").read_text(encoding="utf-8")),
+            outputs=key_values(files["GITHUB_OUTPUT"].read_text(encoding="utf-8")),
             log=result.stdout.decode(errors="replace"),
-            summary=_summary(folder / "GITHUB_STEP_SUMMARY"),
+            summary=_summary(files["GITHUB_STEP_SUMMARY"]),
         )
 
     def _runner_environment(self) -> dict[str, str]:
@@ -125,7 +147,6 @@ class Engine:
             "RUNNER_TEMP": str(self.scratch),
             "RUNNER_OS": "Linux",
             "RUNNER_ARCH": "X64",
-            **self.environment,
         }
 
 
@@ -165,7 +186,9 @@ def _summary(path: Path) -> str:
     return content.decode() if len(content) <= SUMMARY_LIMIT_BYTES else ""
 
 
-def _summed(steps: Mapping[str, Step], outputs: dict[str, str], warnings: list[str]) -> ActionRun:
+def _summed(
+    steps: Mapping[str, Step], outputs: dict[str, str], warnings: list[str], environment: dict[str, str]
+) -> ActionRun:
     log = "\n".join(step.log for step in steps.values())
     return ActionRun(
         conclusion="failure" if _has_failed(steps) else "success",
@@ -175,4 +198,5 @@ def _summed(steps: Mapping[str, Step], outputs: dict[str, str], warnings: list[s
         summary="".join(step.summary for step in steps.values()),
         annotations=annotations(log),
         warnings=warnings,
+        environment=environment,
     )
