@@ -143,7 +143,7 @@ def _find_pip(setup: Setup) -> str:
 def _install_wheels(setup: Setup) -> InstallOutputs:
     """Create the environment with uv, which verifies the hash of each wheel."""
     uv = _extract_uv(setup)
-    uv_options = ["--quiet", "--no-config", "--offline", "--no-cache"]
+    uv_options = ["--quiet", "--no-config", "--offline", f"--cache-dir={setup.folder / 'uv-cache'}"]
     hashes = ["--require-hashes", "--no-deps", "--no-index", f"--find-links={setup.wheels}"]
     python = _programs(setup.venv) / "python"
     _run_or_raise([uv, "venv", *uv_options, f"--python={sys.executable}", str(setup.venv)])
@@ -185,7 +185,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     return subprocess.run(
         command,
-        env=environment,
+        env={**environment, "PIP_REQUIRE_VIRTUALENV": "false"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -261,7 +261,7 @@ def test_wheels_are_downloaded_verified_and_reused(installing: Engine, tmp_path:
     for name in ("uv", "click"):
         [wheel] = (third_scratch / wheels.name).glob(f"{name}-*.whl")
         wheel.write_bytes(wheel.read_bytes() + b"x")
-        third = use(replace(installing, scratch=third_scratch), {})
+        third = use(replace(installing, scratch=third_scratch), {"PIP_REQUIRE_VIRTUALENV": "1"})
         shutil.rmtree(third_scratch / "step-0", ignore_errors=True)
         assert ("success", "warning") == (third.steps["install"].outcome, third.annotations[0].name), third.log
         third_scratch = moved(wheels, tmp_path / f"after-{name}")
