@@ -171,7 +171,7 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         return
     yield from head
     words = dict(zip(matrix, zip(*(column.cells for column in columns), strict=True), strict=True))
-    rows = [render_words(model, words[model]) for model in wording.sort_worst_first(words)]
+    rows = [render_words(model, words[model]) for model in wording.list_models_worst_first(report)]
     shown, left_out = split_fitting(rows, page)
     is_open = page.open_rows or len(shown)
     yield from shown[:is_open]

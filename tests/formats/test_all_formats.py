@@ -308,7 +308,7 @@ def test_the_repository_commit_base_and_project_are_named(page: Callable[[Report
     alone = page(report(checkout=checkout))
 
     assert [it for it in ("example/models", "ml/vision", "8c1d9f2", "origin/main (1a2b3c4)") if it not in head] == []
-    assert "no other revision" in alone
+    assert re.search(r"baseline(?:</dt><dd>| `)none\b", alone)
 
 
 @pytest.mark.parametrize("page", [markdown.format_summary, markdown.format, html.format])
@@ -330,6 +330,15 @@ def test_an_undecided_verdict_is_explained_before_the_findings(page: Callable[[R
 
     assert rendered.index("no interpreter was found") < rendered.index("is odd")
     assert rendered.index("1 undecided") < rendered.index("1 warning")
+
+
+@pytest.mark.parametrize("format_", [junit.format, sarif.format])
+def test_new_ignores_are_marked_in_data(format_: Callable[[Report], str]) -> None:
+    """Formats for other tools distinguish new ignores, too."""
+    ignored = finding(ignored="because")
+
+    assert "newly ignored: because" in format_(report(findings=(replace(ignored, newly_ignored=True),)))
+    assert "newly ignored" not in format_(report(findings=(ignored,)))
 
 
 @pytest.mark.parametrize("page", [text.format, markdown.format_summary, markdown.format_comment, html.format])

@@ -218,18 +218,13 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     if not runtimes or not report.cells:
         return None
     matrix = wording.cells_by_model(report)
-    rows = {}
-    for model, cells in matrix.items():
+    rows = []
+    for model in wording.list_models_worst_first(report):
         name = render_code(truncate(model))
         if numbers := anchors.by_model.get(model):
             name = tag("a", name, href=f"#finding-{numbers[0]}")
-        columns = (_render_matrix_cell(cells.get(runtime), anchors) for runtime in runtimes)
-        rows[model] = tag("tr", tag("th", name, scope="row"), columns)
-    words = {
-        model: [wording.STATE_WORDS[cells[name].state if name in cells else "not selected"] for name in runtimes]
-        for model, cells in matrix.items()
-    }
-    ordered = [rows[model] for model in wording.sort_worst_first(words)]
+        columns = (_render_matrix_cell(matrix[model].get(runtime), anchors) for runtime in runtimes)
+        rows.append(tag("tr", tag("th", name, scope="row"), columns))
     parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
     engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
     corner = tag("th", "model", scope="col", rowspan=2)
@@ -237,7 +232,7 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
         tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines)),
         tag("tr", (tag("th", release, scope="col") for _, release in parts)),
     )
-    shown, folded = ordered[:MAX_OPEN_ROWS], ordered[MAX_OPEN_ROWS:]
+    shown, folded = rows[:MAX_OPEN_ROWS], rows[MAX_OPEN_ROWS:]
     summary = tag("summary", pluralize(len(folded), "more model"))
     return tag(
         "section",
