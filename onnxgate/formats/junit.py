@@ -215,7 +215,8 @@ def _item_lines(items: Iterable[Finding | NotDone]) -> tuple[str, ...]:
             place = truncate(wording.format_place(item.place))
             lines.append(f"{item.level} {item.rule} at {place}: {wording.render_message_with_node(item)}")
             lines += [f"  fix: {truncate(item.fix, LONG_LIMIT)}"] if item.fix else []
-            lines += [f"  ignored: {truncate(item.ignored)}"] if item.ignored else []
+            new = "newly " if item.newly_ignored else ""
+            lines += [f"  {new}ignored: {truncate(item.ignored)}"] if item.ignored else []
         else:
             runtime = f" on {item.runtime}" if item.runtime else ""
             lines.append(f"{item.stage}{runtime}: {truncate(item.reason, LONG_LIMIT)}")

@@ -48,7 +48,7 @@ def render_fitting(blocks: Iterable[str], page: Page) -> Iterator[str]:
     shown, left_out = split_fitting(blocks, page)
     yield from shown
     if left_out:
-        yield f"\n… and {left_out} more in the full report"
+        yield f"\n… and {left_out} more in the full report\n"
 
 
 def split_fitting(blocks: Iterable[str], page: Page) -> tuple[list[str], int]:
@@ -94,20 +94,24 @@ def _render_subject(report: Report) -> str:
 
 
 def _list_counts(report: Report) -> Iterator[str]:
-    counts = wording.count_rules(report)
-    for level in wording.LEVELS:
-        of_level = [it for it in counts if it.level == level]
-        if of_level:
-            total = pluralize(sum(it.count for it in of_level), level)
-            rules = [f"{link_rule(it.rule)}{f' × {it.count}' if it.count > 1 else ''}" for it in of_level]
-            more = [f"{len(rules) - MAX_COUNTED_RULES} more rules"] if len(rules) > MAX_COUNTED_RULES else []
-            yield f"{LEVEL_MARKS[level]} **{total}:** {', '.join([*rules[:MAX_COUNTED_RULES], *more])}"
-    if undecided := len(wording.merge_gaps(report.undecided)):
-        yield f"{VERDICT_MARKS['undecided']} **{undecided} undecided:** could not be checked"
+    count = len(wording.merge_gaps(report.undecided))
+    undecided = [f"{VERDICT_MARKS['undecided']} **{count} undecided:** could not be checked"] if count else []
+    yield from undecided if report.verdict == "undecided" else ()
+    yield from _list_rule_counts(report)
+    yield from undecided if report.verdict != "undecided" else ()
     if ignored := wording.describe_ignored(report):
         yield f"{IGNORED_MARK} **{ignored}**"
     if skipped := len(wording.merge_gaps(report.skipped)):
         yield f"{SKIPPED_MARK} {skipped} skipped"
+
+
+def _list_rule_counts(report: Report) -> Iterator[str]:
+    for level, counts in itertools.groupby(wording.count_rules(report), key=lambda it: it.level):
+        of_level = list(counts)
+        rules = [f"{link_rule(it.rule)}{f' × {it.count}' if it.count > 1 else ''}" for it in of_level]
+        more = [f"{len(rules) - MAX_COUNTED_RULES} more rules"] if len(rules) > MAX_COUNTED_RULES else []
+        total = pluralize(sum(it.count for it in of_level), level)
+        yield f"{LEVEL_MARKS[level]} **{total}:** {', '.join([*rules[:MAX_COUNTED_RULES], *more])}"
 
 
 def link_rule(rule: str) -> str:
@@ -167,7 +171,7 @@ def render_matrix(report: Report, page: Page) -> Iterator[str]:
         return
     yield from head
     words = dict(zip(matrix, zip(*(column.cells for column in columns), strict=True), strict=True))
-    rows = [render_words(model, words[model]) for model in wording.sort_worst_first(words)]
+    rows = [render_words(model, words[model]) for model in wording.list_models_worst_first(report)]
     shown, left_out = split_fitting(rows, page)
     is_open = page.open_rows or len(shown)
     yield from shown[:is_open]
@@ -237,7 +241,7 @@ def render_findings(report: Report, page: Page) -> Iterator[str]:
         yield f"\n<details><summary>{pluralize(len(folded), 'more finding')}</summary>\n"
         yield from (*folded, "\n</details>\n")
     if left_out:
-        yield f"\n… and {left_out} more in the full report"
+        yield f"\n… and {left_out} more in the full report\n"
 
 
 def render_ignored(report: Report, page: Page) -> Iterator[str]:
@@ -463,7 +467,9 @@ def _render_comment_findings(report: Report) -> Iterator[str]:
     severe = [finding for finding in active if finding.level != "note"]
     blocks = [render_finding(finding, COMMENT_FINDINGS_PAGE) for finding in severe[:MAX_COMMENT_FINDINGS]]
     shown, left_out = split_fitting(blocks, COMMENT_FINDINGS_PAGE)
-    yield from ("\n### Findings\n", *shown, "") if active else ()
+    if not severe:  # the top of the comment counts the notes
+        return
+    yield from ("\n### Findings\n", *shown, "")
     counts = {"more finding": left_out + len(severe[MAX_COMMENT_FINDINGS:]), "note": len(active) - len(severe)}
     if more := " and ".join(pluralize(count, noun) for noun, count in counts.items() if count):
         yield f"… and {more} in the job summary and the full report\n"

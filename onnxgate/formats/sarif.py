@@ -235,7 +235,10 @@ def _describe_invocation(report: Report, left_out: int) -> JsonObject:
     notifications = [_notification("left-out", "warning", [f"{pluralize(left_out, 'more finding')}; see the report"])]
     level = "error" if report.exit == 3 else "warning"
     accepted = [
-        [f"{finding.rule}: {wording.render_sentence(finding)}", f"ignored: {truncate(finding.ignored)}"]
+        [
+            f"{finding.rule}: {wording.render_sentence(finding)}",
+            f"{'newly ' if finding.newly_ignored else ''}ignored: {truncate(finding.ignored)}",
+        ]
         for finding in wording.list_ignored_findings(report)
     ]
     remarks = [[truncate(remark, LONG_LIMIT)] for remark in report.remarks]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -333,9 +333,9 @@ def describe_subject(report: Report) -> list[tuple[str, str]]:
     if (checkout := report.checkout) is not None:
         facts = [("repository", checkout.repository), *facts, ("commit", checkout.commit[:7])]
     if report.against is not None:
-        facts.append(("compared with", baseline_name(report.against)))
+        facts.append(("baseline", baseline_name(report.against)))
     elif report.checkout is not None:
-        facts.append(("compared with", "no other revision"))
+        facts.append(("baseline", "none"))
     return [(name, truncate(value)) for name, value in facts if value]
 
 
@@ -397,8 +397,13 @@ def cells_by_model(report: Report) -> dict[str, dict[str, Cell]]:
     return table
 
 
-def sort_worst_first(words: Mapping[str, Sequence[str]]) -> list[str]:
-    """Sort models by the worst of the words in their table rows."""
+def list_models_worst_first(report: Report) -> list[str]:
+    """Return the paths of the models, sorted by the worst of the words in their table rows."""
+    matrix, runtimes = cells_by_model(report), list_runtimes(report)
+    words = {
+        model: [STATE_WORDS[cells[name].state if name in cells else "not selected"] for name in runtimes]
+        for model, cells in matrix.items()
+    }
     return sorted(words, key=lambda model: min(map(WORST_WORDS_FIRST.index, words[model])))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as standard_json
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from xml.etree import ElementTree
@@ -11,13 +12,14 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from onnxgate.core import report_json
-from onnxgate.core.report import Cell, NotDone, Report, ReportedModel, ReportedPlace
+from onnxgate.core.report import Against, Cell, NotDone, Report, ReportedCheckout, ReportedModel, ReportedPlace
 from onnxgate.formats import github, gitlab, html, junit, markdown, sarif, text, wording
 from onnxgate.gate.results.verdict import decide_verdict
 from tests.harness.github import workflow_commands
-from tests.harness.reports.sample_reports import MINORS, finding, report, sample
+from tests.harness.reports.sample_reports import MINORS, finding, not_done, report, sample
 
 Tally = Counter[str]
 LEVELS = wording.LEVELS
@@ -174,12 +176,14 @@ def test_comment_counts_omitted_findings(judged: Report) -> None:
     more = re.findall(
         r"^… and (?:(\d+) more findings?)?(?: and )?(?:(\d+) notes?)? in the job", page, flags=re.MULTILINE
     )
-    counted = [sum(int(each or 0) for each in column) for column in zip(*more, strict=True)] or [0, 0]
+    counted = sum(int(each or 0) for each, _ in more)
+    notes = sum(map(int, re.findall(r"^- ℹ️ \*\*(\d+) notes?:\*\* ", page, flags=re.MULTILINE)))
     wanted = in_report(judged)
 
     assert len(more) <= 1
-    assert shown["error"] + shown["warning"] + counted[0] == wanted["error"] + wanted["warning"]
-    assert (shown["note"], counted[1]) == (0, wanted["note"])
+    assert shown["error"] + shown["warning"] + counted == wanted["error"] + wanted["warning"]
+    assert (shown["note"], notes) == (0, wanted["note"])
+    assert {int(each or 0) for _, each in more} <= {wanted["note"]}
 
 
 def test_findings_that_do_not_fit_are_counted_once() -> None:
@@ -237,3 +241,131 @@ def test_the_sample() -> None:
     names = EVERY.keys() - {"sarif"}
 
     assert {name: +EVERY[name](sample()) for name in names} == dict.fromkeys(names, in_report(sample()))
+
+
+WEAKENED = finding("target `a` was removed", rule="policy-weakened", level="warning", stage="gate", model="")
+FIRST_LINES: dict[str, tuple[Callable[[Report], str], str]] = {
+    "text": (text.render_verdict, "pass (policy weakened): 1 model on 5 runtimes: 2 warnings"),
+    "annotations": (lambda it: github.format(it).splitlines()[-1], "pass (policy weakened): "),
+    "summary": (markdown.format_summary, "## ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
+    "comment": (markdown.format_comment, "## ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
+    "markdown": (markdown.format, "# ✅ onnxgate: pass — ⚠️ policy weakened by 2 changes\n"),
+    "html": (
+        lambda it: re.sub(r"<[^>]*>", "", re.findall(r"<h1>.*</h1>", html.format(it))[0]),
+        "✓Pass! policy weakened by 2 changes",
+    ),
+    "title": (lambda it: re.findall(r"<title>(.*)</title>", html.format(it))[0], "Pass (policy weakened): 1 model"),
+    "sarif": (
+        lambda it: standard_json.loads(sarif.format(it))["runs"][0]["invocations"][0]["exitCodeDescription"],
+        "pass (policy weakened): ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FIRST_LINES)
+def test_a_weakened_policy_is_in_the_first_line(name: str) -> None:
+    """A check that passes because less is required does not look like any other pass."""
+    render, expected = FIRST_LINES[name]
+    weakened = report(findings=(WEAKENED, replace(WEAKENED, fingerprint="b")))
+    accepted = report(findings=(replace(WEAKENED, ignored="agreed"),))
+
+    assert render(weakened).startswith(expected)
+    assert "weakened" not in render(report()) + render(accepted).split("\n")[0]
+
+
+SCOPES: dict[str, Callable[[Report], str]] = {
+    "text": lambda it: text.format(it).splitlines()[-1],
+    "summary": lambda it: markdown.format_summary(it).partition("\n### ")[0],
+    "comment": lambda it: markdown.format_comment(it).partition("\n### ")[0],
+    "html": lambda it: html.format(it).partition("</header>")[0],
+}
+
+
+@pytest.mark.parametrize("name", SCOPES)
+def test_what_the_options_leave_out_is_at_the_top(name: str) -> None:
+    """A reader who sees only the top knows which stages did not run, and that findings do not matter."""
+    limited = SCOPES[name](report(scope="skipped stages: parity", fail_on="never", findings=(finding(),)))
+
+    assert "skipped stages: parity; findings do not fail the check" in limited
+    assert "--fail-on never" in limited
+    assert "Limited check" not in SCOPES[name](report())
+
+
+def test_why_warnings_fail_the_check() -> None:
+    """A failure without any error is explained; otherwise, the option has no visible effect."""
+    warned = report(verdict="fail", exit=1, fail_on="warning", findings=(finding(level="warning"),))
+
+    assert wording.describe_limits(warned) == ["warnings fail the check (`--fail-on warning`)"]
+    assert wording.describe_limits(replace(warned, findings=(finding(), *warned.findings))) == []
+
+
+@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
+def test_the_repository_commit_base_and_project_are_named(page: Callable[[Report], str]) -> None:
+    """In a repository with several projects, several reports belong to one pull request."""
+    checkout = ReportedCheckout(repository="example/models", commit="8c1d9f2" + "0" * 33)
+    against = Against(name="origin/main", commit="1a2b3c4" + "0" * 33)
+    head = page(report(folder="ml/vision", checkout=checkout, against=against)).partition("<main")[0]
+    alone = page(report(checkout=checkout))
+
+    assert [it for it in ("example/models", "ml/vision", "8c1d9f2", "origin/main (1a2b3c4)") if it not in head] == []
+    assert re.search(r"baseline(?:</dt><dd>| `)none\b", alone)
+
+
+@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format, html.format])
+def test_the_worst_findings_come_first_and_the_table_last(page: Callable[[Report], str]) -> None:
+    """The findings explain the failing rows of the table. All errors precede the warnings of any model."""
+    texts = {"error": ("b.onnx", "is broken"), "warning": ("a.onnx", "is odd"), "note": ("a.onnx", "is new")}
+    findings = tuple(finding(said, level=level, model=model) for level, (model, said) in texts.items())
+    body = page(report(verdict="fail", exit=1, findings=findings)).rpartition("<main")[2]
+    places = [body.index(said) for said in ("is broken", "is odd", "is new")] + [body.rindex("1.22")]
+
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
+def test_an_undecided_verdict_is_explained_before_the_findings(page: Callable[[Report], str]) -> None:
+    """The reason why the check is undecided is the answer, not the warnings."""
+    gaps = not_done(reason="no interpreter was found")
+    rendered = page(report(verdict="undecided", exit=3, undecided=gaps, findings=(finding("is odd", level="warning"),)))
+
+    assert rendered.index("no interpreter was found") < rendered.index("is odd")
+    assert rendered.index("1 undecided") < rendered.index("1 warning")
+
+
+@pytest.mark.parametrize("format_", [junit.format, sarif.format])
+def test_new_ignores_are_marked_in_data(format_: Callable[[Report], str]) -> None:
+    """Formats for other tools distinguish new ignores, too."""
+    ignored = finding(ignored="because")
+
+    assert "newly ignored: because" in format_(report(findings=(replace(ignored, newly_ignored=True),)))
+    assert "newly ignored" not in format_(report(findings=(ignored,)))
+
+
+@pytest.mark.parametrize("page", [text.format, markdown.format_summary, markdown.format_comment, html.format])
+def test_new_ignores_are_marked(page: Callable[[Report], str]) -> None:
+    """Accepting a finding in the pull request that causes it is visible; earlier ignores are collapsed."""
+    old = finding("is old", ignored="agreed", fingerprint="a")
+    new = finding("is fresh", ignored="because", newly_ignored=True, fingerprint="b")
+    rendered = " ".join(re.sub(r"<[^>]*>|\*", " ", page(report(findings=(old, new)))).split())
+
+    assert "(1 new)" in rendered
+    assert rendered.index("because") < rendered.index("agreed")
+    assert len(re.findall(r"\bnew ?:? (?:error )?\[?`?load-failed", rendered)) == 1
+
+
+def test_marks_cannot_be_confused() -> None:
+    """No mark has two meanings, and none differs from another only in its style."""
+    marks = [*markdown.VERDICT_MARKS.values(), *markdown.LEVEL_MARKS.values()]
+    marks += [markdown.IGNORED_MARK, markdown.SKIPPED_MARK]
+    names = {unicodedata.name(mark[0]).replace("WHITE ", "").replace("BLACK ", "") for mark in marks}
+
+    assert len(names) == len(marks) - 1  # an error and a failed check share one
+
+
+@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, markdown.format, html.format])
+def test_rules_link_to_their_pages(page: Callable[[Report], str]) -> None:
+    """A reader who does not know a rule finds its page; text that cannot be a rule is not a link."""
+    known, unknown = (page(report(findings=(finding(rule=rule),))) for rule in ("load-failed", "x](https://evil)"))
+
+    assert "https://github.com/onnxgate/onnxgate/blob/main/docs/rules/load-failed.md" in known
+    assert "docs/rules" not in unknown

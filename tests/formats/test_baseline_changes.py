@@ -113,7 +113,7 @@ def test_a_comment_of_a_pass_is_short() -> None:
     """The comment of a pass has only a few lines."""
     output = markdown.format_comment(report(against=MAIN, stages=("lock",)))
 
-    assert output.startswith("## ✅ onnxgate: pass\n\n1 model on 5 runtimes, compared with `origin/main (1a2b3c4)`\n")
+    assert output.startswith("## ✅ onnxgate: pass\n\n1 model on 5 runtimes, baseline `origin/main (1a2b3c4)`\n")
     assert "\nNo model changed since origin/main (1a2b3c4).\n" in output
     assert len(output.splitlines()) < 20
 

@@ -414,3 +414,43 @@ def test_incomplete_stage_is_not_marked_checked() -> None:
     output = Page(html_page.format(incomplete)).text
     assert all(each in output for each in ("file checked", "runtime incomplete", "parity incomplete", "export skipped"))
     assert not re.search(r"(file|runtime|parity) checked", Page(html_page.format(lost)).text)
+
+
+def test_no_stage_is_green_unless_the_check_passes() -> None:
+    """Green marks below a red verdict suggest that the result is mixed."""
+    stages = ("file", "runtime", "parity")
+    passing = html_page.format(report(stages=stages))
+    failing = html_page.format(report(stages=stages, verdict="fail", exit=1, findings=(finding(), finding())))
+
+    assert passing.count('<li class="ran">') == 3
+    assert '<li class="ran">' not in failing
+    assert '<li class="broken"><span aria-hidden="true">✕</span> runtime <span class="how">2 errors</span>' in failing
+
+
+def test_the_table_fits_on_a_screen_with_the_failing_rows_first() -> None:
+    """Rows beyond the first ones are collapsed; each state is worse than the ones below it."""
+    states = ("pass", "predicted", "skipped", "warning", "undecided", "fail")
+    models = [f"{number:02}.onnx" for number in range(30)]
+    cells = tuple(
+        Cell(model=model, runtime=f"onnxruntime {MINORS[0]}", state=states[int(model[:2]) // 5]) for model in models
+    )
+    listed = tuple(ReportedModel(path=model, sha256="") for model in models)
+    page = html_page.format(report(models=listed, cells=cells, runtimes=report().runtimes[:1]))
+    shown, _, folded = page.partition('id="matrix"')[2].partition("<details><summary>15 more models</summary>")
+    expected = [f"{number:02}" for start in (25, 20, 15, 10, 5, 0) for number in range(start, start + 5)]
+
+    assert expected[:15] == re.findall(r"(\d\d)\.onnx", shown)
+    assert expected[15:] == re.findall(r"(\d\d)\.onnx", folded.partition("</section>")[0])
+
+
+def test_many_findings_are_collapsed_and_the_page_stays_small() -> None:
+    """500 findings are about half a megabyte; the rules and their counts are at the top."""
+    many = tuple(finding(rule=f"rule-{'ab'[n % 2]}", node=f"/layers.{n}", fingerprint=f"{n:016x}") for n in range(500))
+    page = html_page.format(report(verdict="fail", exit=1, findings=many))
+    head, _, rest = page.partition("</header>")
+
+    assert "✕ 500 errors" in head
+    assert head.count("</a> × 250") == 2
+    assert rest.partition("<summary>480 more findings</summary>")[0].count("<article ") == 20
+    assert page.count("<article ") == 500
+    assert len(page.encode()) < 500_000

@@ -149,6 +149,21 @@ def test_the_filter_and_the_links(page: chromium.Browser, tmp_path: Path) -> Non
     assert page.evaluate(shown).startswith("finding-0 ")
 
 
+def test_a_collapsed_finding_is_found(page: chromium.Browser, tmp_path: Path) -> None:
+    """A link to a collapsed finding shows it, and a search includes collapsed findings."""
+    many = tuple(finding(node=f"node_{number}", fingerprint=f"{number:016x}") for number in range(40))
+    show(page, tmp_path, report(findings=many), width=1280)
+    is_open = "document.querySelector('.more').open"
+    collapsed = page.evaluate(is_open)
+    page.evaluate("location.hash = 'finding-39'")
+    page.evaluate("new Promise(done => setTimeout(done, 50))")
+    linked = page.evaluate(is_open)
+    page.evaluate("document.querySelector('.more').open = false")
+    page.evaluate("(s => { s.value = 'node_39'; s.dispatchEvent(new Event('input', {bubbles: true})) })(search)")
+
+    assert (collapsed, linked, page.evaluate(is_open)) == (False, True, True)
+
+
 def test_without_its_script(page: chromium.Browser, tmp_path: Path) -> None:
     """Without JavaScript all content is readable, and controls that need it are hidden."""
     page.ask("Emulation.setScriptExecutionDisabled", value=True)

@@ -70,3 +70,24 @@ def test_a_table_without_room_for_all_has_the_worst_rows() -> None:
         rows = re.findall(r"^\| `models/x+/(\d+)\.onnx`", page, flags=re.MULTILINE)
         assert rows[:4] == ["2999", "2998", "0000", "0001"]
         assert f"… and {3000 - len(rows)} more in the full report" in page
+
+
+def test_the_table_fits_on_a_screen() -> None:
+    """Rows beyond the first ones are collapsed, in a table of their own with the same head."""
+    models = [f"{number:02}.onnx" for number in range(30)]
+    cells = tuple(Cell(model=it, runtime=f"onnxruntime {MINORS[0]}", state="pass") for it in models)
+    page = markdown.format_summary(
+        report(models=tuple(ReportedModel(path=it, sha256="") for it in models), cells=cells)
+    )
+    shown, _, folded = page.partition("<details><summary>18 more models</summary>\n\n")
+
+    assert shown.count(".onnx` |") == 12
+    assert folded.startswith("| onnxruntime | 1.18.1")
+    assert folded.count(".onnx` |") == 18
+
+
+def test_findings_beyond_the_first_are_collapsed() -> None:
+    """The table and the changes can be reached without much scrolling."""
+    page = markdown.format_summary(report(findings=tuple(finding(f"is {number}") for number in range(25))))
+
+    assert page.partition("<details><summary>15 more findings</summary>")[0].count("**[`load-failed`]") == 10

@@ -128,16 +128,33 @@ MAX_COUNTED_RULES = 12
 
 
 def _render_counts(report: Report, anchors: Anchors) -> Iterator[Markup]:
-    """Render the number of findings by rule. A rule links to its first finding on the page."""
+    """Render the number of findings by rule, and the numbers of undecided checks, ignored findings and skipped checks.
+
+    If the verdict is undecided, the undecided checks come first.
+    """
+    others = {
+        "undecided": f"? {len(wording.merge_gaps(report.undecided))} undecided" if report.undecided else "",
+        "ignored": wording.describe_ignored(report),
+        "skipped": f"{len(wording.merge_gaps(report.skipped))} skipped" if report.skipped else "",
+    }
+    links = {
+        anchor: tag("li", tag("a", text, href=f"#{anchor}"), class_=f"of-{anchor}")
+        for anchor, text in others.items()
+        if text
+    }
+    if report.verdict == "undecided" and "undecided" in links:
+        yield links.pop("undecided")
+    yield from _render_rule_counts(report, anchors)
+    yield from links.values()
+
+
+def _render_rule_counts(report: Report, anchors: Anchors) -> Iterator[Markup]:
+    """Render one item for each level. A rule links to its first finding on the page."""
     first: dict[tuple[str, str], int] = {}
     for number, finding in enumerate(anchors.findings):
         first.setdefault((finding.level, finding.rule), number)
-    counts = wording.count_rules(report)
-    for level in wording.LEVELS:
-        of_level = [it for it in counts if it.level == level]
-        if not of_level:
-            continue
-        total = f"{LEVEL_MARKS[level]} {pluralize(sum(it.count for it in of_level), level)}"
+    for level, counts in itertools.groupby(wording.count_rules(report), key=lambda it: it.level):
+        of_level = list(counts)
         rules = [
             join_markup(
                 (
@@ -148,15 +165,8 @@ def _render_counts(report: Report, anchors: Anchors) -> Iterator[Markup]:
             for it in of_level[:MAX_COUNTED_RULES]
         ]
         more = [f"{len(of_level) - len(rules)} more rules"] if len(of_level) > len(rules) else []
+        total = f"{LEVEL_MARKS[level]} {pluralize(sum(it.count for it in of_level), level)}"
         yield tag("li", tag("strong", total), " ", join_markup([*rules, *more], ", "), class_=level)
-    others = {
-        "undecided": (f"? {len(wording.merge_gaps(report.undecided))} undecided", len(report.undecided)),
-        "ignored": (wording.describe_ignored(report), len(wording.list_ignored_findings(report))),
-        "skipped": (f"{len(wording.merge_gaps(report.skipped))} skipped", len(report.skipped)),
-    }
-    for anchor, (text, count) in others.items():
-        if count:
-            yield tag("li", tag("a", text, href=f"#{anchor}"), class_=f"of-{anchor}")
 
 
 def _render_stage(stage: str, report: Report) -> Markup:
@@ -208,18 +218,13 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
     if not runtimes or not report.cells:
         return None
     matrix = wording.cells_by_model(report)
-    rows = {}
-    for model, cells in matrix.items():
+    rows = []
+    for model in wording.list_models_worst_first(report):
         name = render_code(truncate(model))
         if numbers := anchors.by_model.get(model):
             name = tag("a", name, href=f"#finding-{numbers[0]}")
-        columns = (_render_matrix_cell(cells.get(runtime), anchors) for runtime in runtimes)
-        rows[model] = tag("tr", tag("th", name, scope="row"), columns)
-    words = {
-        model: [wording.STATE_WORDS[cells[name].state if name in cells else "not selected"] for name in runtimes]
-        for model, cells in matrix.items()
-    }
-    ordered = [rows[model] for model in wording.sort_worst_first(words)]
+        columns = (_render_matrix_cell(matrix[model].get(runtime), anchors) for runtime in runtimes)
+        rows.append(tag("tr", tag("th", name, scope="row"), columns))
     parts = [runtime.rpartition(" ")[::2] for runtime in runtimes]
     engines = [(engine, len(list(group))) for engine, group in itertools.groupby(part[0] for part in parts)]
     corner = tag("th", "model", scope="col", rowspan=2)
@@ -227,7 +232,7 @@ def render_matrix(report: Report, anchors: Anchors) -> Markup | None:
         tag("tr", corner, (tag("th", engine, scope="colgroup", colspan=count) for engine, count in engines)),
         tag("tr", (tag("th", release, scope="col") for _, release in parts)),
     )
-    shown, folded = ordered[:MAX_OPEN_ROWS], ordered[MAX_OPEN_ROWS:]
+    shown, folded = rows[:MAX_OPEN_ROWS], rows[MAX_OPEN_ROWS:]
     summary = tag("summary", pluralize(len(folded), "more model"))
     return tag(
         "section",
