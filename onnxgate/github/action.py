@@ -35,6 +35,10 @@ from onnxgate.github.step import (
 )
 
 EXIT_KILLED = 137
+UNCHECKED_COMMANDS = ("lock", "export")
+UNCHECKED_SUMMARY = (
+    "## onnxgate {0}\n\n⚠️ **Limited check:** no model was checked, because the workflow sets `command: {0}`.\n"
+)
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
 
 
@@ -84,6 +88,8 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
     ran = run_command(inputs, results, {**environment, **cache.use_restored_cache(inputs, environment)})
     if results.annotations.exists():
         print(results.annotations.read_text(encoding="utf-8"), flush=True)
+    if inputs.summary and inputs.command in UNCHECKED_COMMANDS:
+        results.summary.write_text(UNCHECKED_SUMMARY.format(inputs.command), encoding="utf-8")
     if results.summary.exists() and "GITHUB_STEP_SUMMARY" in environment:
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(results.summary.read_bytes())
@@ -92,7 +98,9 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
         return replace(outcome, sarif_file=""), InternalOutputs()
     if record := _find_error(results, ran, outcome):
         report_error(record, outcome.exit_code, environment)
-        if inputs.comment and not outcome.report:  # an earlier comment must not look like the current verdict
+        if (
+            inputs.comment != "never" and not outcome.report
+        ):  # an earlier comment must not look like the current verdict
             results.comment.write_text("\n".join(render_summary(record, outcome.exit_code)), encoding="utf-8")
     outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
     return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)

@@ -185,9 +185,19 @@ def test_config_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]
     assert [expected] == list(commands(capfd.readouterr().out))
 
 
+@pytest.mark.parametrize("command", ["lock", "export"])
+def test_a_command_that_checks_no_model_is_named(step: Step, tmp_path: Path, command: str) -> None:
+    """A workflow that only locks must not look like one that checks."""
+    step.run("sys.exit(0)", ONNXGATE_INPUT_COMMAND=command)
+
+    assert f"no model was checked, because the workflow sets `command: {command}`" in (
+        tmp_path / "GITHUB_STEP_SUMMARY"
+    ).read_text(encoding="utf-8")
+
+
 def test_an_error_replaces_an_earlier_comment(step: Step) -> None:
     """The comment of an earlier push would look like the verdict of this one."""
-    outputs = step.run("write_error('`targets` is empty'); sys.exit(2)", ONNXGATE_INPUT_COMMENT="true")
+    outputs = step.run("write_error('`targets` is empty'); sys.exit(2)", ONNXGATE_INPUT_COMMENT="always")
 
     assert "error: `targets` is empty" in Path(outputs["comment-file"]).read_text(encoding="utf-8")
 
@@ -296,7 +306,7 @@ def test_nothing_is_published_after_an_attack(
         sys.exit({status})
         """,
         ONNXGATE_INPUT_SARIF="true",
-        ONNXGATE_INPUT_COMMENT="true",
+        ONNXGATE_INPUT_COMMENT="always",
     )
 
     used_later = {outputs[name] for name in ("sarif-file", "comment-file", "keep", "results-key")}
