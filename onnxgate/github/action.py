@@ -18,7 +18,7 @@ from onnxgate.core.errors import ErrorRecord, OnnxgateError
 from onnxgate.core.report import Report
 from onnxgate.gate.sharding.plan import MAX_SHARDS
 from onnxgate.github import cache
-from onnxgate.github.error_report import describe_error, report_error
+from onnxgate.github.error_report import describe_error, render_summary, report_error
 from onnxgate.github.runner import use_utf8_output, write_outputs
 from onnxgate.github.step import (
     REPORTING_COMMANDS,
@@ -82,6 +82,8 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
     outcome, report = read_outcome(inputs, results, ran)
     if record := _find_error(results, ran, outcome):
         report_error(record, outcome.exit_code, environment)
+        if inputs.comment and not outcome.report:  # an earlier comment must not look like the current verdict
+            results.comment.write_text("\n".join(render_summary(record, outcome.exit_code)), encoding="utf-8")
     outcome = replace(outcome, costs=cache.copy_costs(results, environment) if outcome.report else "")
     return outcome, _make_internal_outputs(inputs, results, outcome, report, environment)
 

@@ -143,19 +143,22 @@ def _find_pip(setup: Setup) -> str:
 def _install_wheels(setup: Setup) -> InstallOutputs:
     """Create the environment with uv, which verifies the hash of each wheel."""
     uv = _extract_uv(setup)
-    uv_options = ["--quiet", "--no-config", "--offline", "--no-cache"]
+    uv_options = ["--quiet", "--no-config", "--offline", f"--cache-dir={setup.folder / 'uv-cache'}"]
     hashes = ["--require-hashes", "--no-deps", "--no-index", f"--find-links={setup.wheels}"]
     python = _programs(setup.venv) / "python"
-    for command in (
-        ["venv", *uv_options, f"--python={sys.executable}", str(setup.venv)],
-        ["pip", "install", *uv_options, *hashes, f"--python={python}", f"--requirement={setup.requirements}"],
-    ):
-        result = _run([uv, *command])
-        if result.returncode:
-            raise UnavailableError(f"onnxgate could not be installed: {_last_error(result.stderr)}")
+    _run_or_raise([uv, "venv", *uv_options, f"--python={sys.executable}", str(setup.venv)])
+    requirements = f"--requirement={setup.requirements}"
+    _run_or_raise([uv, "pip", "install", *uv_options, *hashes, f"--python={python}", requirements])
     [packages] = setup.venv.glob("Lib/site-packages" if os.name == "nt" else "lib/*/site-packages")
-    shutil.move(setup.folder / "onnxgate", packages)
+    shutil.copytree(setup.folder / "onnxgate", packages / "onnxgate", copy_function=shutil.copyfile)
+    _run_or_raise([str(python), "-I", "-c", "import onnxgate.github.action"])  # the later steps cannot report this
     return InstallOutputs(str(python))
+
+
+def _run_or_raise(command: Sequence[str]) -> None:
+    result = _run(command)
+    if result.returncode:
+        raise UnavailableError(f"onnxgate could not be installed: {_last_error(result.stderr)}")
 
 
 def _extract_uv(setup: Setup) -> str:
@@ -182,7 +185,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     return subprocess.run(
         command,
-        env=environment,
+        env={**environment, "PIP_REQUIRE_VIRTUALENV": "false"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -195,8 +198,8 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def _last_error(printed: str) -> str:
     """Return the error that a program printed, on one line."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("ERROR:", "error:"))] or lines[-1:]
-    return errors[0].partition(":")[2].strip() or errors[0] if errors else "it printed no error"
+    errors = [line for line in lines if line.startswith(("ERROR:", "error:"))] or lines[-1:] or ["no error was printed"]
+    return errors[0].removeprefix("ERROR:").removeprefix("error:").strip()
 
 
 def main() -> None:

@@ -6,9 +6,11 @@ suits() {
   "$1" -I -c 'import sys; sys.exit(sys.implementation.name != "cpython" or sys.version_info < (3, 10))' > /dev/null 2>&1
 }
 
-describe() { # unexpected output must not become a command for the runner
-  "$1" -c 'import platform; print(platform.python_implementation() + " " + platform.python_version())' 2> /dev/null |
-    tr -dc 'A-Za-z0-9. ' || true
+# Print the version of an interpreter, and nothing for another program. Its output must not become a command.
+describe() {
+  local version
+  version="$("$1" --version 2>&1 | tr '\n' ' ' | tr -dc 'A-Za-z0-9. ')" || true
+  if [[ "$version" == "Python "[0-9]* ]]; then echo "${version:0:80}"; fi
 }
 
 fail() { # message, hint
@@ -47,7 +49,7 @@ fi
 
 if [ -z "$python" ]; then
   found="no Python was found on PATH"
-  if [ -n "$seen" ]; then found="the Python of this job is $seen"; fi
+  if [ -n "$seen" ]; then found="found ${seen% }"; fi
   fail "onnxgate requires CPython 3.10 or newer; $found" 'set the input `python-version: "3.12"` of the action'
 fi
 folder="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"

@@ -120,14 +120,14 @@ def test_a_usage_error_has_an_annotation_a_summary_and_outputs(quick_actor: Acto
 def test_an_old_python_has_an_annotation_a_summary_and_outputs(actor: Actor, tmp_path: Path) -> None:
     """The outputs exist although the step that runs onnxgate did not start."""
     old = tmp_path / "python"
-    old.write_text('#!/bin/sh\ncase "$*" in *platform*) echo CPython 3.9.1 ;; *) exit 1 ;; esac\n', encoding="utf-8")
+    old.write_text('#!/bin/sh\ncase "$*" in --version) echo Python 3.9.1 ;; *) exit 1 ;; esac\n', encoding="utf-8")
     old.chmod(0o755)
     ran = use(actor, tmp_path, {"STUB_PYTHON": str(old)}, python_version="3.9")
 
     [said] = ran.annotations()
     outputs = ran.outputs("gate")
     assert ("failure", "undecided", "3") == (ran.outcome("gate"), outputs["verdict"], outputs["exit-code"]), ran.log()
-    assert "onnxgate requires CPython 3.10 or newer; the Python of this job is CPython 3.9.1" in said.data
+    assert "onnxgate requires CPython 3.10 or newer; found Python 3.9.1" in said.data
     assert "error: onnxgate requires CPython 3.10 or newer" in ran.summary()
 
 

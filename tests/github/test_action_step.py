@@ -182,6 +182,13 @@ def test_config_error_is_annotated(step: Step, capfd: pytest.CaptureFixture[str]
     assert [expected] == list(commands(capfd.readouterr().out))
 
 
+def test_an_error_replaces_an_earlier_comment(step: Step) -> None:
+    """The comment of an earlier push would look like the verdict of this one."""
+    outputs = step.run("write_error('`targets` is empty'); sys.exit(2)", ONNXGATE_INPUT_COMMENT="true")
+
+    assert "error: `targets` is empty" in Path(outputs["comment-file"]).read_text(encoding="utf-8")
+
+
 def test_a_killed_command_is_annotated(step: Step, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A command that cannot write an error has an annotation and a summary, too."""
     step.run("os.kill(os.getpid(), signal.SIGKILL)")

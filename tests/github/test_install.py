@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,15 +18,16 @@ from packaging.requirements import Requirement
 
 from onnxgate.formats.markdown import VERDICT_MARKS
 from onnxgate.github import error_report
-from onnxgate.github.install import prepare
+from onnxgate.github.install import CHANGED_WHEELS, prepare
 from onnxgate.project.toml import loads
 from tests.harness.github.actions_engine import ActionRun, Engine
 from tests.harness.repositories.checkout import ROOT
 
+UNREACHABLE = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
 FAKE = """#!/bin/sh
 case "$*" in
   *sys.exit*) exit {status} ;;
-  *platform*) echo '{name}' ;;
+  --version) echo '{name}' ;;
   *) echo "started: $0" ;;
 esac
 """
@@ -88,30 +91,46 @@ def test_an_old_python_is_reported(bare: Engine, version: str, tmp_path: Path) -
 
     [said] = ran.annotations
     assert_reported(ran, said.data.partition("; ")[2].partition("\n")[0])
-    assert f"the Python of this job is CPython {version}." in said.data
+    assert f"found Python {version}." in said.data
 
 
 def test_another_implementation_is_reported(bare: Engine, tmp_path: Path) -> None:
     """There are no wheels for PyPy."""
-    fake(tmp_path / "programs" / "python3", "PyPy 3.11.11")
+    fake(tmp_path / "programs" / "python3", "Python 3.11.11 (0a1b)\n[PyPy 7.3.20]")
 
-    assert_reported(bare.use(), "the Python of this job is PyPy 3.11.11")
+    assert_reported(bare.use(), "found Python 3.11.11 0a1b PyPy 7.3.20")
+
+
+def test_another_program_is_not_python(bare: Engine, tmp_path: Path) -> None:
+    """Windows has a program `python3` that opens its store."""
+    fake(tmp_path / "programs" / "python3", "Python was not found; run without arguments to install")
+
+    assert_reported(bare.use(), "no Python was found on PATH")
+
+
+def test_the_repository_is_not_imported(bare: Engine, tmp_path: Path) -> None:
+    """Python would import modules of the working directory before its own."""
+    for name in ("platform", "sys", "onnxgate"):
+        (bare.workspace / f"{name}.py").write_text("print('owned')", encoding="utf-8")
+    (tmp_path / "programs" / "python3").symlink_to(real("3.9"))
+
+    assert_reported(bare.use(), f"found Python {real('3.9').parents[1].name}")
 
 
 def test_a_hostile_version_is_only_text(bare: Engine, tmp_path: Path) -> None:
     """The output of a program on PATH must not become a command."""
-    fake(tmp_path / "programs" / "python3", "x%0A::error::owned `id`")
+    fake(tmp_path / "programs" / "python3", "Python 3%0A::error::owned `id`")
 
-    assert_reported(bare.use(), "the Python of this job is x0Aerrorowned id")
+    assert_reported(bare.use(), "found Python 30Aerrorowned id")
 
 
 def test_an_old_python_of_the_input_is_reported(bare: Engine, tmp_path: Path) -> None:
     """The input `python-version` wins over PATH, also if it is too old."""
-    old = fake(tmp_path / "old" / "python", "CPython 3.9.1")
+    old = fake(tmp_path / "old" / "python", "Python 3.9.1")
     fake(tmp_path / "programs" / "python3", "CPython 3.12.1", status=0)
     ran = replace(bare, stubs={**bare.stubs, "python": lambda _: {"python-path": str(old)}}).use(python_version="3.9")
 
-    assert_reported(ran, "the Python of this job is CPython 3.9.1")
+    assert_reported(ran, "found Python 3.9.1")
 
 
 @pytest.mark.parametrize(
@@ -159,6 +178,7 @@ def test_the_cache_entry_depends_on_what_is_installed(tmp_path: Path) -> None:
     changed = prepare(action, environment)
 
     assert (first.key, first.wheels) == (again.key, again.wheels)
+    assert str(sysconfig.get_config_var("EXT_SUFFIX")) in first.key
     assert 3 == len({first.key, other.key, changed.key})
     assert 4 == len({first.folder, again.folder, other.folder, changed.folder})
 
@@ -188,9 +208,7 @@ def installing(engine: Engine) -> Engine:
 
 def test_an_unreachable_index_is_reported(installing: Engine) -> None:
     """The error of pip is an annotation and in the summary; the outputs exist."""
-    ran = use(
-        installing, {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
-    )
+    ran = use(installing, UNREACHABLE)
 
     [said] = ran.annotations
     assert said.data.startswith("the packages of onnxgate could not be downloaded: "), said.data
@@ -198,6 +216,33 @@ def test_an_unreachable_index_is_reported(installing: Engine) -> None:
     assert ("failure", "undecided", "3") == (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"])
     assert "**Undecided: onnxgate stopped with an error (exit status 3)**" in ran.summary
     assert "Traceback" not in ran.log
+
+
+def test_a_forged_uv_is_not_started(installing: Engine, tmp_path: Path) -> None:
+    """The cache is not trusted: uv verifies all other wheels, so its own hash is verified first."""
+    marker, wheels = tmp_path / "started", tmp_path / "runner" / "onnxgate-packages"
+    version = re.search(r"^uv==(\S+)", (ROOT / "requirements.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert version is not None
+    wheels.mkdir()
+    with zipfile.ZipFile(wheels / f"uv-{version[1]}-py3-none-any.whl", "w") as archive:
+        archive.writestr(f"uv-{version[1]}.data/scripts/uv", f"#!/bin/sh\ntouch '{marker}'\n")
+    ran = use(installing, UNREACHABLE)
+
+    shown = [(said.name, said.data.partition(":")[0]) for said in ran.annotations]
+    expected = [("warning", CHANGED_WHEELS), ("error", "the packages of onnxgate could not be downloaded")]
+    assert (expected, False) == (shown, marker.exists()), ran.log
+
+
+@pytest.mark.index
+def test_a_python_without_pip_can_install(installing: Engine, tmp_path: Path) -> None:
+    """Environments of uv and some containers have no pip."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
+    python = str(tmp_path / "venv" / "bin" / "python")
+    ran = replace(installing, stubs={**installing.stubs, "python": lambda _: {"python-path": python}}).use(
+        python_version="3"
+    )
+
+    assert ("success", "2") == (ran.steps["install"].outcome, ran.outputs["exit-code"]), ran.log
 
 
 @pytest.mark.index
@@ -209,15 +254,14 @@ def test_wheels_are_downloaded_verified_and_reused(installing: Engine, tmp_path:
     version = [python, "-I", "-m", "onnxgate", "--version"]
     assert subprocess.run(version, check=True, capture_output=True, cwd=tmp_path).stdout.startswith(b"onnxgate ")
 
-    offline = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0", "PIP_CONFIG_FILE": os.devnull}
-    second = use(replace(installing, scratch=moved(wheels, tmp_path / "second")), offline)
+    second = use(replace(installing, scratch=moved(wheels, tmp_path / "second")), UNREACHABLE)
     assert "success" == second.steps["install"].outcome, second.log
 
     third_scratch = moved(wheels, tmp_path / "third")
     for name in ("uv", "click"):
         [wheel] = (third_scratch / wheels.name).glob(f"{name}-*.whl")
         wheel.write_bytes(wheel.read_bytes() + b"x")
-        third = use(replace(installing, scratch=third_scratch), {})
+        third = use(replace(installing, scratch=third_scratch), {"PIP_REQUIRE_VIRTUALENV": "1"})
         shutil.rmtree(third_scratch / "step-0", ignore_errors=True)
         assert ("success", "warning") == (third.steps["install"].outcome, third.annotations[0].name), third.log
         third_scratch = moved(wheels, tmp_path / f"after-{name}")

@@ -201,7 +201,7 @@ def _check_required_version(raw: Mapping[str, Any], path: Path, line: int) -> No
         raise ConfigError(
             f"`{_shown_name(path)}` requires onnxgate `{required}`; this is onnxgate {__version__}",
             line=line,
-            hint=f'install a matching release: `pip install "onnxgate{required}"`',
+            hint=f'run `pip install "onnxgate{required}"`; in GitHub Actions, change the release in `uses`',
         )
 
 
