@@ -213,7 +213,7 @@ def test_a_matrix_requires_its_own_commit(scene: Scene, repository: Consumer) ->
     called = {"uses": "./.github/workflows/onnxgate-matrix.yml"}
     ran = scene.workflow({"name": "CI", "on": "push", "jobs": {"gate": called}}, "push", None)
 
-    [error] = [said.data for said in ran.annotations() if said.name == "error"]
+    [error] = [said.data for said in ran.job("Plan").annotations() if said.name == "error"]
     assert (1, {}) == (ran.status, ran.job("Merge").outputs("merge"))
     assert error.startswith("this server does not provide `job.workflow_sha`")
 
