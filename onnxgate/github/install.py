@@ -31,6 +31,8 @@ CHANGED_WHEELS = (
     "packages of onnxgate in the cache are incomplete or do not match their hashes; they were downloaded again"
 )
 EXIT_FAULT = 3
+_IMPORT_CHECK = "import sys; sys.path.insert(0, sys.argv[1]); import onnxgate.github.action"
+"""Imports what the later steps import, because they could not report that it fails."""
 _BINARY = re.compile(r"uv-[^/]+\.data/scripts/uv(\.exe)?")
 _PINNED_UV = re.compile(r"^uv==(\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)", re.MULTILINE)
 
@@ -149,9 +151,9 @@ def _install_wheels(setup: Setup) -> InstallOutputs:
     _run_or_raise([uv, "venv", *uv_options, f"--python={sys.executable}", str(setup.venv)])
     requirements = f"--requirement={setup.requirements}"
     _run_or_raise([uv, "pip", "install", *uv_options, *hashes, f"--python={python}", requirements])
+    _run_or_raise([str(python), "-I", "-c", _IMPORT_CHECK, str(setup.folder)])
     [packages] = setup.venv.glob("Lib/site-packages" if os.name == "nt" else "lib/*/site-packages")
-    shutil.copytree(setup.folder / "onnxgate", packages / "onnxgate", copy_function=shutil.copyfile)
-    _run_or_raise([str(python), "-I", "-c", "import onnxgate.github.action"])  # the later steps cannot report this
+    shutil.move(setup.folder / "onnxgate", packages)
     return InstallOutputs(str(python))
 
 

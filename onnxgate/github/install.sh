@@ -34,8 +34,11 @@ cached() {
 python=""
 seen=""
 if [ -n "${ONNXGATE_ACTION_PYTHON:-}" ]; then
-  if suits "$ONNXGATE_ACTION_PYTHON"; then python="$ONNXGATE_ACTION_PYTHON"; fi
-  seen="$(describe "$ONNXGATE_ACTION_PYTHON")"
+  if [ -n "${ONNXGATE_ACTION_FOLDER:-}" ] || suits "$ONNXGATE_ACTION_PYTHON"; then # the first step has checked it
+    python="$ONNXGATE_ACTION_PYTHON"
+  else
+    seen="$(describe "$ONNXGATE_ACTION_PYTHON")"
+  fi
 else
   while read -r candidate; do
     if ! command -v "$candidate" > /dev/null; then continue; fi
