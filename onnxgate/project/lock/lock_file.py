@@ -162,10 +162,10 @@ def _find_damages(raw: Mapping[str, Any], lock: Lock) -> Iterator[str]:
 
 def _find_missing_tables(raw: Mapping[str, Any]) -> Iterator[str]:
     """Yield a message for each kind of table that is missing or unexpected; `tables` lists those that were written."""
-    listed = raw.get("tables")
-    if not isinstance(listed, list):
+    if not isinstance(raw.get("tables"), list):
         yield "`tables` is missing"
         return
+    listed = list(map(str, raw["tables"]))
     yield from (f"the table `{kind}` is missing" for kind in listed if kind not in raw)
     yield from (f"`tables` does not list `{kind}`" for kind in _DIGEST_KEYS if kind in raw and kind not in listed)
     known = {*Lock.__struct_fields__, "tables"}

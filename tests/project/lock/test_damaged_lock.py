@@ -99,6 +99,20 @@ def test_deleted_lines(edit: Callable[[str], Iterator[str]], expected: str) -> N
     assert expected in damages("".join(edit(render_lock(LOCK))))[0]
 
 
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ("", "`tables` is missing"),
+        ("tables = 1\n", "`tables` is missing"),
+        ('tables = [["targets"]]\n', "the table `['targets']` is missing"),
+        ("tables = []\nnews = 1\n", "unknown key `news`"),
+    ],
+)
+def test_list_of_tables(tables: str, expected: str) -> None:
+    """The list of tables is compulsory, and no other key is allowed."""
+    assert expected in damages(f"version = 1\nrevision = 0\n{tables}")[0]
+
+
 def test_missing_package() -> None:
     """A package that a runtime pins must be locked."""
     text = render_lock(msgspec.structs.replace(LOCK, packages=LOCK.packages[1:]))
