@@ -88,6 +88,7 @@ class ResultCache:
             content = verify_checksum(folder.name, (folder / "entry.json").read_bytes())
             entry = None if content is None else msgspec.json.decode(content, type=CacheEntry)
             if entry is not None and not _is_older(folder, self._opened_ns):
+                shutil.rmtree(folder, ignore_errors=True)  # not damaged, but a source may have written it
                 return None
             result = _restore_result(entry, folder, job) if entry is not None and entry.run == run else None
         if result is None:
