@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from onnxgate.core.findings import Level, Place
+from onnxgate.core.findings import Place
 from onnxgate.evidence.file import ModelFile
 from onnxgate.model.facts import ExternalFile
 from onnxgate.model.reading.file_format import LfsPointer
 from onnxgate.project.config.project import MergedSettings, SelectedModel
 from onnxgate.project.lock.types import Lock, LockedModel
-from onnxgate.rules.file.external_data_corrupt import external_data_corrupt
 from onnxgate.rules.file.lfs_pointer import lfs_pointer
 from tests.harness.models import inspect_files, parse, write
 from tests.model.reading.test_external_data import external_model
@@ -78,29 +77,24 @@ def test_order_is_kept(project: Path) -> None:
 
 
 def test_pointer(project: Path) -> None:
-    """The fix for a pointer names the path relative to the git root."""
+    """A pointer that the lock does not describe has no finding, because the check of the model is undecided."""
     (project / "a.onnx").write_text(POINTER)
 
     file = look(project, "a.onnx")
-    (hit,) = lfs_pointer.judge(file)
 
-    assert (file.pointer, file.is_complete, hit.level, '--include "ml/a.onnx"' in hit.fix) == (
-        LfsPointer(OID, 12345),
-        False,
-        None,
-        True,
-    )
+    assert (LfsPointer(OID, 12345), False, []) == (file.pointer, file.is_complete, list(lfs_pointer.judge(file)))
 
 
-@pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None), ("", None)])
-def test_locked_pointer_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
-    """A pointer with the locked hash results in a note only."""
+@pytest.mark.parametrize(("sha256", "count"), [(OID, 1), ("0" * 64, 0), ("", 0)])
+def test_locked_pointer_is_a_note(project: Path, sha256: str, count: int) -> None:
+    """A pointer with the locked hash results in a note; the fix names the path relative to the git root."""
     (project / "models").mkdir()
     (project / "models/a.onnx").write_text(POINTER)
 
-    (hit,) = lfs_pointer.judge(look(project, "models/a.onnx", locked(sha256)))
+    fixes = [hit.fix for hit in lfs_pointer.judge(look(project, "models/a.onnx", locked(sha256)))]
 
-    assert hit.level == level
+    assert count == len(fixes)
+    assert all('--include "ml/models/a.onnx"' in fix for fix in fixes)
 
 
 def test_locked_pointer_of_another_size(project: Path) -> None:
@@ -114,16 +108,15 @@ def test_locked_pointer_of_another_size(project: Path) -> None:
     assert not look(project, "models/a.onnx", lock).pointer_is_locked
 
 
-@pytest.mark.parametrize(("sha256", "level"), [(OID, Level.NOTE), ("0" * 64, None)])
-def test_locked_pointer_of_data_is_a_note(project: Path, sha256: str, level: Level | None) -> None:
-    """A data pointer with the locked hash results in a note; both tensors share one finding."""
+def test_pointer_of_data_is_one_note(project: Path) -> None:
+    """Both tensors in a data file that was not fetched share one finding."""
     write(project / "models/a.onnx", external_model())
     (project / "models/w.bin").write_text(POINTER)
 
-    file = look(project, "models/a.onnx", locked(external=(ExternalFile("w.bin", 12345, sha256),)))
-    (hit,) = external_data_corrupt.judge(file)
+    file = look(project, "models/a.onnx", locked(external=(ExternalFile("w.bin", 12345, OID),)))
+    (hit,) = lfs_pointer.judge(file)
 
-    assert (hit.level, file.is_complete, '--include "ml/models/w.bin"' in hit.fix) == (level, False, True)
+    assert (False, True) == (file.is_complete, '--include "ml/models/w.bin"' in hit.fix)
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>", parse().SerializeToString()[:40], b"\x08\x08\x3a\x02\x0a\x7f"])
