@@ -68,6 +68,7 @@ class Baseline(msgspec.Struct, frozen=True):
     remark: str = ""
     missing: str = ""
     hint: str = ""
+    is_disabled: bool = False  # in CI, which would have a baseline
 
 
 class RunCaches(msgspec.Struct, frozen=True):

@@ -104,6 +104,7 @@ def test_usage_before_verdict(broken: Repository, arguments: tuple[str, ...]) ->
             "`--target` and `--config` cannot be",
         ),
         (("check", "--target", "onnxruntime>=1.18", "--no-ignores"), "`--no-ignores` requires a config"),
+        (("check", "--against", ""), "`--against` is empty"),
         (("check", "--stage", ""), "`--stage` has an empty name"),
         (("check", "--stage", "file,"), "`--stage` has an empty name"),
         (("lock", "--fail-on", "warning"), "`--fail-on` requires `--preview`"),

@@ -101,6 +101,8 @@ def run_check(request: CheckRequest, sinks: Sequence[Sink], options: CommonOptio
     """Check the models of each project, write the reports, and return the exit status."""
     if request.target is not None and options.config is not None:
         raise UsageError("`--target` and `--config` cannot be combined", hint="`--target` ignores the config")
+    if request.against == "":  # an unset variable in CI must not turn off the comparison
+        raise UsageError("`--against` is empty", hint="to check without a baseline, use `--against none`")
     groups: Mapping[Path | None, Sequence[str | Path]] = {None: request.paths}
     if request.target is None:
         groups = group_by_project(request.paths, options, all_below=True)
@@ -203,7 +205,7 @@ def _check_files(
     from onnxgate.formats.support_matrix import format_markdown, format_text
 
     for option, is_given in (
-        ("--against", request.against not in (None, "", "none")),
+        ("--against", request.against not in (None, "none")),
         ("--shard", request.shard is not None),
         ("--stage", request.has_stages and request.stages not in PREDICTED_STAGES),
         ("--no-ignores", options.no_ignores),
@@ -300,6 +302,8 @@ def _choose_baseline(folder: Path, request: CheckRequest, options: CommonOptions
     """Return the git revision to compare the models with. Outside CI, there is one only if `--against` is given."""
     if request.against is None and not _is_in_ci():
         return Baseline()
+    if request.against == "none" and _is_in_ci():
+        return Baseline(is_disabled=True)
     from onnxgate.project.git.baseline import choose_baseline
 
     root = find_git_root(folder.absolute())

@@ -95,7 +95,7 @@ def _describe_scope(request: GateRequest) -> str:
 
 
 def describe_left_out(request: GateRequest, models: int) -> list[str]:
-    """List the stages, models and cases that a check of `models` models skips."""
+    """List the stages, models, cases and comparisons that a check of `models` models skips."""
     left_out = [stage.value for stage in ALL_STAGES if stage not in request.stages]
     parts = [] if models else ["the paths select no model"]
     parts += [f"skipped stages: {', '.join(left_out)}"] if left_out else []
@@ -104,6 +104,8 @@ def describe_left_out(request: GateRequest, models: int) -> list[str]:
         parts.append(f"{others} model{'s' if others > 1 else ''} not selected")
     if request.selection.inputs.cases:
         parts.append("other input cases not selected")
+    if request.baseline.is_disabled:
+        parts.append("no baseline (`--against none`)")
     return parts
 
 
