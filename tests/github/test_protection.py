@@ -252,6 +252,7 @@ def test_an_attack_on_the_runner_fails_and_is_undone(attacked: Engine, script: s
     expected = ("137", "undecided") if "kill('" in script else ("1", "fail")
     assert expected == (ran.outputs["exit-code"], ran.outputs["verdict"])
     assert "All models pass" not in ran.summary
+    assert f"## {'❌' if expected[1] == 'fail' else '🟡'} onnxgate\n" in ran.summary
     assert "code of the repository wrote to the runner's command files `GITHUB_OUTPUT`, `GITHUB_ENV`" in ran.log
     daemon = attacked.scratch / "daemon"
     assert not daemon.exists() or not Path("/proc", daemon.read_text(encoding="utf-8")).exists()
@@ -264,6 +265,8 @@ def test_an_attack_makes_a_passing_gate_undecided(attacked: Engine) -> None:
     ran = attack(attacked, "forge()")
 
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "undecided", "3"), ran.log
+    assert "✅" not in ran.summary
+    assert "error: code of the repository interfered with this step" in ran.summary
 
 
 @pytest.mark.index
