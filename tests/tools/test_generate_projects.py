@@ -94,7 +94,7 @@ def test_config_names_every_model(project: str) -> None:
 
 @pytest.mark.parametrize("project", FAULTY)
 def test_each_fault_is_one_model(project: str) -> None:
-    """Each model except one has exactly one expected finding, and all are explained.
+    """Each model except one has exactly one expected finding or is undecided, and all are explained.
 
     What crashes a runtime that has no kernel for it is both.
     """
@@ -105,7 +105,10 @@ def test_each_fault_is_one_model(project: str) -> None:
     pages = (PROJECTS / project / "FAULTS.md").read_text(encoding="utf-8")
 
     assert sorted(set(names)) == sorted(names)
-    assert len(models - set(names)) == 1
+    undecided = {
+        f"models/{name}.onnx" for name in re.findall(r"^\| `([^`]+)` \|.*\| undecided \|$", pages, re.MULTILINE)
+    }
+    assert len(models - set(names) - undecided) == 1
     assert [name for name in names if f"`{Path(name).stem.split()[0]}" not in pages] == []
 
 
