@@ -234,6 +234,28 @@ def test_an_export_fails_without_attack(attacked: Engine) -> None:
     assert "code of the repository" not in ran.log
 
 
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_restored_file_of_the_environment_is_noticed(tmp_path: Path, is_linked: bool) -> None:
+    """Code could replace a module until onnxgate imports it, and restore its content and time; uv links files."""
+    module = tmp_path / "venv/module.py"
+    module.parent.mkdir()
+    module.write_text("good", encoding="utf-8")
+    if is_linked:
+        (tmp_path / "cache.py").hardlink_to(module)
+    actual = python(f"""
+        from pathlib import Path
+        sys.prefix = {str(module.parent)!r}
+        module = Path({str(module)!r})
+        guard, status = protection.StepGuard({{}}), module.stat()
+        module.write_text("evil")
+        module.write_text("good")
+        os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
+        print(*guard.finish())
+    """)
+
+    assert actual == f"code of the repository changed files of onnxgate's environment, such as `{module}`\n"
+
+
 ATTACKS = {
     "writes to the command files": "forge()",
     "kills the worker": "forge(); os.kill(next(ancestors()), signal.SIGKILL)",
