@@ -16,8 +16,6 @@ VERDICT_MARKS = {"pass": "✅", "fail": "❌", "undecided": "🟡"}
 LEVEL_MARKS = {"error": "❌", "warning": "⚠️", "note": "ℹ️"}
 IGNORED_MARK = "🔕"
 SKIPPED_MARK = "⏭️"
-MAX_COUNTED_RULES = 12
-"""Maximum number of rules of one level whose findings are counted at the top of a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +79,8 @@ def render_head(report: Report, heading: str) -> Iterator[str]:
     yield f"{heading} {VERDICT_MARKS[report.verdict]} onnxgate: {report.verdict}{weakening and f' — ⚠️ {weakening}'}\n"
     yield f"{_render_subject(report)}\n"
     yield from (f"- {item}" for item in _list_counts(report))
+    if reason := wording.explain_failure(report):
+        yield f"\n{escape_markdown(capitalize_first(reason))}."
     if limits := wording.describe_limits(report):
         yield f"\n⚠️ **Limited check:** {escape_markdown('; '.join(limits))}"
     yield ""
@@ -109,9 +109,10 @@ def _list_rule_counts(report: Report) -> Iterator[str]:
     for level, counts in itertools.groupby(wording.count_rules(report), key=lambda it: it.level):
         of_level = list(counts)
         rules = [f"{link_rule(it.rule)}{f' × {it.count}' if it.count > 1 else ''}" for it in of_level]
-        more = [f"{len(rules) - MAX_COUNTED_RULES} more rules"] if len(rules) > MAX_COUNTED_RULES else []
+        shown = rules[: wording.MAX_COUNTED_RULES]
+        more = [f"{len(rules) - len(shown)} more rules"] if len(rules) > len(shown) else []
         total = pluralize(sum(it.count for it in of_level), level)
-        yield f"{LEVEL_MARKS[level]} **{total}:** {', '.join([*rules[:MAX_COUNTED_RULES], *more])}"
+        yield f"{LEVEL_MARKS[level]} **{total}:** {', '.join([*shown, *more])}"
 
 
 def link_rule(rule: str) -> str:
@@ -132,7 +133,7 @@ def render_changes(report: Report, page: Page) -> Iterator[str]:
     """Yield the models that have changed since the baseline, as Markdown. Models with the worst findings come first."""
     title = wording.changes_title(report)
     if title and not report.changes:
-        yield f"{escape_markdown(capitalize_first(title))}.\n"
+        yield f"\n{escape_markdown(capitalize_first(title))}.\n"
     elif title:
         ranks = wording.rank_models(report)
         yield f"\n### {escape_markdown(capitalize_first(title))}\n"

@@ -48,6 +48,8 @@ WORD_MEANINGS = {
 """Word shown in a table -> its explanation in the legend. Words that need no explanation are missing."""
 WORST_WORDS_FIRST = ("FAIL", "?", "warn", "–", "likely", "ok")
 NOT_PREDICTED = "not run; the result could not be predicted"
+MAX_COUNTED_RULES = 12
+"""Maximum number of rules of one level whose findings are counted at the top of a page."""
 DEFAULT_PATH = "onnxgate.lock"
 """Path reported for a finding that has neither a place nor a model, in report formats that require a path."""
 MAX_NAMED_MODELS = 4
@@ -296,7 +298,8 @@ def _describe_run(run: Sequence[Measured]) -> str:
 
 def render_verdict(report: Report) -> str:
     """Return the last line of the report, such as `fail: 2 models on 8 runtimes: 1 error; skipped stages: export`."""
-    return render_summary(report, describe_extent(report), report.skipped, "; ".join(describe_limits(report)))
+    scope = "; ".join(filter(None, (*describe_limits(report), explain_failure(report))))
+    return render_summary(report, describe_extent(report), report.skipped, scope)
 
 
 def describe_extent(report: Report) -> str:
@@ -311,17 +314,15 @@ def describe_limits(report: Report) -> list[str]:
     """List what the check leaves out, such as stages that were not selected, or findings that do not fail the check."""
     unpredicted = list_unpredicted_runtimes(report)
     missing = f"not predicted: {describe_runtimes(unpredicted, report)}" if unpredicted else ""
+    unenforced = "findings do not fail the check (`--fail-on never`)" if report.fail_on == "never" else ""
+    return [truncate(part) for part in (missing, report.scope, unenforced) if part]
+
+
+def explain_failure(report: Report) -> str:
+    """State that warnings fail the check if it has warnings but no errors; otherwise return ""."""
     levels = {finding.level for finding in report.findings if not finding.ignored}
-    counts_warnings = report.fail_on == "warning" and "error" not in levels and "warning" in levels
-    enforced = report.fail_on if report.fail_on != "warning" or counts_warnings else ""
-    return [truncate(part) for part in (missing, report.scope, FAIL_ON_EFFECTS.get(enforced, "")) if part]
-
-
-FAIL_ON_EFFECTS = {
-    "never": "findings do not fail the check (`--fail-on never`)",
-    "warning": "warnings fail the check (`--fail-on warning`)",
-}
-"""Value of `--fail-on` -> its effect. The default needs no explanation."""
+    is_explained = report.fail_on != "warning" or "error" in levels or "warning" not in levels
+    return "" if is_explained else "warnings fail the check (`--fail-on warning`)"
 
 
 def describe_subject(report: Report) -> list[tuple[str, str]]:
@@ -335,7 +336,8 @@ def describe_subject(report: Report) -> list[tuple[str, str]]:
     if report.against is not None:
         facts.append(("baseline", baseline_name(report.against)))
     elif report.checkout is not None:
-        facts.append(("baseline", "none"))
+        is_missing = any(gap.stage == "lock" and not gap.model for gap in report.undecided)
+        facts.append(("baseline", "not available" if is_missing else "none"))
     return [(name, truncate(value)) for name, value in facts if value]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from onnxgate.core.errors import ErrorRecord, OnnxgateError
+from onnxgate.core.errors import ErrorRecord, FileProblem, OnnxgateError
 from onnxgate.core.report import Report
 from onnxgate.formats.wording import count_weakenings
 from onnxgate.gate.sharding.plan import MAX_SHARDS
@@ -39,6 +39,8 @@ UNCHECKED_COMMANDS = ("lock", "export")
 UNCHECKED_SUMMARY = (
     "## onnxgate {0}\n\n⚠️ **Limited check:** no model was checked, because the workflow sets `command: {0}`.\n"
 )
+ATTACK = "code of the repository interfered with this step, so that its report may be forged"
+ATTACK_HINT = "check the sources, input functions and interpreters that the config names"
 VERDICT_BY_STATUS = {0: "pass", 1: "fail"}  # for commands that do not write a report
 
 
@@ -88,14 +90,16 @@ def run_action(environment: Mapping[str, str]) -> tuple[ActionOutputs, InternalO
     ran = run_command(inputs, results, {**environment, **cache.use_restored_cache(inputs, environment)})
     if results.annotations.exists():
         print(results.annotations.read_text(encoding="utf-8"), flush=True)
+    outcome, report = read_outcome(inputs, results, ran)
+    if ran.attacks:  # write no summary, upload and save nothing, and do not run possibly changed code with the token
+        attack = ErrorRecord(ATTACK, ATTACK_HINT, problems=tuple(map(FileProblem, ran.attacks)))
+        report_error(attack, outcome.exit_code, environment)
+        return replace(outcome, sarif_file=""), InternalOutputs()
     if inputs.summary and inputs.command in UNCHECKED_COMMANDS:
         results.summary.write_text(UNCHECKED_SUMMARY.format(inputs.command), encoding="utf-8")
     if results.summary.exists() and "GITHUB_STEP_SUMMARY" in environment:
         with Path(environment["GITHUB_STEP_SUMMARY"]).open("ab") as file:
             file.write(results.summary.read_bytes())
-    outcome, report = read_outcome(inputs, results, ran)
-    if ran.is_attacked:  # upload and save nothing, and do not run possibly changed code with the token
-        return replace(outcome, sarif_file=""), InternalOutputs()
     if record := _find_error(results, ran, outcome):
         report_error(record, outcome.exit_code, environment)
         if (

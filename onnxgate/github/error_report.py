@@ -15,8 +15,8 @@ from onnxgate.core.machine_faults import find_machine_fault
 from onnxgate.core.text import pluralize
 from onnxgate.github.runner import annotate
 
-MARK = "🟡"
-"""Mark of an undecided check, as in reports; importing it would import msgspec."""
+MARKS = {"fail": "❌", "undecided": "🟡"}
+"""Verdict -> its mark, as in reports; importing those would import msgspec."""
 MAX_PROBLEMS = 8
 """Maximum number of problems that get their own annotation. GitHub shows ten errors of a step; one states how many more
 there are, and the runner adds one for the exit status."""
@@ -76,9 +76,10 @@ def _relative_path(file: str, workspace: str) -> str:
 
 def render_summary(record: ErrorRecord, status: int) -> Iterator[str]:
     """Yield the lines of the job summary."""
-    kind = "usage, config or lock error" if status == 2 else "onnxgate stopped with an error"
+    verdict = "fail" if status == 1 else "undecided"
+    kind = {1: "", 2: ": usage, config or lock error"}.get(status, ": onnxgate stopped with an error")
     text = "\n".join(map(neutralize_commands, render_error(record)))
     fence = "`" * (1 + max((2, *(len(run) for run in re.findall("`+", text)))))
-    yield f"## {MARK} onnxgate\n"
-    yield f"**Undecided: {kind} (exit status {status})**\n"
+    yield f"## {MARKS[verdict]} onnxgate\n"
+    yield f"**{verdict.capitalize()}{kind} (exit status {status})**\n"
     yield f"{fence}text\n{text}\n{fence}\n"

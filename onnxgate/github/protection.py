@@ -142,19 +142,18 @@ def _list_files(folder: str) -> dict[str, os.stat_result]:
 
 
 def _list_changes(before: Mapping[str, os.stat_result], after: Mapping[str, os.stat_result]) -> list[str]:
-    """Return the files that were changed, removed or created, except for bytecode that was created."""
-    created = (path for path in after.keys() - before.keys() if Path(path).parent.name != "__pycache__")
-    changed = (path for path, status in before.items() if path not in after or not _is_same(status, after[path]))
-    return sorted((*created, *changed))
+    """Return the files that were changed, removed or created, except for bytecode that was created.
 
-
-def _is_same(before: os.stat_result, after: os.stat_result) -> bool:
-    """Return whether a file was not written. The times of the last status change are compared if they prove that.
-
-    If uv linked the file from its cache, the time also changes when uv links the file to another environment.
+    The time of the last status change shows that a file was written even if its content was restored. It also changes
+    when a file is linked, so no other environment may use the cache that the files are linked from.
     """
-    first, second = file_identity(before), file_identity(after)
-    return first == second or (before.st_nlink > 1 and first[:-1] == second[:-1])
+    created = (path for path in after.keys() - before.keys() if Path(path).parent.name != "__pycache__")
+    changed = (
+        path
+        for path, status in before.items()
+        if path not in after or file_identity(status) != file_identity(after[path])
+    )
+    return sorted((*created, *changed))
 
 
 if __name__ == "__main__":  # runs onnxgate in a process that cannot be inspected

@@ -19,7 +19,6 @@ from onnxgate.core.findings import ALL_STAGES
 from onnxgate.core.subprocesses import start_program
 from onnxgate.gate.sharding import plan
 from onnxgate.github.protection import COMMAND_FILES, StepGuard
-from onnxgate.github.runner import annotate
 
 EXIT_UNDECIDED = 3
 COMMANDS = ("check", "lock", "export", "plan", "merge")
@@ -112,9 +111,7 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
         name: environment.get(input_variable(name), "").strip() or INPUT_DEFAULTS.get(name, "") for name in INPUT_NAMES
     }
     command = _check_choice("command", raw["command"], COMMANDS)
-    folder = Path(environment.get("GITHUB_WORKSPACE", "."), raw["working-directory"])
-    if not folder.is_dir():
-        raise UsageError(f"input `working-directory`: folder `{raw['working-directory']}` does not exist")
+    folder = _find_folder(Path(environment.get("GITHUB_WORKSPACE", ".")), raw["working-directory"], command)
     lines = [line.strip() for line in raw["paths"].splitlines()]
     return _check_combination(
         Inputs(
@@ -139,6 +136,17 @@ def read_inputs(environment: Mapping[str, str]) -> Inputs:
             directory=raw["working-directory"],
         )
     )
+
+
+def _find_folder(workspace: Path, directory: str, command: str) -> Path:
+    """Return the folder to run in. Only `merge`, which reads reports, can run in an empty workspace."""
+    if command != "merge" and not any(workspace.iterdir()):
+        raise UsageError(
+            "the workspace is empty", hint="check out the repository with `actions/checkout` before this step"
+        )
+    if not (workspace / directory).is_dir():
+        raise UsageError(f"input `working-directory`: folder `{directory}` does not exist")
+    return workspace / directory
 
 
 def input_variable(name: str) -> str:
@@ -281,7 +289,7 @@ class CommandRun:
 
     status: int
     answered: tuple[str, ...] = ()
-    is_attacked: bool = False  # code of the repository interfered with the step
+    attacks: tuple[str, ...] = ()  # how code of the repository interfered with the step
 
 
 def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, str]) -> CommandRun:
@@ -309,11 +317,8 @@ def run_command(inputs: Inputs, results: ResultFiles, environment: Mapping[str, 
         _copy_to_log(process.stdout, answered)
         aside.join()
     status = process.returncode if process.returncode >= 0 else 128 - process.returncode
-    problems = guard.finish()
-    for problem in problems:
-        annotate("error", problem, "hint: check the sources, input functions and interpreters that the config names")
-    status = status or (EXIT_UNDECIDED if problems else 0)
-    return CommandRun(status, tuple(answered), is_attacked=bool(problems))
+    attacks = tuple(guard.finish())
+    return CommandRun(status or (EXIT_UNDECIDED if attacks else 0), tuple(answered), attacks)
 
 
 def _copy_to_log(stream: IO[bytes] | None, copy: list[str]) -> None:

@@ -291,12 +291,16 @@ def test_what_the_options_leave_out_is_at_the_top(name: str) -> None:
     assert "Limited check" not in SCOPES[name](report())
 
 
-def test_why_warnings_fail_the_check() -> None:
-    """A failure without any error is explained; otherwise, the option has no visible effect."""
+@pytest.mark.parametrize("name", SCOPES)
+def test_why_warnings_fail_the_check(name: str) -> None:
+    """A failure without any error is explained, and is not a limit of the check."""
     warned = report(verdict="fail", exit=1, fail_on="warning", findings=(finding(level="warning"),))
+    broken = replace(warned, findings=(finding(), *warned.findings))
+    shown = SCOPES[name](warned)
 
-    assert wording.describe_limits(warned) == ["warnings fail the check (`--fail-on warning`)"]
-    assert wording.describe_limits(replace(warned, findings=(finding(), *warned.findings))) == []
+    assert "arnings fail the check (" in shown
+    assert "Limited check" not in shown
+    assert "arnings fail the check" not in SCOPES[name](broken)
 
 
 @pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
@@ -309,6 +313,16 @@ def test_the_repository_commit_base_and_project_are_named(page: Callable[[Report
 
     assert [it for it in ("example/models", "ml/vision", "8c1d9f2", "origin/main (1a2b3c4)") if it not in head] == []
     assert re.search(r"baseline(?:</dt><dd>| `)none\b", alone)
+
+
+@pytest.mark.parametrize("page", [markdown.format_summary, markdown.format_comment, html.format])
+def test_a_missing_baseline_is_not_called_none(page: Callable[[Report], str]) -> None:
+    """`none` would mean that no baseline was requested."""
+    checkout = ReportedCheckout(repository="example/models", commit="8c1d9f2" + "0" * 33)
+    gap = NotDone(stage="lock", model="", runtime="", reason="the baseline is not available", hint="")
+    head = page(report(verdict="undecided", exit=3, checkout=checkout, undecided=(gap,))).partition("<main")[0]
+
+    assert re.search(r"baseline(?:</dt><dd>| `)not available\b", head)
 
 
 @pytest.mark.parametrize("page", [markdown.format_summary, markdown.format, html.format])

@@ -42,6 +42,13 @@ def test_no_change_is_printed_only_after_a_complete_comparison() -> None:
     )
 
 
+def test_no_change_is_a_paragraph_of_its_own() -> None:
+    """Without an empty line, Markdown would add the sentence to the fix of the last finding."""
+    page = markdown.format_summary(report(against=MAIN, stages=("lock",), findings=(finding(fix="export it again"),)))
+
+    assert "<p>No model changed since origin/main (1a2b3c4).</p>" in cmarkgfm.github_flavored_markdown_to_html(page)
+
+
 def test_models_with_errors_come_first() -> None:
     """Models with errors are listed before new models; ignored findings do not count."""
     findings = (

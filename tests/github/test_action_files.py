@@ -204,6 +204,15 @@ def test_reusable_workflow_uses_the_action_of_its_own_commit() -> None:
     assert {".onnxgate-action"} == {before["with"]["path"] for before, _ in ours}
 
 
+def test_the_job_of_the_verdict_has_the_permissions_of_the_caller() -> None:
+    """`permissions` of the file would apply to all jobs without their own, and the comment would be refused."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8"))
+    permissions = {name: job.get("permissions") for name, job in workflow["jobs"].items()}
+
+    assert "permissions" not in workflow
+    assert {"plan": {"contents": "read"}, "shard": {"contents": "read"}, "merge": None} == permissions
+
+
 def test_reusable_workflow_declares_its_inputs() -> None:
     """The reusable workflow declares all inputs that its caller sets, and uses each of them."""
     text = (ROOT / ".github/workflows/onnxgate-matrix.yml").read_text(encoding="utf-8")

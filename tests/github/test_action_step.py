@@ -312,7 +312,7 @@ def test_nothing_is_published_after_an_attack(
     used_later = {outputs[name] for name in ("sarif-file", "comment-file", "keep", "results-key")}
     assert (expected, {""}) == (outputs["exit-code"], used_later)
     [problem] = commands(capfd.readouterr().out)
-    assert problem.data.startswith("code of the repository wrote to the runner's command files `GITHUB_ENV`")
+    assert "code of the repository wrote to the runner's command files `GITHUB_ENV`" in problem.data
     assert (step.folder / "GITHUB_ENV").read_text(encoding="utf-8") == ""
 
 

@@ -122,6 +122,15 @@ def test_paths_are_relative_to_the_working_directory(workspace: Path) -> None:
     assert (("x.onnx",), workspace / "models") == (inputs.paths, inputs.folder)
 
 
+@pytest.mark.parametrize("given", [{}, {"working-directory": "models"}, {"paths": "*.onnx"}])
+def test_an_empty_workspace_has_no_checkout(tmp_path: Path, given: dict[str, str]) -> None:
+    """A workflow without `actions/checkout` is told so, instead of that a config, a folder or a file is missing."""
+    with pytest.raises(UsageError, match="the workspace is empty") as refused:
+        read_inputs(environment(tmp_path, given))
+
+    assert refused.value.hint == "check out the repository with `actions/checkout` before this step"
+
+
 def test_pull_request_target_is_refused(workspace: Path) -> None:
     """The repository's own code must not run in a job with access to secrets."""
     with pytest.raises(UsageError, match="`pull_request_target`"):

@@ -162,7 +162,7 @@ def test_the_installer_needs_only_the_standard_library() -> None:
     code = "import sys; sys.path.insert(0, sys.argv[1]); import onnxgate.github.install"
     subprocess.run([sys.executable, "-I", "-S", "-c", code, str(ROOT)], check=True)
 
-    assert VERDICT_MARKS["undecided"] == error_report.MARK
+    assert error_report.MARKS.items() <= VERDICT_MARKS.items()
 
 
 def test_the_cache_entry_depends_on_what_is_installed(tmp_path: Path) -> None:

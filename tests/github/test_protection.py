@@ -234,6 +234,28 @@ def test_an_export_fails_without_attack(attacked: Engine) -> None:
     assert "code of the repository" not in ran.log
 
 
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_a_restored_file_of_the_environment_is_noticed(tmp_path: Path, is_linked: bool) -> None:
+    """Code could replace a module until onnxgate imports it, and restore its content and time; uv links files."""
+    module = tmp_path / "venv/module.py"
+    module.parent.mkdir()
+    module.write_text("good", encoding="utf-8")
+    if is_linked:
+        (tmp_path / "cache.py").hardlink_to(module)
+    actual = python(f"""
+        from pathlib import Path
+        sys.prefix = {str(module.parent)!r}
+        module = Path({str(module)!r})
+        guard, status = protection.StepGuard({{}}), module.stat()
+        module.write_text("evil")
+        module.write_text("good")
+        os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
+        print(*guard.finish())
+    """)
+
+    assert actual == f"code of the repository changed files of onnxgate's environment, such as `{module}`\n"
+
+
 ATTACKS = {
     "writes to the command files": "forge()",
     "kills the worker": "forge(); os.kill(next(ancestors()), signal.SIGKILL)",
@@ -252,6 +274,7 @@ def test_an_attack_on_the_runner_fails_and_is_undone(attacked: Engine, script: s
     expected = ("137", "undecided") if "kill('" in script else ("1", "fail")
     assert expected == (ran.outputs["exit-code"], ran.outputs["verdict"])
     assert "All models pass" not in ran.summary
+    assert f"## {'❌' if expected[1] == 'fail' else '🟡'} onnxgate\n" in ran.summary
     assert "code of the repository wrote to the runner's command files `GITHUB_OUTPUT`, `GITHUB_ENV`" in ran.log
     daemon = attacked.scratch / "daemon"
     assert not daemon.exists() or not Path("/proc", daemon.read_text(encoding="utf-8")).exists()
@@ -264,6 +287,8 @@ def test_an_attack_makes_a_passing_gate_undecided(attacked: Engine) -> None:
     ran = attack(attacked, "forge()")
 
     assert (ran.conclusion, ran.outputs["verdict"], ran.outputs["exit-code"]) == ("failure", "undecided", "3"), ran.log
+    assert "✅" not in ran.summary
+    assert "error: code of the repository interfered with this step" in ran.summary
 
 
 @pytest.mark.index

@@ -108,6 +108,7 @@ def render_banner(report: Report, anchors: Anchors) -> Markup:
     mark, word = VERDICT_MARKS[report.verdict]
     stages = (*STAGES, *(stage for stage in report.stages if stage not in STAGES))
     weakening, limits = wording.describe_weakening(report), "; ".join(wording.describe_limits(report))
+    reason = wording.explain_failure(report)
     warned = tag("span", f"! {weakening}", class_="weakened") if weakening else None
     return tag(
         "header",
@@ -117,14 +118,11 @@ def render_banner(report: Report, anchors: Anchors) -> Markup:
         tag("dl", (tag("div", tag("dt", name), tag("dd", value)) for name, value in wording.describe_subject(report))),
         tag("p", tag("strong", "! Limited check: "), render_prose(limits), class_="limits") if limits else None,
         tag("ul", _render_counts(report, anchors), class_="counts"),
+        tag("p", render_prose(f"{reason[0].upper()}{reason[1:]}.")) if reason else None,
         tag("ul", (_render_stage(stage, report) for stage in stages), class_="stages"),
         tag("ul", (tag("li", render_prose(line)) for line in wording.describe_comparisons(report)), class_="extent"),
         class_=f"banner {report.verdict}",
     )
-
-
-MAX_COUNTED_RULES = 12
-"""Maximum number of rules of one level whose findings are counted at the top of the page."""
 
 
 def _render_counts(report: Report, anchors: Anchors) -> Iterator[Markup]:
@@ -162,7 +160,7 @@ def _render_rule_counts(report: Report, anchors: Anchors) -> Iterator[Markup]:
                     f" × {it.count}" if it.count > 1 else "",
                 )
             )
-            for it in of_level[:MAX_COUNTED_RULES]
+            for it in of_level[: wording.MAX_COUNTED_RULES]
         ]
         more = [f"{len(of_level) - len(rules)} more rules"] if len(of_level) > len(rules) else []
         total = f"{LEVEL_MARKS[level]} {pluralize(sum(it.count for it in of_level), level)}"

@@ -24,8 +24,9 @@ def policy_weakened(subject: PolicyChange) -> Iterator[Hit]:
     cannot be ignored.
 
     ## What to do
-    - Restore the line, or
-    - explain the change in the pull request and have it approved. The finding disappears after the merge.
+    - Restore the line.
+    - If the change is intended, explain it in the pull request and have it approved. The finding disappears after the
+      merge.
     - To require an approval for each weakening, set `policy-weakened = "error"` under `[rules]`.
     """
     if subject.is_weaker:
