@@ -12,7 +12,7 @@ import msgspec
 from onnxgate.core.errors import LockError
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.evidence.policy import PolicyChange
-from onnxgate.gate.policy.config_changes import PolicyReporter, find_config_changes, find_new_ignores, match_targets
+from onnxgate.gate.policy.config_changes import PolicyReporter, find_config_changes, find_new_ignores
 from onnxgate.gate.policy.lock_changes import LockReporter, find_lock_changes
 from onnxgate.gate.policy.model_changes import find_dropped_models, find_selection_changes, find_setting_changes
 from onnxgate.gate.request import Checkout
@@ -20,7 +20,6 @@ from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, 
 from onnxgate.project.config.project import LOCK_NAME, Project, list_models, selects
 from onnxgate.project.config.schema import Config
 from onnxgate.project.git.revisions import FILE_MODES, MissingAtRevisionError, Revision, Tree, find_exact_renames
-from onnxgate.project.lock.comparison import target_policy
 from onnxgate.project.lock.lock_file import parse_lock
 from onnxgate.project.lock.types import Lock
 from onnxgate.project.toml import find_key_lines
@@ -176,14 +175,8 @@ def _find_changes(checkout: Checkout, base: BasePolicy, folder: str) -> Iterator
     pairs = {name: selected[renamed.get(at, at)] for at, name in models.items() if renamed.get(at, at) in selected}
     yield from find_setting_changes(report, before, pairs, checkout.lock)
     if base.lock is not None:
-        names = match_targets(before.targets, after.targets)
-        same = {
-            was: now
-            for was, now in names.items()
-            if target_policy(before.targets[was]) == target_policy(after.targets[now])
-        }
-        lines = find_key_lines(checkout.lock_text)
-        yield from find_lock_changes(LockReporter(checkout.lock_name, lines), base.lock, checkout.lock, same, pairs)
+        report_lock = LockReporter(checkout.lock_name, find_key_lines(checkout.lock_text))
+        yield from find_lock_changes(report_lock, (base.lock, checkout.lock), (before, after), pairs)
 
 
 def _find_renames(base: BasePolicy, selected: Collection[str]) -> dict[str, str]:
