@@ -362,7 +362,7 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
     return {name: same[0] for name, same in by_name.items() if len(same) == 1}
 
 
-def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
+def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[str]) -> Mapping[str, tuple[str, int]]:
     """Return, by new path, the old path of the similar file that git found, and the similarity in percent.
 
     Git LFS pointers are skipped, because they are all similar. Files that are not in the index are skipped as well.
@@ -370,8 +370,8 @@ def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> 
     plain = [path for path in removed if tree.pointer(path) is None]
     if not plain or not new or len(plain) + len(new) > MAX_COMPARED_FILES:
         return {}
-    names = {file.path for file in new}
-    paths = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
+    names = set(new)
+    paths = [f":(literal){path}" for path in (*plain, *new)]
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=50%", "--diff-filter=R", tree.revision.commit]
     result = tree.revision.run_git([*compare, "--", *paths])
     fields = iter(os.fsdecode(result.stdout).split("\0"))
@@ -384,3 +384,9 @@ def find_exact_renames(tree: Tree) -> dict[str, str]:
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=100%", "--diff-filter=R", tree.revision.commit]
     fields = iter(os.fsdecode(tree.revision.run_git(compare).stdout).split("\0"))
     return {after: before for _, before, after in zip(fields, fields, fields, strict=False)}
+
+
+def find_added(tree: Tree) -> list[str]:
+    """Return the files in git's index that do not exist at the revision."""
+    listed = os.fsdecode(tree.revision.run_git(["ls-files", "-z"]).stdout).split("\0")
+    return [path for path in listed if path and path not in tree.entries]
