@@ -142,7 +142,7 @@ def test_a_project_that_is_split_keeps_its_models(repository: PolicyRepository) 
     git(repository.folder, "add", "--all")
 
     for name in ("a", "b"):
-        assert not [change for change in at(repository.folder / name).changes() if "no longer" in change]
+        assert not [change for change in at(repository.folder / name).changes() if "is not checked" in change]
 
 
 def test_a_new_config_above_hides_no_project(tmp_path: Path) -> None:
