@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 from onnxgate.core.findings import Place, name_runtimes
@@ -57,7 +56,7 @@ def find_lock_changes(
             yield from _compare_rows(report, now, old, new)
         else:
             yield from _find_lost_rows(report, now, target, old, new)
-    yield from _compare_toolchains(report, before, after, configs[1].toolchain.requires)
+    yield from _compare_toolchains(report, before, after)
     yield from _compare_hashes(report, before, after)
     for path, was in sorted(models.items()):
         if path in after.models and was in before.models:
@@ -150,18 +149,10 @@ def _describe_pin_changes(
     return report.change(f"pins {before.name}", message, "targets", target, "runtimes", is_weaker=False)
 
 
-def _compare_toolchains(
-    report: LockReporter, before: Lock, after: Lock, requires: Sequence[str]
-) -> Iterator[PolicyChange]:
-    """Compare the versions of the packages that models are exported with. `requires` are the current requirements."""
-    if after.toolchain is None:  # if the config still requires packages, `lock-stale` reports it
-        return
-    was, now = before.toolchain.packages if before.toolchain is not None else {}, after.toolchain.packages
-    required = {canonicalize_name(Requirement(text).name) for text in requires}
-    lost = [f"`{package}`" for package in sorted(was.keys() - now.keys()) if canonicalize_name(package) in required]
-    if lost:
-        message = f"the locked toolchain no longer contains {join_phrases(lost)}"
-        yield report.change("toolchain", message, "toolchain", is_weaker=True, fix=_LOCK_FIX)
+def _compare_toolchains(report: LockReporter, before: Lock, after: Lock) -> Iterator[PolicyChange]:
+    was = before.toolchain.packages if before.toolchain is not None else {}
+    now = after.toolchain.packages if after.toolchain is not None else {}
+    if not now:  # if the config still requires the packages, `lock-stale` reports it
         return
     changed = [
         f"{package} {was.get(package, 'none')} to {now.get(package, 'none')}"

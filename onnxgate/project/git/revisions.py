@@ -9,7 +9,7 @@ import posixpath
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -330,10 +330,12 @@ def find_moved(
     """
     tree.learn_pointers(removed)
     remaining = list(removed)
+    digits = {len(tree.entries[path].blob) for path in removed}
     moved: dict[str, str] = {}
     for file in new:
         name = posixpath.basename(file.path)
-        same = [path for path in remaining if _has_same_content(tree, path, file)]
+        blobs = {compute_blob_id(file.file, length) for length in digits if file.file.is_file()}
+        same = [path for path in remaining if _has_same_content(tree, path, file, blobs)]
         if same:
             order = {path: (not prefer(file, path), posixpath.basename(path) != name, path) for path in same}
             moved[file.path] = min(order, key=order.__getitem__)
@@ -341,11 +343,9 @@ def find_moved(
     return moved
 
 
-def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
-    pointer, blob = tree.pointer(path), tree.entries[path].blob
-    if pointer is not None:
-        return pointer.sha256 == newcomer.sha256
-    return newcomer.file.is_file() and compute_blob_id(newcomer.file, len(blob)) == blob
+def _has_same_content(tree: Tree, path: str, newcomer: NewFile, blobs: Collection[str]) -> bool:
+    pointer = tree.pointer(path)
+    return tree.entries[path].blob in blobs if pointer is None else pointer.sha256 == newcomer.sha256
 
 
 def find_same_name(removed: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:

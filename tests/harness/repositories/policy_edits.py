@@ -206,12 +206,6 @@ def change_target_without_row(repository: PolicyRepository) -> None:
     repository.write_lock(with_packages(msgspec.structs.replace(repository.lock, targets=targets)))
 
 
-def empty_toolchain(repository: PolicyRepository) -> None:
-    """Remove the packages of the toolchain from the lock."""
-    toolchain = msgspec.structs.replace(repository.lock.toolchain, packages={})
-    repository.write_lock(msgspec.structs.replace(repository.lock, toolchain=toolchain))
-
-
 def tolerate_as_by_default(repository: PolicyRepository) -> None:
     """Replace the measured tolerance with the default, which is looser."""
     repository.edit(TOLERANCE, "")
@@ -271,10 +265,6 @@ WEAKENINGS: dict[str, tuple[Edit, list[str]]] = {
     "older-patch-locked": (
         lambda repository: repository.edit_target("edge", runtime("1.20.0"), runtime("1.21.1")),
         ["- runtimes: target `edge` is locked with onnxruntime 1.20.0 instead of onnxruntime 1.20.1"],
-    ),
-    "toolchain-without-packages": (
-        empty_toolchain,
-        ["- [toolchain]: the locked toolchain no longer contains `torch`"],
     ),
     "rule-off": (
         replace('size-grew = "error"', 'size-grew = "off"'),
