@@ -23,7 +23,7 @@ from onnxgate.gate.policy.model_changes import (
     find_setting_changes,
 )
 from onnxgate.gate.request import Checkout
-from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, parse_config
+from onnxgate.project.config.loader import CONFIG_NAME, PYPROJECT, find_config, has_table, parse_config
 from onnxgate.project.config.project import LOCK_NAME, Project, list_models, selects
 from onnxgate.project.config.schema import Config
 from onnxgate.project.git.revisions import (
@@ -78,7 +78,7 @@ def compare_policies(checkout: Checkout, revision: Revision) -> PolicyComparison
 
 def _compare(checkout: Checkout, tree: Tree) -> PolicyComparison:
     project, name = checkout.project, tree.revision.name
-    folder = _relative_folder(project, tree)
+    folder = _relative_folder(project.folder, tree)
     path = _find_base_config(project, tree, folder)
     if not path:
         remarks: tuple[str, ...] = (f"the policy was not compared: there is no config at `{name}`",)
@@ -87,7 +87,8 @@ def _compare(checkout: Checkout, tree: Tree) -> PolicyComparison:
     config = parse_config(text, posixpath.basename(path)) if text is not None else None
     if config is None:
         return PolicyComparison(remarks=(f"the policy was not compared: `{path}` at `{name}` is not valid",))
-    base_folder = posixpath.dirname(path)
+    base_folder = posixpath.dirname(tree.followed(path))
+    folder = _relative_folder(Path(os.path.realpath(project.folder)), tree)
     lock, remarks = _load_base_lock(tree, posixpath.join(base_folder, LOCK_NAME))
     base = BasePolicy(tree, base_folder, config, lock)
     models = {posixpath.normpath(posixpath.join(folder, model.path)): model.path for model in project.models()}
@@ -133,9 +134,12 @@ def _list_parents(folder: str) -> list[str]:
     return ["/".join(parts[:length]) for length in range(len(parts))]
 
 
-def _relative_folder(project: Project, tree: Tree) -> str:
-    folder = project.folder.relative_to(tree.revision.root).as_posix()
-    return "" if folder == "." else folder
+def _relative_folder(folder: Path, tree: Tree) -> str:
+    """Return the path of a folder relative to git's root; "" for the root."""
+    root = tree.revision.root
+    base = root if folder.is_relative_to(root) else Path(os.path.realpath(root))
+    relative = folder.relative_to(base).as_posix()
+    return "" if relative == "." else relative
 
 
 def _find_base_config(project: Project, tree: Tree, folder: str) -> str:
@@ -163,7 +167,7 @@ def _find_base_config(project: Project, tree: Tree, folder: str) -> str:
 
 
 def _has_config(tree: Tree, path: str) -> bool:
-    return posixpath.basename(path) != PYPROJECT or "[tool.onnxgate" in (tree.text(path) or "")
+    return posixpath.basename(path) != PYPROJECT or has_table((tree.text(path) or "").encode())
 
 
 def find_removed_configs(folder: Path, revision: Revision) -> dict[str, list[str]]:

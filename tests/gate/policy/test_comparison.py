@@ -130,6 +130,29 @@ def test_a_config_that_was_not_used_is_not_the_baseline(repository: PolicyReposi
     assert any("target `server`" in change and "removed" in change for change in repository.changes())
 
 
+def test_a_folder_that_is_a_link_has_the_policy_of_its_target(tmp_path: Path) -> None:
+    """Settings of models are compared, too, if the project is selected by a link to its folder."""
+    create_projects(tmp_path, "one")
+    (tmp_path / "link").symlink_to("one")
+    commit(tmp_path)
+    at(tmp_path / "one").edit('source = "export.py:build"\n', "")
+    direct = at(tmp_path / "one").changes()
+
+    assert len(direct) == 1
+    assert direct == at(tmp_path / "link").changes()
+
+
+def test_a_table_of_a_config_may_be_written_with_spaces(repository: PolicyRepository) -> None:
+    """The config at the baseline is found by its table, not by its text."""
+    HONEST["config-moved"][0](repository)
+    path = repository.folder / "pyproject.toml"
+    path.write_text(path.read_text().replace("[tool.onnxgate", "[ tool . onnxgate"))
+    commit(repository.folder)
+    path.write_text(path.read_text().replace('size-grew = "error"', 'size-grew = "off"'))
+
+    assert ["- size-grew: rule `size-grew` was turned off (previously `error`)"] == repository.changes()
+
+
 def test_a_project_that_is_split_keeps_its_models(repository: PolicyRepository) -> None:
     """A model that another new config selects is still checked."""
     config = CONFIG[: CONFIG.rindex("[[model]]")].replace('"models/a.onnx"', '"models/*.onnx"')
