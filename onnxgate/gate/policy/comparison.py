@@ -94,7 +94,7 @@ def _compare(checkout: Checkout, tree: Tree) -> PolicyComparison:
     models = {posixpath.normpath(posixpath.join(folder, model.path)): model.path for model in project.models()}
     selected = base.models()
     renamed = _find_renames(base, selected)
-    pairs = {name: selected[renamed.get(at, at)] for at, name in models.items() if renamed.get(at, at) in selected}
+    pairs = _match_models(base, models, selected, renamed)
     changes = (
         *find_config_changes(PolicyReporter(project), config, pairs),
         *_find_model_changes(checkout, base, folder, models, renamed),
@@ -260,6 +260,16 @@ def _find_renames(base: BasePolicy, selected: Collection[str]) -> dict[str, str]
         added = [path for path in find_added(tree) if posixpath.splitext(path)[1] in suffixes and path not in renamed]
         renamed |= {new: old for new, (old, _) in find_similar(tree, removed, added).items()}
     return renamed
+
+
+def _match_models(
+    base: BasePolicy, models: Mapping[str, str], selected: Mapping[str, str], renamed: Mapping[str, str]
+) -> dict[str, str]:
+    """Map the names of current models to their names at the baseline; in a moved project, equal names match."""
+    former = {name: renamed.get(at, at) for at, name in models.items()}
+    for name, path in former.items():
+        former[name] = path if path in selected else posixpath.join(base.folder, name)
+    return {name: selected[path] for name, path in former.items() if path in selected}
 
 
 def _find_dropped(

@@ -10,6 +10,7 @@ import pytest
 
 from onnxgate.gate.policy.comparison import find_removed_configs
 from onnxgate.project.git.revisions import resolve_revision
+from tests.harness.models import parse, write
 from tests.harness.repositories.checkout import commit, git
 from tests.harness.repositories.policy_edits import CONFIG, EDGE, HONEST, IGNORE, WEAKENINGS, PolicyRepository
 
@@ -101,6 +102,20 @@ def create_projects(root: Path, *names: str) -> None:
         shutil.rmtree(root / name / ".git")
     git(root, "init", "--quiet", "--initial-branch=main")
     commit(root)
+
+
+def test_a_moved_project_with_new_models_keeps_its_settings(tmp_path: Path) -> None:
+    """Moving a project and exporting its models again must not hide that a source was removed."""
+    create_projects(tmp_path, "old")
+    git(tmp_path, "mv", "old", "new")
+    for name in ("a", "b"):
+        write(tmp_path / f"new/models/{name}.onnx", parse("g (int64 z) => (int64 r) { r = Neg(z) }"))
+    at(tmp_path / "new").edit('source = "export.py:build"\n', "")
+    git(tmp_path, "add", "--all")
+
+    assert ["`source` of `models/a.onnx` was removed"] == [
+        change.partition(": ")[2].partition(";")[0] for change in at(tmp_path / "new").changes()
+    ]
 
 
 def test_each_of_several_renamed_folders_keeps_its_policy(tmp_path: Path) -> None:
