@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
@@ -41,15 +42,14 @@ def leave_unknown_pointers_undecided(
     """
     if not any(file.pointer or _unfetched_data(file) for file in files):
         return tuple(files)
-    lock = _read_lock_at(project, revision) if revision is not None else None
-    return tuple(_check_pointers(file, lock, revision) for file in files)
+    base = _list_entries_at(project, revision) if revision is not None else []
+    return tuple(_check_pointers(file, base, revision) for file in files)
 
 
-def _check_pointers(file: ModelFile, base: Lock | None, revision: Revision | None) -> ModelFile:
+def _check_pointers(file: ModelFile, base: Sequence[LockedModel], revision: Revision | None) -> ModelFile:
+    entries = base
     if revision is None:
         entries = [file.locked] if file.locked is not None else []
-    else:
-        entries = list(base.models.values()) if base is not None else []
     unknown = "" if revision is None else f", and the lock at `{revision.name}` does not contain it"
     if file.pointer is not None:
         facts = [facts_from_entry("", entry) for entry in entries]
@@ -75,16 +75,21 @@ def _unfetched_data(file: ModelFile) -> dict[str, str]:
     return {use.location: use.pointer_sha256 for use in file.external if use.problem == "lfs-pointer"}
 
 
-def _read_lock_at(project: Project, revision: Revision) -> Lock | None:
-    """Return the project's lock at a revision; None if it is missing or unreadable."""
+def _list_entries_at(project: Project, revision: Revision) -> list[LockedModel]:
+    """Return the models in the project's lock at a revision; if it is missing there, in all locks, as it was moved."""
     from onnxgate.project.git.revisions import MissingAtRevisionError, Tree
 
-    path = (project.folder.relative_to(revision.root) / project.lock_path.name).as_posix()
+    tree, name = Tree(revision), project.lock_path.name
+    own = (project.folder.relative_to(revision.root) / name).as_posix()
+    entries: list[LockedModel] = []
     try:
-        text = Tree(revision).text(path)
-        return parse_lock(text, path) if text is not None else None
-    except (LockError, MissingAtRevisionError):
-        return None
+        others = [path for path in tree.entries if PurePosixPath(path).name == name]
+        for path in [own] if tree.file(own) else others:
+            with contextlib.suppress(LockError):
+                entries += parse_lock(tree.text(path) or "", path).models.values()
+    except MissingAtRevisionError:
+        return []
+    return entries
 
 
 def describe_revision(lock: Lock) -> Iterator[str]:

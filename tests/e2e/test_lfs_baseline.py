@@ -116,6 +116,16 @@ def test_moved_model_keeps_its_facts(repository: Repository) -> None:
     assert undecided(repository.report("--static", "--against", "base")) == set()
 
 
+def test_moved_project_keeps_its_facts(repository: Repository) -> None:
+    """The baseline's lock is found in the folder where the project was."""
+    (repository.folder / "project").mkdir()
+    git(repository.folder, "mv", "onnxgate.toml", "onnxgate.lock", "models", "project")
+    commit(repository.folder)
+    report = repository.at(repository.folder / "project").report("--static", "--against", "base")
+
+    assert undecided(report) == set()
+
+
 def test_unlocked_pointer_is_undecided(repository: Repository, tmp_path: Path) -> None:
     """Content that was not fetched is not a defect of the model, with and without a config."""
     repository.write(NET, pointer(FORGED))

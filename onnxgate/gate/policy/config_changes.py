@@ -14,6 +14,7 @@ from onnxgate import rules
 from onnxgate.core.findings import Place, name_runtimes
 from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.policy import PolicyChange
+from onnxgate.project.config.globs import is_glob, matches
 from onnxgate.project.config.project import Project
 from onnxgate.project.config.schema import Config, Ignore, Target
 from onnxgate.project.engines import list_bounding_versions
@@ -57,12 +58,15 @@ class PolicyReporter(msgspec.Struct, frozen=True):
         return place
 
 
-def find_config_changes(report: PolicyReporter, before: Config) -> Iterator[PolicyChange]:
-    """Yield the differences between the config of the baseline and the current one, except those about models."""
+def find_config_changes(report: PolicyReporter, before: Config, renamed: Mapping[str, str]) -> Iterator[PolicyChange]:
+    """Yield the differences between the config of the baseline and the current one, except those about models.
+
+    `renamed` maps the current paths of renamed models to their paths at the baseline.
+    """
     after = report.project.config
     yield from _find_target_changes(report, before.targets, after.targets)
     yield from _find_rule_changes(report, before.rules, after.rules)
-    yield from _find_ignore_changes(report, before.ignore, after.ignore)
+    yield from _find_ignore_changes(report, before.ignore, after.ignore, renamed)
     yield from _find_limit_changes(report, before, after)
     yield from _find_version_changes(report, before, after)
     yield from _find_toolchain_changes(report, before, after)
@@ -201,9 +205,9 @@ def _find_rule_changes(
 
 
 def _find_ignore_changes(
-    report: PolicyReporter, before: Sequence[Ignore], after: Sequence[Ignore]
+    report: PolicyReporter, before: Sequence[Ignore], after: Sequence[Ignore], renamed: Mapping[str, str]
 ) -> Iterator[PolicyChange]:
-    for index in find_new_ignores(before, after):
+    for index in find_new_ignores(before, after, renamed):
         entry = after[index]
         related = [old for old in before if (old.rule, old.model) == (entry.rule, entry.model)]
         name = f"`{entry.rule}` for `{entry.model}`"
@@ -216,22 +220,35 @@ def _find_ignore_changes(
             message = f"an `[[ignore]]` entry of {name} was added (reason: {entry.reason.strip()})"
         identity = f"ignore {entry.rule} {entry.model} {entry.sha256 or ''}"
         yield report.weaker(identity, message, "ignore", str(index), fix="remove the entry, or have it approved")
-    removed = [old for old in before if not any(_covers_ignore(entry, old) for entry in after)]
+    kept = [*after, *_use_former_names(after, renamed)]
+    removed = [old for old in before if not any(_covers_ignore(entry, old) for entry in kept)]
     for rule, model in sorted({(old.rule, old.model) for old in removed}):
         message = f"an `[[ignore]]` entry of `{rule}` for `{model}` was removed or restricted"
         yield report.other(f"ignore {rule} {model}", message, "ignore")
 
 
-def find_new_ignores(before: Sequence[Ignore], after: Sequence[Ignore]) -> list[int]:
-    """Return the indexes of entries that accept findings that no single entry at the baseline accepts."""
-    return [index for index, entry in enumerate(after) if not any(_covers_ignore(old, entry) for old in before)]
+def find_new_ignores(before: Sequence[Ignore], after: Sequence[Ignore], renamed: Mapping[str, str]) -> list[int]:
+    """Return the indexes of entries that accept findings that no single entry at the baseline accepts.
+
+    `renamed` maps the current paths of renamed models to their paths at the baseline.
+    """
+    both = zip(after, _use_former_names(after, renamed), strict=True)
+    return [
+        index
+        for index, entries in enumerate(both)
+        if not any(_covers_ignore(old, entry) for old in before for entry in entries)
+    ]
+
+
+def _use_former_names(entries: Iterable[Ignore], renamed: Mapping[str, str]) -> list[Ignore]:
+    return [msgspec.structs.replace(entry, model=renamed.get(entry.model, entry.model)) for entry in entries]
 
 
 def _covers_ignore(old: Ignore, new: Ignore) -> bool:
     """Return whether `old` accepts every finding that `new` accepts."""
     return (
         old.rule == new.rule
-        and old.model in ("**", new.model)
+        and (old.model in ("**", new.model) or (not is_glob(new.model) and matches(old.model, new.model)))
         and (old.until is None or (new.until is not None and new.until <= old.until))
         and (old.sha256 is None or old.sha256.lower() == (new.sha256 or "").lower())
         and (old.fingerprints is None or set(new.fingerprints or ("",)) <= set(old.fingerprints))

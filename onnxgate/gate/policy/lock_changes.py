@@ -6,10 +6,15 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from onnxgate.core.findings import Place, name_runtimes
 from onnxgate.core.text import join_phrases
 from onnxgate.evidence.policy import PolicyChange
+from onnxgate.gate.policy.config_changes import match_targets
+from onnxgate.project.config.schema import Config, Target
+from onnxgate.project.lock.comparison import satisfies, target_policy
 from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime
 from onnxgate.project.toml import Keys, find_nearest_line
 
@@ -19,6 +24,7 @@ MAX_REMEASURED_RATIO = 2.0
 A tolerance is a multiple of a measured noise, which changes with the weights.
 """
 MAX_NAMED_PINS = 4
+_LOCK_FIX = "run `onnxgate lock`"
 
 
 class LockReporter(msgspec.Struct, frozen=True):
@@ -34,16 +40,22 @@ class LockReporter(msgspec.Struct, frozen=True):
 
 
 def find_lock_changes(
-    report: LockReporter, before: Lock, after: Lock, targets: Mapping[str, str], models: Mapping[str, str]
+    report: LockReporter, locks: tuple[Lock, Lock], configs: tuple[Config, Config], models: Mapping[str, str]
 ) -> Iterator[PolicyChange]:
-    """Yield the differences between the lock of the baseline and the current one.
+    """Yield the differences between the locks of the baseline and of the current project, in this order.
 
-    `targets` maps the names of targets whose settings did not change, and `models` the paths of current models, from
-    the baseline to the current lock and from the current lock to the baseline, respectively.
+    `models` maps the paths of current models to their paths at the baseline.
     """
-    for was, now in sorted(targets.items()):
-        if was in before.targets and now in after.targets:
-            yield from _compare_rows(report, now, before.targets[was].runtimes, after.targets[now].runtimes)
+    before, after = locks
+    for was, now in sorted(match_targets(configs[0].targets, configs[1].targets).items()):
+        if was not in before.targets or now not in after.targets:
+            continue
+        old, new = before.targets[was].runtimes, after.targets[now].runtimes
+        target = configs[1].targets[now]
+        if target_policy(configs[0].targets[was]) == target_policy(target):
+            yield from _compare_rows(report, now, old, new)
+        else:
+            yield from _find_lost_rows(report, now, target, old, new)
     yield from _compare_toolchains(report, before, after)
     yield from _compare_hashes(report, before, after)
     for path, was in sorted(models.items()):
@@ -62,10 +74,12 @@ def _compare_rows(
     lost = [name for name in removed if name not in replaced]
     if lost:
         message = f"the lock no longer contains {name_runtimes(lost, names)} for target `{target}`"
-        yield report.change(f"pins {target}", message, *keys, is_weaker=True, fix="run `onnxgate lock`")
+        yield report.change(f"pins {target}", message, *keys, is_weaker=True, fix=_LOCK_FIX)
     for old, new in replaced.items():
         message = f"target `{target}` is locked with {new} instead of {old}"
-        yield report.change(f"pin {target} {old}", message, *keys, is_weaker=False)
+        is_older = Version(now[new].release) < Version(was[old].release)
+        fix = f"run `onnxgate lock --upgrade {now[new].engine}`" if is_older else ""
+        yield report.change(f"pin {target} {old}", message, *keys, is_weaker=is_older, fix=fix)
     added = [name for name in now if name not in was and name not in replaced.values()]
     if added:
         message = f"target `{target}` is also locked with {name_runtimes(added, names)}"
@@ -74,8 +88,41 @@ def _compare_rows(
         yield _describe_pin_changes(report, target, was[name], now[name])
 
 
+def _find_lost_rows(
+    report: LockReporter, name: str, target: Target, before: Sequence[LockedRuntime], after: Sequence[LockedRuntime]
+) -> Iterator[PolicyChange]:
+    """Report runtimes that a target with changed settings still requires, but that are no longer locked."""
+    requirement = Requirement(target.runtime)
+    kept = sorted((it for it in before if not it.environment and satisfies(it, requirement)), key=_version)
+    lost = [it.name for it in _select_required(target, kept) if not _is_locked(target, it, it is kept[-1], after)]
+    if lost and target.python is None:
+        message = f"the lock no longer contains {name_runtimes(lost, [it.name for it in kept])} for target `{name}`"
+        yield report.change(f"pins {name}", message, "targets", name, "runtimes", is_weaker=True, fix=_LOCK_FIX)
+
+
+def _select_required(target: Target, kept: Sequence[LockedRuntime]) -> Sequence[LockedRuntime]:
+    """Return the runtimes, of those in ascending order, that limit what `select` can select."""
+    return {"newest": kept[-1:], "bounds": [*kept[:1], *kept[1:][-1:]]}.get(target.select, kept)
+
+
+def _is_locked(target: Target, runtime: LockedRuntime, is_newest: bool, after: Sequence[LockedRuntime]) -> bool:
+    """Return whether a lock contains a runtime, or one that replaces it according to `select`."""
+    versions = [_version(it) for it in after if it.engine == runtime.engine]
+    if is_newest and target.select in ("newest", "bounds"):
+        return any(version >= _version(runtime) for version in versions)
+    if target.select == "bounds":  # the oldest
+        return any(version.release[:2] <= _version(runtime).release[:2] for version in versions)
+    if target.select == "all":
+        return _version(runtime) in versions
+    return any(version.release[:2] == _version(runtime).release[:2] for version in versions)
+
+
+def _version(runtime: LockedRuntime) -> Version:
+    return Version(runtime.release)
+
+
 def _find_replacement(old: LockedRuntime, after: Sequence[LockedRuntime], was: Mapping[str, object]) -> str:
-    """Return the added runtime that replaces a removed one: a patch of the same minor, or a newer only runtime."""
+    """Return the added runtime that replaces a removed one: a patch of the same minor, or the only other runtime."""
     added = [runtime for runtime in after if runtime.name not in was and runtime.variant == old.variant]
     same = [runtime.name for runtime in added if _minor(runtime.release) == _minor(old.release)]
     if same:

@@ -83,7 +83,8 @@ def find_setting_changes(
     for path, was in sorted(models.items()):
         old = _merged_settings(before, was)
         new = report.project.selected(path).settings
-        for change in _compare_settings(old, new, names, _default_bounds(lock, path)):
+        measured = lock.models[path].tolerance.keys() if path in lock.models else ()
+        for change in _compare_settings(old, new, names, _default_bounds(lock, path), measured):
             changed.setdefault(change, []).append(path)
     for change, paths in changed.items():
         named = join_phrases([f"`{path}`" for path in paths], MAX_NAMED_MODELS)
@@ -108,7 +109,11 @@ def _setting_keys(project: Project, path: str, key: str) -> Sequence[str]:
 
 
 def _compare_settings(
-    old: MergedSettings, new: MergedSettings, names: Mapping[str, str], default: Callable[[str], Bounds]
+    old: MergedSettings,
+    new: MergedSettings,
+    names: Mapping[str, str],
+    default: Callable[[str], Bounds],
+    measured: Iterable[str],
 ) -> Iterator[SettingChange]:
     lost = [name for name in old.targets if name in names and names[name] not in new.targets]
     for name in lost:
@@ -118,7 +123,7 @@ def _compare_settings(
     yield from _compare_sizes(old.sizes, new.sizes)
     yield from _compare_value("inputs", old.inputs, new.inputs)
     yield from _compare_value("quantized-from", old.quantized_from, new.quantized_from)
-    yield from _compare_tolerances(old.tolerance, new.tolerance, default)
+    yield from _compare_tolerances(old.tolerance, new.tolerance, default, measured)
     yield from _compare_budgets(old, new)
 
 
@@ -168,15 +173,19 @@ def _compare_budgets(old: MergedSettings, new: MergedSettings) -> Iterator[Setti
 
 
 def _compare_tolerances(
-    old: Mapping[str, float | Tolerance], new: Mapping[str, float | Tolerance], default: Callable[[str], Bounds]
+    old: Mapping[str, float | Tolerance],
+    new: Mapping[str, float | Tolerance],
+    default: Callable[[str], Bounds],
+    measured: Iterable[str],
 ) -> Iterator[SettingChange]:
-    """Compare the bounds of all outputs (key "") and of each output that the config names."""
+    """Compare the bounds of all outputs (key "") and of each output that the config names or the lock measured."""
     if old == new:
         return
-    outputs = sorted({name for side in (old, new) for name, value in side.items() if isinstance(value, Tolerance)})
-    for output in ("", *outputs):
+    named = {name for side in (old, new) for name, value in side.items() if isinstance(value, Tolerance)}
+    general = _bounds(old, "", default), _bounds(new, "", default)
+    for output in ("", *sorted({*named, *measured})):
         was, now = _bounds(old, output, default), _bounds(new, output, default)
-        if was == now:
+        if was == now or (output and (was, now) == general and output not in named):
             continue
         of = f"for output `{output}` of {{models}}" if output else "of {models}"
         message = f"`tolerance` {of} changed from {_format_bounds(was)} to {_format_bounds(now)}"

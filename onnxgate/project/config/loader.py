@@ -95,12 +95,15 @@ def _count_numbered(folder: Path) -> int:
 
 
 def _has_config(path: Path) -> bool:
-    """Return whether a `pyproject.toml` has a table for onnxgate; if the file is invalid, whether it mentions one."""
     try:
         with open_regular(path) as file:
-            data = file.read()
+            return has_table(file.read())
     except OSError:
         return False
+
+
+def has_table(data: bytes) -> bool:
+    """Return whether a `pyproject.toml` has a table for onnxgate; if the file is invalid, whether it mentions one."""
     if b"onnxgate" not in data:
         return False
     try:

@@ -9,7 +9,7 @@ import posixpath
 import re
 import subprocess
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -330,10 +330,12 @@ def find_moved(
     """
     tree.learn_pointers(removed)
     remaining = list(removed)
+    digits = {len(tree.entries[path].blob) for path in removed}
     moved: dict[str, str] = {}
     for file in new:
         name = posixpath.basename(file.path)
-        same = [path for path in remaining if _has_same_content(tree, path, file)]
+        blobs = {compute_blob_id(file.file, length) for length in digits if file.file.is_file()}
+        same = [path for path in remaining if _has_same_content(tree, path, file, blobs)]
         if same:
             order = {path: (not prefer(file, path), posixpath.basename(path) != name, path) for path in same}
             moved[file.path] = min(order, key=order.__getitem__)
@@ -341,11 +343,9 @@ def find_moved(
     return moved
 
 
-def _has_same_content(tree: Tree, path: str, newcomer: NewFile) -> bool:
-    pointer, blob = tree.pointer(path), tree.entries[path].blob
-    if pointer is not None:
-        return pointer.sha256 == newcomer.sha256
-    return newcomer.file.is_file() and compute_blob_id(newcomer.file, len(blob)) == blob
+def _has_same_content(tree: Tree, path: str, newcomer: NewFile, blobs: Collection[str]) -> bool:
+    pointer = tree.pointer(path)
+    return tree.entries[path].blob in blobs if pointer is None else pointer.sha256 == newcomer.sha256
 
 
 def find_same_name(removed: Iterable[str], new: Iterable[NewFile]) -> dict[str, str]:
@@ -362,7 +362,7 @@ def _unique_by_name(paths: Iterable[str]) -> dict[str, str]:
     return {name: same[0] for name, same in by_name.items() if len(same) == 1}
 
 
-def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> Mapping[str, tuple[str, int]]:
+def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[str]) -> Mapping[str, tuple[str, int]]:
     """Return, by new path, the old path of the similar file that git found, and the similarity in percent.
 
     Git LFS pointers are skipped, because they are all similar. Files that are not in the index are skipped as well.
@@ -370,8 +370,8 @@ def find_similar(tree: Tree, removed: Sequence[str], new: Sequence[NewFile]) -> 
     plain = [path for path in removed if tree.pointer(path) is None]
     if not plain or not new or len(plain) + len(new) > MAX_COMPARED_FILES:
         return {}
-    names = {file.path for file in new}
-    paths = [f":(literal){path}" for path in (*plain, *(file.path for file in new))]
+    names = set(new)
+    paths = [f":(literal){path}" for path in (*plain, *new)]
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=50%", "--diff-filter=R", tree.revision.commit]
     result = tree.revision.run_git([*compare, "--", *paths])
     fields = iter(os.fsdecode(result.stdout).split("\0"))
@@ -384,3 +384,9 @@ def find_exact_renames(tree: Tree) -> dict[str, str]:
     compare = ["diff-index", "--cached", "--raw", "-z", "--find-renames=100%", "--diff-filter=R", tree.revision.commit]
     fields = iter(os.fsdecode(tree.revision.run_git(compare).stdout).split("\0"))
     return {after: before for _, before, after in zip(fields, fields, fields, strict=False)}
+
+
+def find_added(tree: Tree) -> list[str]:
+    """Return the files in git's index that do not exist at the revision."""
+    listed = os.fsdecode(tree.revision.run_git(["ls-files", "-z"]).stdout).split("\0")
+    return [path for path in listed if path and path not in tree.entries]

@@ -13,8 +13,8 @@ from onnxgate.core.text import join_phrases
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.interface_matching import ValuePair, match_values
 from onnxgate.project.config.schema import Config, ReleaseSelection, Target, Toolchain
-from onnxgate.project.engines import is_library
-from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget, digest_values
+from onnxgate.project.engines import is_library, is_satisfied
+from onnxgate.project.lock.types import Lock, LockedModel, LockedRuntime, LockedTarget, LockedToolchain, digest_values
 
 MAX_LISTED_OPERATORS = 4
 BYTES_ONLY_CHANGE = "only its bytes; interface, version fields and operators are the same"
@@ -240,7 +240,24 @@ def toolchain_differences(config: Config, lock: Lock) -> tuple[str, ...]:
         return (f"the toolchain is not locked; the config requires {required}",)
     if lock.toolchain is not None and lock.toolchain.policy != toolchain_policy(config.toolchain):
         return ("`requires` of `[toolchain]` changed since the lock was written",)
-    return ()
+    return tuple(_find_unsatisfied(config.toolchain, lock.toolchain)) if lock.toolchain is not None else ()
+
+
+def _find_unsatisfied(toolchain: Toolchain, locked: LockedToolchain) -> Iterator[str]:
+    """Yield a sentence for each required package that is locked with another version, or not at all.
+
+    Requirements with a marker may not apply, and the lock contains no local versions (`+cpu`).
+    """
+    versions = {canonicalize_name(name): version for name, version in locked.packages.items()}
+    for text in toolchain.requires:
+        requirement = Requirement(text)
+        version = versions.get(canonicalize_name(requirement.name), "")
+        if requirement.marker is not None or "+" in str(requirement.specifier):
+            continue
+        if not version:
+            yield f"the toolchain is locked without `{text}`"
+        elif requirement.specifier and not is_satisfied(text, version):
+            yield f"the toolchain is locked with {requirement.name} {version}, which does not satisfy `{text}`"
 
 
 def _find_changed_keys(target: Target, locked: LockedTarget) -> tuple[str, ...]:

@@ -301,7 +301,7 @@ def find_renamed_models(
     renamed = find_moved(baseline.tree, missing, newcomers, has_same_data)
     new = [newcomer for newcomer in newcomers if newcomer.path not in renamed]
     old = [path for path in missing if path not in renamed.values()]
-    similar = find_similar(baseline.tree, old, new) if new and old else {}
+    similar = find_similar(baseline.tree, old, [file.path for file in new]) if new and old else {}
     candidates = {**{path: (before, 0) for path, before in find_same_name(old, new).items()}, **similar}
     for path, (before, percent) in sorted(candidates.items()):
         if path not in facts or before in renamed.values():

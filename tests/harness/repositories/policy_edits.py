@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
+import onnx
 
 from onnxgate.evidence.policy import PolicyChange
 from onnxgate.gate.policy.comparison import PolicyComparison, compare_policies
@@ -187,6 +188,31 @@ def move_out(repository: PolicyRepository) -> None:
     git(repository.folder, "mv", "models/b.onnx", "old/b.onnx")
 
 
+def edit_and_move_out(repository: PolicyRepository) -> None:
+    """Rename a model to a folder that `models` does not match, with a small edit."""
+    move_out(repository)
+    model = onnx.load(repository.folder / "old/b.onnx")
+    model.doc_string = "b"
+    onnx.save(model, repository.folder / "old/b.onnx")
+    git(repository.folder, "add", "old/b.onnx")
+
+
+def change_target_without_row(repository: PolicyRepository) -> None:
+    """Extend a target, and remove a release from the lock that it still requires."""
+    repository.edit(">=1.18,<1.32", ">=1.18,<1.33")
+    target = load_config(repository.folder / "onnxgate.toml").config.targets["server"]
+    locked = repository.locked_target(target, [runtime("1.19.2"), runtime("1.20.1")])
+    targets = {**repository.lock.targets, "server": locked}
+    repository.write_lock(with_packages(msgspec.structs.replace(repository.lock, targets=targets)))
+
+
+def tolerate_as_by_default(repository: PolicyRepository) -> None:
+    """Replace the measured tolerance with the default, which is looser."""
+    repository.edit(TOLERANCE, "")
+    commit(repository.folder)
+    repository.edit("budget", "tolerance = { rtol = 1e-4, atol = 1e-5 }\nbudget")
+
+
 EDGE = '[targets.edge]\nruntime = "onnxruntime>=1.20,<1.22"\noptimization = ["all"]\n'
 IGNORE = (
     '[[ignore]]\nrule = "path-leaked"\nreason = "known"\nmodel = "models/a.onnx"\nfingerprints = ["0123456789abcdef"]\n'
@@ -227,6 +253,18 @@ WEAKENINGS: dict[str, tuple[Edit, list[str]]] = {
     "fewer-levels": (
         replace('<1.32"\n', '<1.32"\noptimization = ["all"]\n'),
         ["- optimization: `optimization` of target `server` no longer contains `disabled`"],
+    ),
+    "settings-changed-without-a-row": (
+        change_target_without_row,
+        [
+            "~ runtime: `runtime` of target `server` changed from `onnxruntime>=1.18,<1.32` to "
+            "`onnxruntime>=1.18,<1.33`",
+            "- runtimes: the lock no longer contains onnxruntime 1.18.1 for target `server`",
+        ],
+    ),
+    "older-patch-locked": (
+        lambda repository: repository.edit_target("edge", runtime("1.20.0"), runtime("1.21.1")),
+        ["- runtimes: target `edge` is locked with onnxruntime 1.20.0 instead of onnxruntime 1.20.1"],
     ),
     "rule-off": (
         replace('size-grew = "error"', 'size-grew = "off"'),
@@ -271,6 +309,10 @@ WEAKENINGS: dict[str, tuple[Edit, list[str]]] = {
         move_out,
         ["- models: `models/b.onnx` was renamed to `old/b.onnx`, which is not checked: `models` does not match it"],
     ),
+    "renamed-out-with-an-edit": (
+        edit_and_move_out,
+        ["- models: `models/b.onnx` was renamed to `old/b.onnx`, which is not checked: `models` does not match it"],
+    ),
     "tolerance-loosened": (
         replace("rtol = 1e-3", "rtol = 1e-1"),
         [
@@ -283,6 +325,13 @@ WEAKENINGS: dict[str, tuple[Edit, list[str]]] = {
         [
             "- tolerance: `tolerance` for output `a` of `models/a.onnx` and `models/b.onnx` changed from rtol 0.001 "
             "and atol 0.0001 to rtol 0 and atol 1"
+        ],
+    ),
+    "measured-tolerance-replaced": (
+        tolerate_as_by_default,
+        [
+            "- tolerance: `tolerance` for output `a` of `models/a.onnx` changed from rtol 0 and atol 8e-06 to rtol "
+            "0.0001 and atol 1e-05"
         ],
     ),
     "sizes-dropped": (
@@ -382,6 +431,20 @@ def move_config(repository: PolicyRepository) -> None:
     repository.config_name = "pyproject.toml"
 
 
+def rename_with_ignore(repository: PolicyRepository) -> None:
+    """Rename a model, and the ignore and the settings that name it."""
+    git(repository.folder, "mv", "models/a.onnx", "models/c.onnx")
+    path = repository.folder / "onnxgate.toml"
+    path.write_text(path.read_text().replace("models/a.onnx", "models/c.onnx"))
+
+
+def restrict_ignore_to_a_model(repository: PolicyRepository) -> None:
+    """Restrict an ignore from a glob to one of its models."""
+    repository.edit('model = "models/a.onnx"', 'model = "models/*.onnx"')
+    commit(repository.folder)
+    repository.edit('model = "models/*.onnx"', 'model = "models/a.onnx"')
+
+
 HONEST: dict[str, tuple[Edit, list[str]]] = {
     "nothing": (lambda _: None, []),
     "comments-and-order": (replace("[limits]", "# limits of one job\n[limits]"), []),
@@ -417,6 +480,14 @@ HONEST: dict[str, tuple[Edit, list[str]]] = {
     "ignore-restricted": (
         replace('reason = "known"', 'reason = "known"\nuntil = 2027-01-31'),
         ["~ [[ignore]]: an `[[ignore]]` entry of `path-leaked` for `models/a.onnx` was removed or restricted"],
+    ),
+    "ignore-restricted-to-a-model": (
+        restrict_ignore_to_a_model,
+        ["~ [[ignore]]: an `[[ignore]]` entry of `path-leaked` for `models/*.onnx` was removed or restricted"],
+    ),
+    "ignore-of-a-renamed-model": (
+        rename_with_ignore,
+        [],
     ),
     "tolerance-tightened": (
         replace("rtol = 1e-3", "rtol = 1e-4"),

@@ -37,6 +37,14 @@ def locked(policy: str = target_policy(SERVER), **fields: Any) -> Lock:
     return Lock(**{"targets": {"server": target}, "packages": PACKAGES, **fields})
 
 
+TORCH = Toolchain(requires=("torch==2.13.*",))
+
+
+def locked_torch(toolchain: Toolchain, version: str) -> LockedToolchain:
+    """Return the lock of a toolchain with one package."""
+    return LockedToolchain(policy=toolchain_policy(toolchain), python="3.11", packages={"torch": version})
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -167,6 +175,16 @@ def test_current() -> None:
             locked(toolchain=LockedToolchain(policy="old", python="3.11", packages={})),
             "`requires` of `[toolchain]` changed since the lock was written",
         ),
+        (
+            Config(targets={"server": SERVER}, toolchain=TORCH),
+            locked(toolchain=LockedToolchain(policy=toolchain_policy(TORCH), python="3.11", packages={})),
+            "the toolchain is locked without `torch==2.13.*`",
+        ),
+        (
+            Config(targets={"server": SERVER}, toolchain=TORCH),
+            locked(toolchain=locked_torch(TORCH, "2.12.0")),
+            "the toolchain is locked with torch 2.12.0, which does not satisfy `torch==2.13.*`",
+        ),
     ],
 )
 def test_stale(config: Config, lock: Lock, expected: str) -> None:
@@ -181,3 +199,12 @@ def test_digests_are_fixed() -> None:
     now = [target_policy(SERVER), toolchain_policy(Toolchain(requires=("torch==2.13.*", "onnxscript>=0.6")))]
 
     assert text.split() == now
+
+
+@pytest.mark.parametrize("requirement", ["torch==2.13.*", "Torch", "torch==2.13.0+cpu", 'torch<2 ; python_version<"3"'])
+def test_a_toolchain_that_satisfies_its_requirements(requirement: str) -> None:
+    """Local versions are not in the lock, and requirements with a marker may not apply."""
+    toolchain = Toolchain(requires=(requirement,))
+    lock = locked(toolchain=locked_torch(toolchain, "2.13.0"))
+
+    assert () == policy_differences(Config(targets={"server": SERVER}, toolchain=toolchain), lock)
