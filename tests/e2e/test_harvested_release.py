@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from onnxgate.core.files import add_checksum
+from onnxgate.core.files import add_checksum, verify_checksum
 from onnxgate.support import harvest, limits, operators
 from tests.e2e.test_isolated_nodes import MISSES, summarize, with_model
 from tests.harness import altered_package
@@ -32,7 +32,7 @@ def test_a_release_without_data_is_harvested_where_it_runs(small: Repository, ow
     assert [True] * 3 == [confirmed for _, _, _, confirmed in summarize(run)]
     assert expected == lacking.report("--static", status=1)
     (kept,) = (own_cache / "support").iterdir()
-    actual = harvest.decode_harvest(kept.read_bytes())
+    actual = harvest.decode_harvest(verify_checksum(kept.name.removesuffix(".json.z"), kept.read_bytes()) or b"")
     assert actual is not None
     assert (harvest.select_releases(operators.load_shipped_table(), ["1.19.2"]), limits.get_limits("1.19.2")) == (
         actual.table,

@@ -14,6 +14,7 @@ import pytest
 from uv import find_uv_bin
 
 from tests.conftest import ROOT
+from tests.harness.locks import with_digests
 from tests.harness.repositories.checkout import commit
 from tests.harness.repositories.user_repository import Repository
 
@@ -89,7 +90,7 @@ def test_measured_values_are_the_bounds(repository: Repository) -> None:
     better, count = re.subn(
         r'(good.onnx"\.quantization]\nscores = { sqnr-db = )[0-9.]+', r"\g<1>59.9", lock.read_text()
     )
-    lock.write_text(better)
+    lock.write_text(with_digests(better))
     with (repository.folder / "models" / "good.onnx").open("ab") as model:
         model.write(onnx.ModelProto(doc_string="quantized again").SerializeToString())
     repository.run("lock", "models/good.onnx")

@@ -126,8 +126,10 @@ def _refuse_removed_configs(request: CheckRequest, options: CommonOptions) -> No
     Raises:
         UsageError: there are such models.
     """
+    if options.config is not None or find_git_root(options.start.absolute()) is None:
+        return
     baseline = _choose_baseline(options.start, request, options)
-    if baseline.revision is None or options.config is not None:
+    if baseline.revision is None:
         return
     from onnxgate.gate.policy.comparison import find_removed_configs
 
