@@ -30,8 +30,8 @@ class PullRequest:
 def run_pull_request(engine: Engine, edit: Edit, **inputs: str) -> PullRequest:
     """Commit an edit on a branch, merge it as GitHub does, and run the static stages."""
     repository = PolicyRepository(engine.workspace)
+    edit(repository)  # may also commit changes to the base
     git(engine.workspace, "switch", "--quiet", "--create", "change")
-    edit(repository)
     commit(engine.workspace)
     git(engine.workspace, "switch", "--quiet", "main")
     git(engine.workspace, "merge", "--quiet", "--no-ff", "--message=merge", "change")
@@ -73,11 +73,8 @@ def test_the_base_makes_it_an_error(engine: Engine) -> None:
     """If the baseline says `error`, the check fails, even if the pull request turns the rule off."""
 
     def turn_off(repository: PolicyRepository) -> None:
-        git(repository.folder, "switch", "--quiet", "main")
         repository.edit('size-grew = "error"', 'size-grew = "error"\npolicy-weakened = "error"')
         commit(repository.folder)
-        git(repository.folder, "switch", "--quiet", "change")
-        git(repository.folder, "reset", "--quiet", "--hard", "main")
         repository.edit('policy-weakened = "error"', 'policy-weakened = "off"')
 
     pull_request = run_pull_request(engine, turn_off)

@@ -147,6 +147,9 @@ def _compare_sizes(old: Mapping[str, tuple[int, ...]], new: Mapping[str, tuple[i
         if lost:
             message = f"`sizes` of {{models}} no longer tests {join_phrases(lost)} for the axis `{axis}`"
             yield SettingChange("sizes", message, is_weaker=True, fix=f"restore `{axis} = {list(was)}`")
+        elif not was and len(set(now)) == 1:  # by default, several sizes are tested
+            message = f"`sizes` of {{models}} now tests only {now[0]} for the axis `{axis}`"
+            yield SettingChange("sizes", message, is_weaker=True, fix=f"remove `{axis}` from `sizes`, or add a size")
         elif set(was) != set(now):
             yield SettingChange("sizes", f"`sizes` of {{models}} changed for the axis `{axis}`", is_weaker=False)
 

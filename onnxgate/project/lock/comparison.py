@@ -156,12 +156,6 @@ def describe_lock_changes(old: Lock, new: Lock) -> tuple[str, ...]:
     return (*changes, *(f"removed `{path}`" for path in sorted(old.models.keys() - new.models.keys())))
 
 
-def count_kept_runtimes(old: Lock, new: Lock) -> int:
-    """Return how many runtimes in the new lock are also in the old lock, for the same target."""
-    names = old.targets.keys() & new.targets.keys()
-    return sum(len(set(old.targets[name].runtimes) & set(new.targets[name].runtimes)) for name in names)
-
-
 def _target_changes(old: Mapping[str, LockedTarget], new: Mapping[str, LockedTarget]) -> Iterator[str]:
     for name, target in sorted(new.items()):
         if name not in old:

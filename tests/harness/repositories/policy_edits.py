@@ -338,6 +338,10 @@ WEAKENINGS: dict[str, tuple[Edit, list[str]]] = {
         replace("sizes = { N = [1, 3] }", "sizes = { N = [1] }"),
         ["- sizes: `sizes` of `models/a.onnx` and `models/b.onnx` no longer tests 3 for the axis `N`"],
     ),
+    "one-size-instead-of-the-default": (
+        replace('source = "export.py:build"\n', 'source = "export.py:build"\nsizes = { M = [1] }\n'),
+        ["- sizes: `sizes` of `models/a.onnx` now tests only 1 for the axis `M`"],
+    ),
     "budget-loosened": (
         replace("size-mib = 10", "size-mib = 20"),
         ["- budget: budget `size-mib` of `models/a.onnx` and `models/b.onnx` changed from 10.0 to 20.0"],
