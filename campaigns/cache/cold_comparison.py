@@ -41,8 +41,13 @@ def differences(walk: RandomWalk, steps: int, scratch: Path, counts: Counter[str
 
 
 def _damage(cache: Path, random: Random) -> int:
-    """Flip one bit in a file of the cache; return the number of damaged files."""
-    files = sorted(path for path in cache.rglob("*") if path.is_file() and path.stat().st_size)
+    """Flip one bit in an entry of the cache; return the number of damaged files.
+
+    Environments are left out: they have no checksums, and their files are links to files in the cache of uv, which
+    other programs use.
+    """
+    entries = (path for path in cache.rglob("*") if "environments" not in path.relative_to(cache).parts)
+    files = sorted(path for path in entries if path.is_file() and path.stat().st_size and path.stat().st_nlink == 1)
     for file in random.sample(files, min(1, len(files))):
         content = bytearray(file.read_bytes())
         content[random.randrange(len(content))] ^= 1 << random.randrange(8)
