@@ -206,11 +206,12 @@ def started(command: Repository, root: Path, scratch: Path, seed: int) -> Random
 
 
 def comparable_output(repository: Repository, arguments: tuple[str, ...]) -> tuple[int, str, str]:
-    """Return the exit status and the output, without the elapsed time and the count of reused results."""
+    """Return the exit status and the output, without the elapsed time and messages about the cache."""
     with repository.start(*arguments) as process:
         result = wait(process)
     out = re.sub(r" \([\d.]+ s\)$", "", result.out, flags=re.MULTILINE)
-    return result.status, out, re.sub(r"^static results: .*\n", "", result.err, flags=re.MULTILINE)
+    about_cache = r"^(static results|damaged cache entry replaced): .*\n"
+    return result.status, out, re.sub(about_cache, "", result.err, flags=re.MULTILINE)
 
 
 def divided(repository: Repository, folder: Path) -> tuple[int, str, str]:
