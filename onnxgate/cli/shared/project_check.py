@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -139,9 +140,9 @@ def _refuse_removed_configs(request: CheckRequest, options: CommonOptions) -> No
         named = join_phrases([f"`{model}`" for model in models], MAX_NAMED_PATHS)
         verb = "is" if len(models) == 1 else "are"
         message = f"`{config}` was removed since `{baseline.revision.name}`, so that {named} {verb} no longer checked"
-        raise UsageError(
-            message, hint=f"restore the config: `git checkout {baseline.revision.commit[:12]} -- {config}`"
-        )
+        restore = f"git checkout {baseline.revision.commit[:12]} -- {shlex.quote(f':/{config}')}"  # from git's root
+        hint = f"restore the config: `{restore}`; if these models need no check, use `--against none`"
+        raise UsageError(message, hint=hint)
 
 
 STREAMED_FORMATS = ("text", "github")

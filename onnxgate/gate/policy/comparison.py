@@ -97,7 +97,7 @@ def _compare(checkout: Checkout, tree: Tree) -> PolicyComparison:
     pairs = _match_models(base, models, selected, renamed)
     changes = (
         *find_config_changes(PolicyReporter(project), config, pairs),
-        *_find_model_changes(checkout, base, folder, models, renamed),
+        *_find_model_changes(project, base, folder, models, selected, renamed),
         *find_setting_changes(PolicyReporter(project), config, pairs, checkout.lock),
         *_find_lock_changes(checkout, base, pairs),
     )
@@ -227,11 +227,19 @@ def _load_base_lock(tree: Tree, path: str) -> tuple[Lock | None, tuple[str, ...]
 
 
 def _find_model_changes(
-    checkout: Checkout, base: BasePolicy, folder: str, models: Mapping[str, str], renamed: Mapping[str, str]
+    project: Project,
+    base: BasePolicy,
+    folder: str,
+    models: Mapping[str, str],
+    selected: Mapping[str, str],
+    renamed: Mapping[str, str],
 ) -> Iterator[PolicyChange]:
-    """Yield the models that are no longer checked. `models` maps paths relative to git's root to names of models."""
-    report, root, selected = PolicyReporter(checkout.project), base.tree.revision.root, base.models()
-    dropped = _find_dropped(checkout.project, base, folder, selected, models)
+    """Yield the models that are no longer checked.
+
+    `models` and `selected` map paths relative to git's root to names of models, now and at the baseline.
+    """
+    report, root = PolicyReporter(project), base.tree.revision.root
+    dropped = _find_dropped(project, base, folder, selected, models)
     dropped |= {new for new in renamed if new not in models}
     if base.folder != folder:  # the config was moved, or replaced by several
         dropped = {path for path in dropped if not _is_checked(root, root / path)}

@@ -253,3 +253,4 @@ def test_a_check_without_the_removed_config_is_refused(repository: PolicyReposit
     ran = subprocess.run(command, cwd=repository.folder, capture_output=True, text=True, check=False)
 
     assert (2, True) == (ran.returncode, "`onnxgate.toml` was removed since `HEAD`" in ran.stderr), ran.stderr
+    assert " -- :/onnxgate.toml`; if these models need no check, use `--against none`\n" in ran.stderr
