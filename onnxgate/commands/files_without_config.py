@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import os
 import re
@@ -34,7 +35,15 @@ from onnxgate.core.matrix import (
 )
 from onnxgate.core.report import LEVELS, FailOn, Finding, Report
 from onnxgate.gate import pipeline
-from onnxgate.gate.request import Checkout, GateOutcome, GateRequest, IgnorePolicy, Selection, StaticSettings
+from onnxgate.gate.request import (
+    Checkout,
+    GateOutcome,
+    GateRequest,
+    IgnorePolicy,
+    Selection,
+    StaticSettings,
+    describe_acceptance,
+)
 from onnxgate.gate.results.resolution import resolve_hits
 from onnxgate.gate.results.verdict import build_report
 from onnxgate.model.facts import ModelFacts
@@ -91,7 +100,7 @@ def check_files(
     )
     gathered = msgspec.structs.replace(outcome.gathered, unchecked=msgspec.structs.replace(unchecked, undone=undone))
     findings = [
-        *_drop_contradicted(outcome.findings, models),
+        *map(functools.partial(_lower_accepted, models=models), _drop_contradicted(outcome.findings, models)),
         *(it for model in models for it in list_load_failures(model)),
     ]
     if target is None:
@@ -274,6 +283,17 @@ def _drop_contradicted(findings: Sequence[Finding], models: Sequence[MatrixModel
             yield finding
         elif remaining:
             yield msgspec.structs.replace(finding, runtimes=remaining if finding.runtimes else ())
+
+
+def _lower_accepted(finding: Finding, models: Sequence[MatrixModel]) -> Finding:
+    """Make an error about an invalid file a warning if releases load it, and all others have another reason."""
+    runtimes = next((model.runtimes for model in models if model.path == finding.model), ())
+    loading = [entry.runtime for entry in runtimes if entry.observed == "loads"]
+    explained = all(entry.observed == "loads" or entry.predicted == "refused" for entry in runtimes)
+    if finding.rule != "invalid-model" or finding.level != "error" or not loading or not explained:
+        return finding
+    accepted = describe_acceptance(loading, [entry.runtime for entry in runtimes])
+    return msgspec.structs.replace(finding, level="warning", message=f"{finding.message}; {accepted}")
 
 
 def _soften_findings(findings: Sequence[Finding], models: Sequence[MatrixModel]) -> Iterator[Finding]:

@@ -60,6 +60,7 @@ class RelationKind(enum.Enum):
     EXPLAINED_BY = "explained-by"  # confirms the target and drops the source
     FOLLOWS_FROM = "follows-from"  # drops the source, unless an ignore accepts the target
     OPEN_UNTIL_RUN = "open-until-run"  # has no target; drops the source if the model was run on that runtime
+    DECIDED_BY_RUNS = "decided-by-runs"  # has no target; limits the source to `runtimes` that do not run the model
 
 
 class HitReference(msgspec.Struct, frozen=True, order=True):
@@ -74,6 +75,7 @@ class Relation(msgspec.Struct, frozen=True):
 
     kind: RelationKind
     to: HitReference | None = None
+    runtimes: tuple[str, ...] = ()  # the runtimes that decide; only for `DECIDED_BY_RUNS`
 
 
 OPEN_UNTIL_RUN = Relation(RelationKind.OPEN_UNTIL_RUN)
@@ -91,6 +93,11 @@ explained_by = functools.partial(_relate, RelationKind.EXPLAINED_BY)
 """Return relations that link an observation to the predictions that it confirms. Only the predictions are reported."""
 follows_from = functools.partial(_relate, RelationKind.FOLLOWS_FROM)
 """Return relations that link a hit to the problems that cause it."""
+
+
+def decided_by_runs(runtimes: Sequence[str]) -> Relation:
+    """Return the relation of a claim about the whole model that each of the runtimes confirms or refutes."""
+    return Relation(RelationKind.DECIDED_BY_RUNS, runtimes=tuple(runtimes))
 
 
 class OnRuntime(msgspec.Struct, frozen=True):
@@ -125,6 +132,12 @@ class Hit(msgspec.Struct, frozen=True):
     def runtime(self) -> str:
         """Name of the runtime that the hit is about; "" if there is none."""
         return self.on.name if self.on else ""
+
+    @property
+    def deciding_runtimes(self) -> tuple[str, ...] | None:
+        """Names of the runtimes whose runs decide whether the hit applies; None if no runs decide."""
+        relations = (it for it in self.relations if it.kind is RelationKind.DECIDED_BY_RUNS)
+        return next((relation.runtimes for relation in relations), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from onnxgate.core.findings import OPEN_UNTIL_RUN, IncompleteCheck, Place, RuleHit, Stage
+from onnxgate.core.findings import (
+    OPEN_UNTIL_RUN,
+    IncompleteCheck,
+    Level,
+    OnRuntime,
+    Place,
+    RuleHit,
+    Stage,
+    name_runtimes,
+)
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.report import Change, Finding, Measured, Replay
 from onnxgate.evidence.parity import SOURCE, Comparison
@@ -247,7 +257,7 @@ class StageResults(msgspec.Struct, frozen=True):
     def judged(self) -> list[RuleHit]:
         """Hits of all stages, except hits that a run has made obsolete."""
         hits = [hit for part in self._parts for hit in part.hits]
-        return drop_answered_hits([*hits, *self.execution.hits], self.execution.ran)
+        return apply_runs([*hits, *self.execution.hits], self.execution)
 
     @property
     def undone(self) -> list[IncompleteCheck]:
@@ -330,10 +340,38 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
     )
 
 
-def drop_answered_hits(judged: Iterable[RuleHit], observed: Collection[tuple[str, str]]) -> list[RuleHit]:
-    """Drop hits that a run has made obsolete. `observed` contains (model, runtime) pairs."""
-    return [
-        rule_hit
-        for rule_hit in judged
-        if (rule_hit.hit.model, rule_hit.hit.runtime) not in observed or OPEN_UNTIL_RUN not in rule_hit.hit.relations
-    ]
+def apply_runs(judged: Sequence[RuleHit], execution: ExecutionResult) -> list[RuleHit]:
+    """Drop hits that a run has made obsolete, and limit hits that the runs decide to what the runs confirm."""
+    failed = {(runs.model, runs.runtime) for runs in execution.faulty}
+    refused = {(it.hit.model, it.hit.runtime) for it in judged if it.stage is Stage.SUPPORT and it.level is Level.ERROR}
+    resulting: list[RuleHit] = []
+    for rule_hit in judged:
+        hit = rule_hit.hit
+        if hit.deciding_runtimes:
+            accepting = [name for name in hit.deciding_runtimes if (hit.model, name) in execution.ran - failed]
+            resulting += _limit_to_failures(rule_hit, accepting, refused) if accepting else [rule_hit]
+        elif (hit.model, hit.runtime) not in execution.ran or OPEN_UNTIL_RUN not in hit.relations:
+            resulting.append(rule_hit)
+    return resulting
+
+
+def _limit_to_failures(
+    rule_hit: RuleHit, accepting: Sequence[str], refused: Collection[tuple[str, str]]
+) -> Iterator[RuleHit]:
+    """Yield the hit for each deciding runtime that is not known to run the model, or a warning if there is none.
+
+    `accepting` are the runtimes that run the model. Those with another predicted reason in `refused` do not count.
+    """
+    hit, runtimes = rule_hit.hit, rule_hit.hit.deciding_runtimes or ()
+    failing = [name for name in runtimes if name not in accepting and (hit.model, name) not in refused]
+    for name in failing:
+        yield replace(rule_hit, hit=msgspec.structs.replace(hit, on=OnRuntime(name)))
+    if not failing:
+        message = f"{hit.message}; {describe_acceptance(accepting, runtimes)}"
+        level = Level.WARNING if rule_hit.level is Level.ERROR else rule_hit.level
+        yield replace(rule_hit, level=level, hit=msgspec.structs.replace(hit, message=message))
+
+
+def describe_acceptance(accepting: Sequence[str], known: Sequence[str]) -> str:
+    """State which runtimes accept a model in spite of a fault."""
+    return f"{name_runtimes(accepting, known)} accept{'' if len(accepting) > 1 else 's'} it"

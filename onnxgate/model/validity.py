@@ -25,14 +25,16 @@ from onnxgate.model.reading.external_data import is_external
 from onnxgate.model.reading.file_format import FileWindow, UnreadableModel
 from onnxgate.model.reading.omitted_data import OmittedData, find_omitted_data
 from onnxgate.model.reading.structure import DATA_FIELDS, RAW_DATA
-from onnxgate.model.reading.view import ModelView, OperatorKey
+from onnxgate.model.reading.view import GraphView, ModelView, OperatorKey
 from onnxgate.model.subgraphs.reduced_models import (
     add_missing_shapes,
     copy_for_checker,
     function_key,
     has_data_elsewhere,
     kind_without_shape,
+    list_unused_weights,
     needs_copy_for_checker,
+    remove_accepted_violations,
     replace_sparse_weights,
 )
 
@@ -67,6 +69,7 @@ class ModelFault(msgspec.Struct, frozen=True):
     message: str
     node: str = ""  # affected node, if any
     harmless: bool = False  # all known runtimes load the model anyway
+    certain: bool = False  # no known runtime loads the model, and onnxgate cannot prepare a run
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
@@ -92,44 +95,84 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
     Raises:
         OSError, UnreadableModel: omitted data cannot be read from the file.
     """
-    own = next(_iter_own_faults(model, path), None)
-    unchecked = explain_unchecked(model)
-    if own or unchecked:
+    own, unchecked = _find_own_fault(model, path), explain_unchecked(model)
+    if (own and not own.harmless) or unchecked:
         return CheckedModel(model, own, unchecked)
     copy = copy_for_checker(model.proto, path) if needs_copy_for_checker(model) else model.proto
     fault, inferred = _run_checker(copy)
     if copy is not model.proto or copy.graph.sparse_initializer:
         inferred = None  # types of changed parts may differ
-    if fault is not None:
-        return CheckedModel(model, fault)
-    for role, values in (("input", model.proto.graph.input), ("output", model.proto.graph.output)):
+    if fault is not None and (accepted := remove_accepted_violations(copy)) is not None:
+        fault = _run_checker(accepted)[0] or msgspec.structs.replace(fault, harmless=True)
+    if fault is None or fault.harmless:
+        fault = own or fault or _find_missing_shape(model.proto.graph)
+    return CheckedModel(model, fault, "", inferred)
+
+
+def _find_own_fault(model: ModelView, path: Path) -> ModelFault | None:
+    """Return the first fault that onnx does not find. A fault that is not harmless takes precedence."""
+    first: ModelFault | None = None
+    for fault in _iter_own_faults(model, path):
+        if not fault.harmless:
+            return fault
+        first = first or fault
+    return first
+
+
+def _find_missing_shape(graph: GraphProto) -> ModelFault | None:
+    for role, values in (("input", graph.input), ("output", graph.output)):
         for value in values:
             if kind_without_shape(value):
                 message = f"{role} `{value.name}` has no shape (unknown rank)"
-                return CheckedModel(model, ModelFault(message, harmless=True, about=f"{role} shape"), "", inferred)
-    return CheckedModel(model, None, "", inferred)
+                return ModelFault(message, harmless=True, about=f"{role} shape")
+    return None
 
 
 def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     model = view.proto
     if not model.HasField("graph"):
-        yield ModelFault("it has no graph")
+        yield ModelFault("it has no graph", certain=True)
     if not model.HasField("ir_version"):
-        yield ModelFault("it has no IR version")
+        yield ModelFault("it has no IR version", certain=True)
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
-        yield ModelFault("it does not import any opset")
+        yield ModelFault("it does not import any opset", certain=True)
     for key in find_recursive_functions(view, measure_calls(view)):
-        yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
+        yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}", certain=True)
     for graph in view.graphs:
-        for name in _find_repeated([node.name for node in graph.nodes if node.name]):
+        for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name)
         for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
-            yield ModelFault(f"two initializers are named `{name}`")
+            yield ModelFault(f"two initializers are named `{name}`", harmless=graph is view.graphs[0])
         yield from _find_mistyped_initializers(graph.proto) if view.declared else ()
+    for function in _list_called_functions(view):
+        for name in _find_repeated(_list_node_names(function)):
+            called = format_function_key(function_key(function.proto))
+            yield ModelFault(f"two nodes of its local function `{called}` are named `{name}`", name)
     for name, tensor in view.tensors:
         is_right = not view.declared and _has_right_raw_data(tensor)  # fast path for most tensors
         if not is_right and (wrong := check_tensor_size(tensor, path)):
-            yield ModelFault(f"tensor `{name}` {wrong}")
+            harmless = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
+            yield ModelFault(f"tensor `{name}` {wrong}", harmless=harmless, certain=not harmless)
+
+
+def _list_node_names(graph: GraphView) -> list[str]:
+    """Return the names of nodes that must be unique. Runtimes turn `Constant` nodes into initializers."""
+    return [node.name for node in graph.nodes if node.name and node.operator[1] != "Constant"]
+
+
+def _list_called_functions(view: ModelView) -> list[GraphView]:
+    """Return the local functions that the main graph calls, directly or through other functions."""
+    if not view.functions:
+        return []
+    functions = {function_key(function.proto): function for function in view.functions}
+    called: dict[OperatorKey, GraphView] = {}
+    ahead = [node.operator for graph in view.graphs for node in graph.nodes]
+    while ahead:
+        key = ahead.pop()
+        if key in functions and key not in called:
+            called[key] = functions[key]
+            ahead += [node.operator for node in functions[key].all_nodes()]
+    return list(called.values())
 
 
 def _has_right_raw_data(tensor: TensorProto) -> bool:
@@ -147,13 +190,14 @@ def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
         if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
             own, of_input = element_name(tensor.data_type), element_name(declared)
             compared = f"but input `{tensor.name}` has type tensor({of_input})"
-            yield ModelFault(f"initializer `{tensor.name}` has type tensor({own}), {compared}")
+            yield ModelFault(f"initializer `{tensor.name}` has type tensor({own}), {compared}", certain=True)
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:
     """Yield each name that occurs more than once.
 
-    Source: ONNX Runtime 1.15–1.31 refuses duplicate node names; onnx.checker accepts them.
+    Source: ONNX Runtime 1.15–1.31 refuses nodes with the same name in one graph or called function, except `Constant`
+    nodes. It accepts initializers with the same name in the main graph; onnx.checker accepts all node names.
     """
     unique: set[str] = set()
     for name in names if len(set(names)) < len(names) else ():
@@ -231,7 +275,7 @@ def _parse_checker_message(text: str) -> ModelFault | None:
         problem, harmless = " ".join(message.split()), False
     node = next((match[1].strip() for pattern in _NODE_PATTERNS if (match := re.search(pattern, text))), "")
     topic = next((topic for topic, pattern in _TOPIC_PATTERNS.items() if re.search(pattern, message)), "")
-    return ModelFault(problem, node, harmless, topic)
+    return ModelFault(problem, node, harmless, about=topic)
 
 
 _FLOAT_FIELD, _INT32_FIELD, _INT64_FIELD, _DOUBLE_FIELD, _UINT64_FIELD = 4, 5, 7, 10, 11

@@ -111,10 +111,16 @@ def test_a_failed_verification_is_undecided(tmp_path: Path, observed: Observed) 
 
 
 def test_an_invalid_model_that_loads(tmp_path: Path) -> None:
-    """An error of the file does not predict a failure, so a run does not contradict it."""
+    """A fault of the file is a warning if the releases load it, and stays an error if one refuses it."""
     write(tmp_path / "m.onnx", onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {TWINS}'))
+    target = "onnxruntime>=1.18,<1.20"
+    matrices = [verified(tmp_path, target, **observed).matrix for observed in ({}, {"v1_18_0": "refused"})]
 
-    assert [it.rule for it in verified(tmp_path, None).matrix.findings] == ["invalid-model"]
+    assert [[(it.rule, it.level) for it in matrix.findings] for matrix in matrices] == [
+        [("invalid-model", "warning")],
+        [("invalid-model", "error")],
+    ]
+    assert matrices[0].findings[0].message.endswith("onnxruntime 1.18.0–1.19.2 accept it")
 
 
 def test_an_invalid_model_that_does_not_load(tmp_path: Path) -> None:

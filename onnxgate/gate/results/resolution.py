@@ -98,7 +98,8 @@ RELATION_EFFECTS = {
     RelationKind.CONFIRMS: RelationEffect(is_observation=True, confirms_target=True),
     RelationKind.EXPLAINED_BY: RelationEffect(confirms_target=True, drops_source=True),
     RelationKind.FOLLOWS_FROM: RelationEffect(drops_source=True, is_void_if_ignored=True),
-    RelationKind.OPEN_UNTIL_RUN: RelationEffect(),  # `gate.request.drop_answered_hits`
+    RelationKind.OPEN_UNTIL_RUN: RelationEffect(),  # `gate.request.apply_runs`
+    RelationKind.DECIDED_BY_RUNS: RelationEffect(),  # `gate.request.apply_runs`
 }
 
 HitKey = tuple[HitReference, str, str]  # rule and topic, model, runtime
@@ -256,7 +257,7 @@ PLURAL_VERBS = {"does": "do", "has": "have", "is": "are"}
 def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]:
     """Return the models that must not be run because of a file error that no ignore accepts.
 
-    Errors that follow from a prediction of the support stage do not block a run, since the runtimes decide.
+    Errors that follow from a prediction of the support stage, or that the runs decide, do not block a run.
     """
     errors = [
         resolved_hit
@@ -264,6 +265,7 @@ def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]
         if resolved_hit.judged.stage is Stage.FILE
         and resolved_hit.judged.level is Level.ERROR
         and rules.by_id[resolved_hit.judged.rule].blocks_run
+        and resolved_hit.judged.hit.deciding_runtimes is None
     ]
     applied, _ = ignores.apply(merge_runtimes(errors, ()))
     return {finding.model for finding in applied if not finding.ignored}

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from onnxgate.core.files import open_regular
-from onnxgate.model.facts import DEFAULT_DOMAIN, canonical_domain, model_domain, required_bytes
+from onnxgate.model.facts import DEFAULT_DOMAIN, ELEMENT_TYPES, canonical_domain, model_domain, required_bytes
 from onnxgate.model.reading.external_data import inspect_data_file, is_external, read_data_range, read_external_entries
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.omitted_data import find_omitted_data, restore_lists, shorten_ensembles
@@ -43,6 +45,8 @@ _ADDED_OPERATORS = frozenset(
     )
 )
 """Operators that ONNX Runtime adds to the default domain. Source: schemas of 1.16–1.31."""
+_LAST_IR_WITH_WEIGHTS_AS_INPUTS = 3
+"""Last IR version that requires each initializer to be a graph input. Source: ONNX IR specification."""
 _LAYER_NORMALIZATION_SINCE = 17
 """First opset with LayerNormalization in ONNX. For older opsets, ONNX Runtime provides its own operator."""
 
@@ -124,6 +128,51 @@ def kind_without_shape(value: object) -> str:
     return ""
 
 
+def remove_accepted_violations(model: ModelProto) -> ModelProto | None:
+    """Copy a model without the violations of the specification that all known runtimes accept; None if it has none.
+
+    Source: loaded and run with ONNX Runtime 1.16.3, 1.17.3, 1.19.2, 1.22.1, 1.25.1 and 1.31.1. They refuse most of
+    these violations in subgraphs.
+    """
+    copy = deepcopy(model)
+    graph = copy.graph
+    graph.name = graph.name or "graph"
+    copy.ir_version += copy.ir_version == _LAST_IR_WITH_WEIGHTS_AS_INPUTS
+    _sort_nodes(graph)
+    for output in [value for value in graph.output if not value.HasField("type")]:
+        graph.output.remove(output)
+    weights = {tensor.name: tensor for tensor in graph.initializer}  # the last of a name counts
+    for name in list_unused_weights(graph):
+        del weights[name]
+    _replace_elements(graph, "initializer", weights.values())
+    return None if copy == model else copy
+
+
+def _sort_nodes(graph: GraphProto) -> None:
+    """Sort the nodes of a graph topologically. If that is not possible, do not change their order."""
+    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
+    sorter = TopologicalSorter(
+        {
+            index: [makers[name] for name in list_needed_values(node) if name in makers]
+            for index, node in enumerate(graph.node)
+        }
+    )
+    with suppress(CycleError):
+        _replace_elements(graph, "node", [graph.node[index] for index in sorter.static_order()])
+
+
+def list_unused_weights(graph: GraphProto) -> frozenset[str]:
+    """Return the initializers that no node or output uses, except those of an unknown type, which runtimes refuse."""
+    used = {name for node in graph.node for name in list_needed_values(node)} | {value.name for value in graph.output}
+    return frozenset(tensor.name for tensor in graph.initializer if tensor.data_type in ELEMENT_TYPES) - used
+
+
+def _replace_elements(graph: GraphProto, field: str, elements: Iterable[NodeProto | TensorProto]) -> None:
+    copies = getattr(type(graph)(**{field: elements}), field)
+    graph.ClearField(field)
+    getattr(graph, field).extend(copies)
+
+
 def has_data_elsewhere(tensor: TensorProto) -> bool:
     """Return whether the data of a tensor is external, or was omitted when the model was read."""
     return is_external(tensor) or bool(find_omitted_data(tensor))
@@ -166,9 +215,7 @@ def _weights_to_inputs(graph: GraphProto) -> None:
         elif tensor.name not in input_names:
             declare_input(graph, tensor.name, tensor.data_type, tensor.dims)
     if len(retained) < len(graph.initializer):
-        copies = type(graph)(initializer=retained).initializer
-        graph.ClearField("initializer")
-        graph.initializer.extend(copies)
+        _replace_elements(graph, "initializer", retained)
 
 
 def declare_input(graph: GraphProto, name: str, data_type: int, dims: Iterable[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from onnxgate.core.findings import Hit, Level, follows_from, mask_numbers
+from onnxgate.core.findings import Hit, Level, decided_by_runs, follows_from, mask_numbers
 from onnxgate.evidence.file import ModelFile
 from onnxgate.rules.definition import rule
 
@@ -32,7 +32,8 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     A model violates the ONNX specification.
 
     ## Why it matters
-    Runtimes may refuse the model or interpret it differently. If all known releases load the model, this is a warning.
+    Runtimes may refuse the model or interpret it differently. If all known releases load the model, or if all required
+    runtimes run it, this is a warning.
 
     ## What to do
     - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
@@ -50,6 +51,9 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
         node=fault.node,
         fix=_FIXES.get(fault.about, DEFAULT_FIX).format(model=shlex.quote(subject.path)),
         level=Level.WARNING if fault.harmless else None,
-        relations=follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
+        relations=(
+            *follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),
+            *(() if fault.certain or fault.harmless else (decided_by_runs(subject.runtimes),)),
+        ),
         identity=fault.about or mask_numbers(fault.node),
     )

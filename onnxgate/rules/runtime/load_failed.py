@@ -31,6 +31,8 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
     "ext_missing": ("external-data-refused",),
 }
 """Family (kind) of a runtime's error text -> rules that predict errors of this family."""
+INVALID_MODEL = HitReference("invalid-model")
+"""Errors that explain why a model does not load, whatever the runtime reports."""
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families (kinds) of errors that rules about single nodes predict."""
 
@@ -93,7 +95,7 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
         fix=MEMORY_FIX if memory else attempts[0].refusal.fix or DEFAULT_FIX,
         on=OnRuntime(subject.runtime, _describe_refusal(attempts, subject)),
         relations=(
-            *explained_by(*dict.fromkeys(itertools.chain.from_iterable(predictions))),
+            *explained_by(INVALID_MODEL, *dict.fromkeys(itertools.chain.from_iterable(predictions))),
             *confirms(*_list_confirmed_predictions(subject)),
         ),
         identity=f"{attempts[0].refusal.family} {mask_numbers(node)}",
@@ -111,6 +113,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
                 node=operator.node,
                 fix=OPERATOR_FIX,
                 on=OnRuntime(subject.runtime, _describe_refusal([attempt], subject)),
+                relations=explained_by(INVALID_MODEL),
                 identity=f"operator {operator.operator}",
             )
 
@@ -127,7 +130,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
             subject.runtime,
             _describe_refusal(stopping, subject) if stopping else f"reports `{shorten_failure(alone.refusal.failure)}`",
         ),
-        relations=confirms(*_list_confirmed_predictions(subject)),
+        relations=(*explained_by(INVALID_MODEL), *confirms(*_list_confirmed_predictions(subject))),
         identity=f"{alone.refusal.family} operator {alone.operator}",
     )
 

@@ -22,12 +22,13 @@ from onnxgate.core.findings import (
     Stage,
     confirms,
     contradicts,
+    decided_by_runs,
     explained_by,
     follows_from,
     name_runtimes,
 )
 from onnxgate.evidence.runtime import Attempt, ModelRuns
-from onnxgate.gate.request import drop_answered_hits
+from onnxgate.gate.request import ExecutionResult, apply_runs
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.project.config.schema import Ignore
@@ -403,12 +404,60 @@ def test_every_kind_of_relation_has_an_effect() -> None:
     assert set(RelationKind) == resolution.RELATION_EFFECTS.keys()
 
 
+def observed(*pairs: tuple[str, str], failed: str = "") -> ExecutionResult:
+    """Return the result of runs of (model, runtime) pairs; the run of `m.onnx` on the runtime `failed` failed."""
+    faulty = (ModelRuns(model="m.onnx", place=PLACE, runtime=failed, attempts=()),) if failed else ()
+    return ExecutionResult(ran=frozenset(pairs), faulty=faulty)
+
+
 def test_open_hits_are_dropped_once_the_model_was_run() -> None:
     """A failed prediction is not reported for runtimes on which the model was run."""
     hits = [judged(replace(hit(f"onnxruntime 1.{minor}.0"), relations=(OPEN_UNTIL_RUN,))) for minor in (9, 10)]
-    observed = {("m.onnx", "onnxruntime 1.9.0"), ("n.onnx", "onnxruntime 1.10.0")}
+    execution = observed(("m.onnx", "onnxruntime 1.9.0"), ("n.onnx", "onnxruntime 1.10.0"))
 
-    assert [*hits[1:], PREDICTED] == drop_answered_hits([*hits, PREDICTED], observed)
+    assert [*hits[1:], PREDICTED] == apply_runs([*hits, PREDICTED], execution)
+
+
+FAULT = judged(
+    Hit(PLACE, "is not valid ONNX", model="m.onnx", relations=(decided_by_runs(KNOWN[:3]),)),
+    "invalid-model",
+    Stage.FILE,
+)
+
+
+@pytest.mark.parametrize(
+    ("ran", "failed", "expected"),
+    [
+        (0, "", [(Level.ERROR, "", "is not valid ONNX")]),
+        (1, "", [(Level.ERROR, name, "is not valid ONNX") for name in KNOWN[1:3]]),
+        (3, KNOWN[2], [(Level.ERROR, KNOWN[2], "is not valid ONNX")]),
+        (3, "", [(Level.WARNING, "", "is not valid ONNX; onnxruntime 1.9.0–1.11.0 accept it")]),
+        (2, KNOWN[1], [(Level.ERROR, name, "is not valid ONNX") for name in KNOWN[1:3]]),
+    ],
+)
+def test_runs_limit_a_fault_of_a_file(ran: int, failed: str, expected: list[tuple[Level, str, str]]) -> None:
+    """A fault is an error on the runtimes that do not run the model, and a warning if there is none."""
+    execution = observed(*(("m.onnx", name) for name in KNOWN[:ran]), failed=failed)
+    results = apply_runs([FAULT], execution)
+
+    assert [(it.level, it.hit.runtime, it.hit.message) for it in results] == expected
+
+
+def test_a_runtime_with_another_reason_does_not_confirm_a_fault() -> None:
+    """A release that refuses the IR version does not make an accepted fault an error."""
+    execution = observed(*(("m.onnx", name) for name in KNOWN[:3]), failed=KNOWN[0])
+    predicted = judged(hit(KNOWN[0]))
+    fault, *rest = apply_runs([FAULT, predicted], execution)
+
+    assert (fault.level, fault.hit.runtime, rest) == (Level.WARNING, "", [predicted])
+    assert fault.hit.message == "is not valid ONNX; onnxruntime 1.10.0 and 1.11.0 accept it"
+
+
+def test_a_fault_that_runs_decide_does_not_block_them() -> None:
+    """Without a run, nothing could overrule the fault."""
+    certain = judged(replace(FAULT.hit, model="n.onnx", relations=()), "invalid-model", Stage.FILE)
+
+    assert resolution.find_blocked_models([FAULT, certain], Ignores((), TODAY, {}, ())) == {"n.onnx"}
 
 
 def test_evidence_that_no_rule_reads_is_an_error() -> None:
