@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from xml.etree import ElementTree
 
@@ -76,6 +76,8 @@ CELL_OUTCOMES: dict[str, Outcome] = {
     "not predicted": "skipped",
 }
 """State of a model on a runtime -> outcome of the test for this runtime. With all other states, the test passes."""
+PASSING_STATES = ("pass", "warning")
+"""States of a model that ran on a runtime without an error."""
 NOT_RUN_REASONS = {
     "predicted": "predicted from support tables; the model was not run",
     "not predicted": wording.NOT_PREDICTED,
@@ -198,6 +200,8 @@ def _runtime_case(report: Report, content: CaseContent, cell: Cell) -> JUnitCase
     """
     notes = (NOT_RUN_REASONS[cell.state],) if cell.state in NOT_RUN_REASONS else ()
     of_runtime = content.select(lambda item: cell.runtime in _runtimes_of(item), (cell.state,))
+    if cell.state in PASSING_STATES:  # the model ran, and only the search for more details was skipped
+        notes, of_runtime = (*notes, *_item_lines(of_runtime.skipped)), replace(of_runtime, skipped=[])
     case = of_runtime.case(cell.runtime, _failing_levels(report), *notes)
     outcome = CELL_OUTCOMES.get(cell.state, "")
     if OUTCOME_ORDER.index(case.outcome) >= OUTCOME_ORDER.index(outcome):

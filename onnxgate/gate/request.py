@@ -188,6 +188,7 @@ class ExecutionResult(msgspec.Struct, frozen=True):
 
     step: StepResult = StepResult()  # of all models
     ran: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) that have an observation
+    completed: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) that completed at least one input case
     faulty: tuple[ModelRuns, ...] = ()  # runs with an attempt that did not complete
     compared: frozenset[tuple[str, str]] = frozenset()  # (model, runtime) compared with the source
     collected: Mapping[str, CollectedModel] = msgspec.field(default_factory=dict)  # by path
@@ -312,6 +313,11 @@ def create_execution_result(step: StepResult, runs: Iterable[ModelRuns]) -> Exec
     return ExecutionResult(
         step,
         ran=frozenset((it.model, it.runtime) for it in runs),
+        completed=frozenset(
+            (it.model, it.runtime)
+            for it in runs
+            if any(attempt.outcome == "completed" and attempt.case.name for attempt in it.attempts)
+        ),
         faulty=tuple(
             it
             for it in runs
@@ -331,6 +337,7 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
     return ExecutionResult(
         join_steps(part.step for part in parts),
         ran=frozenset(pair for part in parts for pair in part.ran),
+        completed=frozenset(pair for part in parts for pair in part.completed),
         faulty=tuple(runs for part in parts for runs in part.faulty),
         compared=frozenset(pair for part in parts for pair in part.compared),
         collected={path: model for part in parts for path, model in part.collected.items()},

@@ -140,9 +140,11 @@ def _cell_state(
         return "fail"
     has_ran = pair in gathered.execution.ran
     is_faulty = any((runs.model, runs.runtime) == pair for runs in gathered.execution.faulty)
-    # A missing comparison does not change the state on a runtime where the model loaded and all cases ran.
+    # Other incomplete checks do not change the state on a runtime that ran all cases.
+    has_passed = pair in gathered.execution.completed and not is_faulty
     stages = {Stage.RUNTIME} if has_ran and not is_faulty else {Stage.RUNTIME, Stage.PARITY}
-    if Stage.RUNTIME in request.stages and any(_is_undone_for(it, *pair, stages) for it in gathered.undone):
+    is_undone = any(_is_undone_for(it, *pair, stages) for it in gathered.undone)
+    if Stage.RUNTIME in request.stages and is_undone and not has_passed:
         return "undecided"
     if not has_ran and any(_is_undone_for(it, *pair, stages) for it in gathered.skipped):
         return "skipped"

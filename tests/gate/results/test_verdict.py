@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, IncompleteCheck, Place, Stage
 from onnxgate.core.report import Finding
-from onnxgate.evidence.runtime import ModelRuns
+from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns
 from onnxgate.gate import pipeline
-from onnxgate.gate.request import ExecutionResult, StageResults, StepResult
+from onnxgate.gate.request import ExecutionResult, StageResults, StepResult, create_execution_result
 from onnxgate.gate.results.verdict import build_report
 from tests.harness.models import write
 from tests.harness.sharded_outcomes import make_project, report_of, request_of
@@ -90,15 +90,42 @@ def test_a_missing_comparison_does_not_concern_the_runtimes(tmp_path: Path) -> N
     assert (report.exit, [it.reason for it in report.undecided]) == (3, ["torch is not installed"])
 
 
-def test_a_run_that_could_not_be_judged_is_undecided(tmp_path: Path) -> None:
-    """A runtime is never `pass` if a case did not complete, or if its own check is incomplete."""
+def test_a_run_that_did_not_complete_is_undecided(tmp_path: Path) -> None:
+    """A runtime is never `pass` if a case did not complete, or if no case could be run."""
     request = request_of(make_project(tmp_path / "project"), frozenset(ALL_STAGES))
     runtimes = ("onnxruntime 1.18.1", "onnxruntime 1.19.2")
     failed = ModelRuns(model="a.onnx", place=Place("a.onnx"), runtime=runtimes[0], attempts=())
-    undone = IncompleteCheck(Stage.RUNTIME, "a.onnx", runtimes[1], "the budget could not be checked")
+    undone = IncompleteCheck(Stage.RUNTIME, "a.onnx", runtimes[1], "no inputs could be generated")
     execution = ExecutionResult(
         StepResult(undone=(undone,)), ran=frozenset(("a.onnx", name) for name in runtimes), faulty=(failed,)
     )
     report = report_of(request, StageResults(execution=execution))
 
     assert [cell.state for cell in report.cells if cell.model == "a.onnx"] == ["undecided", "undecided"]
+
+
+def test_a_run_that_passed_is_a_pass_whatever_else_is_unknown(tmp_path: Path) -> None:
+    """Incomplete and skipped checks of other questions do not hide that the model ran; the check stays undecided."""
+    request = request_of(make_project(tmp_path / "project"), frozenset(ALL_STAGES))
+    runtimes = ("onnxruntime 1.18.1", "onnxruntime 1.19.2")
+    passed = [
+        ModelRuns(model="a.onnx", place=Place("a.onnx"), runtime=name, attempts=(attempt_of(case),))
+        for name, case in zip(runtimes, ("generated inputs", ""), strict=True)
+    ]
+    undone = (
+        IncompleteCheck(Stage.RUNTIME, "", "", "axis `n` in the config is in no model"),
+        IncompleteCheck(Stage.RUNTIME, "a.onnx", "", "the budget could not be checked"),
+        IncompleteCheck(Stage.PARITY, "a.onnx", "", "torch is not installed"),
+    )
+    unfound = (IncompleteCheck(Stage.PARITY, "a.onnx", runtimes[0], "the first node that differs was not found"),)
+    report = report_of(
+        request, StageResults(execution=create_execution_result(StepResult((), undone, unfound), passed))
+    )
+
+    assert [cell.state for cell in report.cells if cell.model == "a.onnx"] == ["pass", "undecided"]
+    assert report.exit == 3
+
+
+def attempt_of(case: str) -> Attempt:
+    """Return a completed run of an input case; a load if the case has no name."""
+    return Attempt(optimization="all", outcome="completed", case=AttemptCase(name=case))
