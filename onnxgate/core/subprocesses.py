@@ -166,7 +166,8 @@ REMOVED_VARIABLES = (
 TELEMETRY_VARIABLES = {"ORT_DISABLE_TELEMETRY": "1"}
 """Environment variables that turn off the telemetry of engines. It writes to the home folder and uses the network.
 
-Source: onnxruntime 1.29.0 to 1.32.0. In the sandbox, the telemetry of 1.29.0 crashes with SIGSEGV at import.
+They replace the user's values. Source: onnxruntime 1.29.0 to 1.32.0 write a database to `XDG_CACHE_HOME`, or to
+`.cache` in `HOME`, at import. In the sandbox, the telemetry of 1.29.0 crashes with SIGSEGV at import.
 """
 UV_DEFAULTS = {"UV_HTTP_TIMEOUT": "30", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 TIMED_OUT = -1000
@@ -227,7 +228,7 @@ class CommandRunner:
             with self._lock:
                 self.require_open()
                 process = start_program(
-                    argv, environment={**TELEMETRY_VARIABLES, **UV_DEFAULTS, **environment}, folder=self._folder
+                    argv, environment={**UV_DEFAULTS, **environment, **TELEMETRY_VARIABLES}, folder=self._folder
                 )
                 self._running.add(process)
         except OSError as error:

@@ -20,7 +20,7 @@ from types import TracebackType
 from onnxgate.core.errors import UnavailableError
 from onnxgate.core.jobs import Command, Job, Load, Observation, Probe, Run, Unavailable
 from onnxgate.core.machine_faults import find_fault_in_text, find_machine_fault
-from onnxgate.core.subprocesses import TELEMETRY_VARIABLES, WorkerProcess, start_program
+from onnxgate.core.subprocesses import WorkerProcess, start_program
 from onnxgate.project.engines import engine_family, runs_on_node
 from onnxgate.runtimes import sandbox
 from onnxgate.runtimes.environments import node
@@ -417,7 +417,7 @@ class WorkerThread(threading.Thread):
         users = sandbox.source_variables(os.environ)
         passed = {name: value for name, value in users.items() if name not in removed}
         if spec.engine:
-            passed = {**TELEMETRY_VARIABLES, **passed, **sandbox.private_folder_variables(folder.path)}
+            passed = {**passed, **sandbox.private_folder_variables(folder.path)}
         return {**passed, **dict(spec.environment)}
 
     def _give_up(self, observation: Unavailable) -> Unavailable:

@@ -44,7 +44,11 @@ USER_ENVIRONMENT_VARIABLES = (
     *("MIOPEN_*", "QNN_*", "TVM_*", "IREE_*", "VULKAN_*", "VK_*", "CONDA_PREFIX", "CONDA_DLL_SEARCH_*"),
 )
 """Environment variables that configure the libraries and devices of a custom build."""
-HOME_VARIABLES = ("HOME", "USERPROFILE", "TMPDIR", "TMP", "TEMP")
+HOME_VARIABLES = (
+    *("HOME", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "TMPDIR", "TMP", "TEMP"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
+)
+"""Folders of the user that an engine may write to when it is imported, such as the database of ONNX Runtime 1.29."""
 
 REMOVED_VARIABLES = ("ALLOW_RELEASED_ONNX_OPSET_ONLY", "PYTHONHOME")
 """The first variable affects which opsets a runtime loads; the second refers to a different interpreter.
@@ -134,12 +138,12 @@ def runtime_variables(variables: Mapping[str, str], scratch: Path, *, own: bool)
     """Return the environment variables of a runtime's worker."""
     names = _compile_patterns((*RUNTIME_VARIABLES, *USER_ENVIRONMENT_VARIABLES) if own else RUNTIME_VARIABLES)
     passed = {name: value for name, value in variables.items() if names.fullmatch(name.upper())}
-    return {**TELEMETRY_VARIABLES, **passed, **private_folder_variables(scratch)}
+    return {**passed, **private_folder_variables(scratch)}
 
 
 def private_folder_variables(scratch: Path) -> dict[str, str]:
-    """Return the variables that replace the user's home and temporary folders."""
-    return dict.fromkeys(HOME_VARIABLES, str(scratch))
+    """Return the variables that replace the user's folders, and that keep engines from writing elsewhere."""
+    return {**dict.fromkeys(HOME_VARIABLES, str(scratch)), **TELEMETRY_VARIABLES}
 
 
 def source_variables(variables: Mapping[str, str]) -> dict[str, str]:

@@ -206,10 +206,12 @@ def test_environment_contains_no_secrets(den: Den, port: int, monkeypatch: pytes
 def test_custom_build_gets_device_paths() -> None:
     """A user's own build also gets device paths, but no secrets."""
     variables = {"CUDA_PATH": "/opt/cuda", "LD_LIBRARY_PATH": "/opt/lib", "HF_TOKEN": "x", "ORT_TOKEN_FREE": "1"}
+    variables |= dict.fromkeys(TELEMETRY_VARIABLES, "0")
     own = sandbox.runtime_variables(variables, Path("/scratch"), own=True)
     locked = sandbox.runtime_variables(variables, Path("/scratch"), own=False)
 
     always = {*sandbox.HOME_VARIABLES, *TELEMETRY_VARIABLES}
+    assert own.items() >= TELEMETRY_VARIABLES.items()
     assert own.keys() - always == {"CUDA_PATH", "LD_LIBRARY_PATH", "ORT_TOKEN_FREE"}
     assert locked.keys() - always == {"LD_LIBRARY_PATH"}
 
@@ -306,11 +308,20 @@ def test_an_engine_that_does_not_start_with_limits_runs_without(fake_worker: Pat
 
 
 @pytest.mark.index
-@pytest.mark.parametrize("release", ["1.29.0", "1.30.0", "1.32.0"])
+@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("release", ["1.29.0", "1.30.0", "1.31.1", "1.32.0"])
 def test_telemetry_is_off(
-    release: str, locked: Callable[..., Locked], cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    release: str,
+    limited: bool,
+    locked: Callable[..., Locked],
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Releases with telemetry run in the sandbox, and neither they nor their health check write to the home folder."""
+    """Releases with telemetry run in the sandbox, and neither they nor their health check write to the user's folders.
+
+    This is also true if the user's environment turns telemetry on.
+    """
     runtime, packages = locked(release, numpy="2.3.1")
     environments = Environments(cache, offline=False)
     interpreter = environments.prepare(runtime, packages)
@@ -318,8 +329,9 @@ def test_telemetry_is_off(
     for folder in folders:
         folder.mkdir()
         monkeypatch.setenv(folder.name, str(folder))
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "0")
     ended = environments.commands.run([str(interpreter), *health_check_arguments("onnxruntime", ())], timeout_s=60)
-    with WorkerPool(environments, 1) as host:
+    with WorkerPool(environments, 1, limited=limited) as host:
         job = Load(model=str(write(tmp_path / "x.onnx")))
         observation = host.submit(WorkerSpec(runtime.name, "onnxruntime", runtime, packages), job).result(60)
         notes = host.notes
