@@ -192,6 +192,9 @@ def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str,
             )
             if tolerances := measure_tolerance(pairs):
                 return tolerances
+            failures = [case.failure for case in (*result.eager, *results) if case.failure is not None]
+            if failures:
+                raise IncomparableError(first_line(failures[0].summary))
             raise IncomparableError("no output of the source is numeric in both float32 and float64")
         case Completed(result=ExportResult(failure=failure)) if failure is not None:
             raise IncomparableError(first_line(failure.summary))

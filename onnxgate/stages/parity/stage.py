@@ -188,7 +188,9 @@ class _OutputComparer:
         self, runtime: str, level: str, outputs: RunOutputs, case: str, source: CaseResult | None
     ) -> Iterator[Difference]:
         if source is None or source.failure is not None:
-            why = f": {source.failure.type}" if source is not None and source.failure is not None else ""
+            why, failure = "", source.failure if source is not None else None
+            if failure is not None:
+                why = f": {failure.summary}" + (f" (`{failure.source}`)" if failure.source else "")
             self.reasons[f"the source has no result for `{case}`{why}"] = ""
             return
         count, expected = len(outputs.names), len(source.outputs)

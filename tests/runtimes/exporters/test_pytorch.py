@@ -375,7 +375,7 @@ def test_import_that_raises(project: Asker) -> None:
         (
             "def build():\n try:\n  {}['a']\n except KeyError as error:\n  raise ValueError('bad a') from error\n",
             "ValueError",
-            "bad a",
+            "bad a (caused by KeyError: 'a')",
             "broken.py:3",
         ),
     ],

@@ -48,6 +48,53 @@ def failure(result: dict[str, Any]) -> tuple[str, str]:
     return result["failure"]["type"], result["failure"]["text"]
 
 
+LAZY = """
+def __getattr__(name):
+    try:
+        raise RuntimeError("operator torchvision::nms does not exist")
+    except RuntimeError as error:
+        raise ModuleNotFoundError(f"Could not import module '{name}'. Are its requirements correct?") from error
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            "from lazy_package import BertModel",
+            ("RuntimeError", "operator torchvision::nms does not exist", "lazy_package.py:4"),
+        ),
+        ("import not_there_at_all", ("ModuleNotFoundError", "No module named 'not_there_at_all'", "m.py:2")),
+        (
+            "try: {}['a.pt']\n    except KeyError as error: raise ValueError('unknown checkpoint') from error",
+            ("ValueError", "unknown checkpoint (caused by KeyError: 'a.pt')", "m.py:2"),
+        ),
+        (
+            "try: {}['a.pt']\n    except KeyError: raise ValueError('unknown checkpoint')",
+            ("ValueError", "unknown checkpoint", "m.py:3"),
+        ),
+        (
+            "try: import not_there_at_all\n    except ImportError: raise ImportError('run `pip install x`')",
+            (
+                "ImportError",
+                "run `pip install x` (caused by ModuleNotFoundError: No module named 'not_there_at_all')",
+                "m.py:2",
+            ),
+        ),
+        ("exec('raise ValueError(3)')", ("ValueError", "3", "m.py:2")),
+        ("import collections; collections.namedtuple('P', 'x')()", ("TypeError", "", "m.py:2")),
+    ],
+)
+def test_cause_and_place_of_an_error(project: Path, body: str, expected: tuple[str, str, str]) -> None:
+    """The root cause is named, and the place is a line of the user's file even if generated code failed."""
+    (project / "lazy_package.py").write_text(LAZY)
+    result = export(project, f"def build():\n    {body}\n")["failure"]
+
+    assert (result["type"], result["source"]) == (expected[0], expected[2])
+    assert expected[1] in result["text"]
+    assert not expected[1] or result["text"] == expected[1]
+
+
 @pytest.mark.parametrize(
     ("returned", "what"),
     [("None", "None"), ("(print, 1, 2)", "a tuple of 3"), ("{'model': 3}", "a value of type `dict`")],

@@ -260,7 +260,9 @@ def test_incomplete_comparison_has_a_reason(tmp_path: Path) -> None:
     _, no_array = _gather(PLAIN, jobs, {NAME: saved(tmp_path, None, RIGHT)})
     _, unusable = _gather(PLAIN, jobs, None, ["sizes batch=3"])
 
-    assert [each.reason for each in failed] == ["the source has no result for `sizes batch=1`: Fail"]
+    assert [each.reason for each in failed] == [
+        "the source has no result for `sizes batch=1`: Fail: index out of range in self"
+    ]
     assert [each.reason for each in absent] == ["the source has no result for `sizes batch=1`"]
     assert [each.reason for each in no_array] == ["output `y` cannot be compared: NumPy does not support its type"]
     assert [each.reason for each in unusable] == ["the model does not run on the inputs of `sizes batch=3`"]

@@ -213,25 +213,59 @@ _TORCH_ADVICE = re.compile(
 
 
 def describe_error(error: BaseException, folders: Sequence[str]) -> Dict[str, Any]:
-    """Return the `Failure` of an exception, described by its cause instead of the exporter's wrapper."""
-    chain = [error]  # outermost first
-    while chain[-1].__cause__ is not None and not any(chain[-1].__cause__ is part for part in chain):
-        chain.append(chain[-1].__cause__)
-    cause = next((part for part in chain if not type(part).__module__.startswith("torch.onnx")), chain[-1])
-    text = str(cause)
-    if isinstance(cause, SystemExit):
-        text = f"the source exited with status {cause.code}"
-    elif isinstance(cause, SyntaxError):
-        text = cause.msg
-    for folder in folders:  # make paths relative, so that the text does not depend on the machine
-        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
-            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
+    """Return the `Failure` of an exception, described by its cause instead of the wrappers around it."""
+    chain = _error_chain(error)
+    cause = next((part for part in chain if not _is_wrapper(part)), chain[-1])
+    text = _error_text(cause, folders)
+    root = _error_text(chain[-1], folders)
+    if not type(cause).__module__.startswith("torch") and root not in text:
+        text = f"{text} (caused by {type(chain[-1]).__name__}: {root})"
     return {
         "type": type(cause).__name__,
-        "text": one_line(text),
+        "text": _truncate(text),
         "memory": isinstance(cause, MemoryError) or "can't allocate memory" in str(cause),
         "source": _source_line(chain, folders),
     }
+
+
+def _error_chain(error: BaseException) -> List[BaseException]:
+    """Return the exception and its causes, outermost first."""
+    chain = [error]
+    while True:
+        last = chain[-1]
+        cause = last.__cause__
+        if cause is None and _is_raised_import(last) and not last.__suppress_context__:
+            cause = last.__context__
+        if cause is None or any(cause is part for part in chain):
+            return chain
+        chain.append(cause)
+
+
+def _is_wrapper(error: BaseException) -> bool:
+    """Return whether the exception only reports that another one occurred.
+
+    Source: torch.onnx, and `_LazyModule` of transformers 5.24, which imports a module when a class is first used.
+    """
+    is_lazy_import = _is_raised_import(error) and error.__cause__ is not None
+    return type(error).__module__.startswith("torch.onnx") or is_lazy_import
+
+
+def _is_raised_import(error: BaseException) -> bool:
+    """Return whether a package raised this import error itself: Python's own import errors have a name."""
+    return isinstance(error, ImportError) and error.name is None
+
+
+def _error_text(error: BaseException, folders: Sequence[str]) -> str:
+    """Return the first paragraph of the message, with paths relative to the folders."""
+    text = str(error)
+    if isinstance(error, SystemExit):
+        text = f"the source exited with status {error.code}"
+    elif isinstance(error, SyntaxError):
+        text = error.msg
+    for folder in folders:  # make paths relative, so that the text does not depend on the machine
+        for spelling in sorted({folder, os.path.realpath(folder)}, key=len, reverse=True):
+            text = text.replace(spelling.rstrip(os.sep) + os.sep, "") if spelling.strip(os.sep) else text
+    return one_line(text)
 
 
 def plain_text(text: str) -> str:
@@ -243,7 +277,10 @@ def plain_text(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the first paragraph in one line, without the exporter's general advice."""
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", _TORCH_ADVICE.sub("", plain_text(text)))]
-    line = next((part for part in paragraphs if part), "")
+    return _truncate(next((part for part in paragraphs if part), ""))
+
+
+def _truncate(line: str) -> str:
     return line if len(line) <= MAX_TEXT_CHARS else line[: MAX_TEXT_CHARS - 3] + "..."
 
 
@@ -251,11 +288,12 @@ def _source_line(chain: Sequence[BaseException], folders: Sequence[str]) -> str:
     """Return the project's line that caused the error, such as `file.py:31`; "" if there is none.
 
     In order of preference: the line of a syntax error, the innermost frame, the line that created the graph's node.
+    Generated code, whose file name is `<string>`, has no line in the project.
     """
     for find in (_syntax_error_lines, _frame_lines, _node_lines):
         for error in reversed(chain):
             for path, line in reversed(find(error)):
-                relative = project_path(os.path.abspath(path), folders)
+                relative = project_path(os.path.abspath(path), folders) if os.path.isfile(path) else None
                 if relative is not None:
                     return f"{relative}:{line}"
     return ""
