@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from onnxgate.core.errors import StorageError
 from onnxgate.core.files import temporary_folder
-from onnxgate.core.jobs import CaseResult, Completed, ExportResult, InputCase, Observation, Run
+from onnxgate.core.jobs import InputCase, Observation, Run
 from onnxgate.core.machine_faults import find_fault_in_failure
-from onnxgate.core.text import first_line
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
+from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import call_inputs
 from onnxgate.inputs.cases import create_cases
-from onnxgate.model.reading.fact_extraction import read_model
+from onnxgate.model.numeric_traits import detect_numeric_traits
+from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import detect_other_type, read_pointer
-from onnxgate.numerics.agreement import measure_tolerance
+from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.numerics.quantization import FLOAT_BOUNDS, measure_quantization
 from onnxgate.numerics.streams import load_array
 from onnxgate.project.config.project import Project, SelectedModel
@@ -73,10 +74,12 @@ def measure_source_tolerances(
                 measurement.notes.append(f"`{model.path}` was not measured: it is {other_type}")
             else:
                 submitted.append((model, *_submit_source(toolchain, model, Path(scratch) / str(index), pool)))
-        for model, outputs, answer in submitted:
+        for model, reading, answer in submitted:
             try:
-                measurement.figures[model.path] = _measure_tolerance(outputs, answer.result())
-            except IncomparableError as reason:
+                noise = _read_noise(reading, answer.result())
+                measurement.figures[model.path] = noise.tolerances
+                measurement.notes += _describe_noise(model.path, noise)
+            except UnmeasurableError as reason:
                 if fault := find_fault_in_failure(str(reason), (tempfile.gettempdir(), str(project.folder))):
                     raise StorageError(fault.message, hint=fault.hint) from reason
                 measurement.notes.append(f"`{model.path}` was not measured: {reason}")
@@ -167,45 +170,29 @@ def _pair_outputs(
 
 def _submit_source(
     toolchain: ProjectToolchain, model: SelectedModel, scratch: Path, pool: WorkerPool
-) -> tuple[tuple[str, ...], Future[Observation]]:
+) -> tuple[ParsedModel, Future[Observation]]:
     reading = read_model(model.absolute, model.path)
     call = functools.partial(call_inputs, toolchain.project, pool)
     fed = create_cases(toolchain.project, model, reading, scratch / "inputs", call=call)
     planned = PlannedModel(model, ())
     job = plan_source_run(toolchain, planned, scratch / "export", fed.cases, float64=True)
-    names = tuple(value.name for value in reading.facts.outputs)
-    return names, pool.submit(toolchain.spec, job)
+    return reading, pool.submit(toolchain.spec, job)
 
 
-def _measure_tolerance(outputs: Sequence[str], answer: Observation) -> dict[str, MeasuredTolerance]:
-    """Return the measured tolerance of each output, keyed by name.
-
-    Raises:
-        IncomparableError: the source did not run in both precisions, or no output is numeric.
-    """
-    match answer:
-        case Completed(result=ExportResult(eager64=results) as result) if results:
-            pairs = (
-                (_load_outputs(outputs, narrow), _load_outputs(outputs, wide))
-                for narrow, wide in zip(result.eager, results, strict=False)
-                if narrow.failure is None and wide.failure is None
-            )
-            if tolerances := measure_tolerance(pairs):
-                return tolerances
-            failures = [case.failure for case in (*result.eager, *results) if case.failure is not None]
-            if failures:
-                raise IncomparableError(first_line(failures[0].summary))
-            raise IncomparableError("no output of the source is numeric in both float32 and float64")
-        case Completed(result=ExportResult(failure=failure)) if failure is not None:
-            raise IncomparableError(first_line(failure.summary))
-        case Completed(result=ExportResult(eager_reason=reason)) if reason:
-            raise IncomparableError(reason)
-        case Completed():
-            raise IncomparableError("the source does not run in float64")
-        case _:
-            raise IncomparableError(f"the source did not complete ({type(answer).__name__.lower()})")
+def _read_noise(reading: ParsedModel, answer: Observation) -> NoiseMeasurement:
+    names = [value.name for value in reading.facts.outputs]
+    return read_source_noise(names, answer, half=detect_numeric_traits(reading.facts, reading.view).half)
 
 
-def _load_outputs(outputs: Sequence[str], case: CaseResult) -> Arrays:
-    paths = zip(outputs, case.outputs, strict=False)
-    return {name: load_array(path) for name, path in paths if path is not None}
+def _describe_noise(model: str, noise: NoiseMeasurement) -> Iterator[str]:
+    """Describe the outputs without a tolerance, and the outputs with a tolerance above the default."""
+    for name, measured in noise.ill_conditioned.items():
+        yield (
+            f"output `{name}` of `{model}` is ill-conditioned: rounding errors change it by {measured.noise:.2g}; no "
+            'tolerance was recorded, because almost any output would meet it; configure real inputs (`inputs = "…"`)'
+        )
+    for name, default in noise.loosened.items():
+        yield (
+            f"the measured tolerance of output `{name}` of `{model}` ({noise.tolerances[name].bound:.2g}) exceeds the "
+            f"default for float16 ({default:.2g}), because the rounding errors of the source are that large"
+        )

@@ -85,7 +85,9 @@ class Measured(Part, frozen=True, kw_only=True):
     metric: str  # name of the metric, such as "worst_abs", "cosine" or "time ratio"
     value: float | None  # measured value; null if it is infinite or NaN
     bound: float | None  # limit for the value; null if there is no limit
-    bound_from: str  # origin of the limit: "config", "lock" or "type" (default for the data type)
+    bound_from: (
+        str  # origin of the limit: "config", "lock", "measured" (in this check) or "type" (default for the type)
+    )
 
 
 class Replay(Part, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     metric: str  # "worst_abs" | "mismatched elements" | "shape" | "type" | "outputs" | "not finite" | a ratio
     value: float
     bound: float
-    bound_from: Literal["config", "lock", "type"]
+    bound_from: Literal["config", "lock", "type", "measured"]
     detail: str = ""  # "shape (2, 10) instead of (1, 10)", "at [0, 3]: 1.25 instead of 0.5"
     figures: tuple[Figure, ...] = ()  # additional metrics of mismatches and of quantized outputs
     note: str = ""  # elements excluded from the comparison, and the reason

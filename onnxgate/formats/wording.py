@@ -243,7 +243,7 @@ RATIO_METRICS = {"sqnr_db": "SNR {:.3g} dB", "cosine": "cosine {:.6g}", "top1": 
 BUDGET_METRICS = {"time ratio": "run time", "memory ratio": "peak memory"}
 """Metric of a budget -> its name in messages. The values are ratios to the baseline."""
 
-BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": ""}
+BOUND_ORIGINS = {"config": " from the config", "lock": " from the lock", "type": "", "measured": " measured"}
 """Origin of a limit -> phrase that states this origin; "" for default limits."""
 
 

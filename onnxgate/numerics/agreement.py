@@ -7,7 +7,7 @@ integers, booleans, strings) never agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -287,6 +287,18 @@ NOISE_FACTOR = 8.0
 
 Source: five networks, in which runtimes differed by 0.9 to 1.5 times the noise."""
 
+HALF_NOISE_FACTOR = 2.0
+"""Same as `NOISE_FACTOR` in a model that computes in 16 bits, if that exceeds the default bound.
+
+Source: runtimes compute float16 nodes in float32 or in float16, and differ from the source by 0.6 to 1.6 times the
+noise; measured 2026-11-28."""
+
+MAX_BOUND_SPREAD = 0.25
+"""Maximum measured bound, as a fraction of the standard deviation of the output.
+
+An output for other inputs differs by about 1.4 standard deviations. Source: untrained Faster R-CNN, whose boxes move by
+32 of 320 pixels because of rounding; the bound would be 256 pixels."""
+
 MIN_BOUND_SHARE = 1e-6
 """Minimum bound on the difference, as a fraction of the largest reference value or of 1, whichever is larger."""
 
@@ -300,7 +312,7 @@ class ElementBound:
 
     rtol: float
     atol: float
-    bound_from: Literal["config", "lock", "type"]
+    bound_from: Literal["config", "lock", "type", "measured"]
     share: float = 0.0
     of_largest: float = 0.0  # `atol` is at least this fraction of the largest reference value
 
@@ -325,12 +337,14 @@ def choose_bound(
     dtype: np.dtype[Any],
     *,
     half: bool,
+    noise: Mapping[str, MeasuredTolerance] | None = None,
 ) -> ElementBound:
     """Return the bound on the difference of an output from its reference.
 
-    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the default.
-    For integers, a tolerance is used only if it is set for this output. `half` means that some nodes of the model
-    compute in 16 bits, even if the outputs have a different type.
+    It is the first of these that exists: the tolerance in the config, the measured tolerance in the lock, the default,
+    which is at least the tolerance in `noise` that was measured in this check. For integers, a tolerance is used only
+    if it is set for this output. `half` means that some nodes of the model compute in 16 bits, even if the outputs have
+    a different type.
     """
     settings = settings or {}
     named = settings.get(output)
@@ -344,47 +358,105 @@ def choose_bound(
     if locked is not None and output in locked.tolerance:
         return ElementBound(0.0, locked.tolerance[output].bound, "lock")
     precision = "half" if half or dtype.itemsize == 2 else "single"
-    return ElementBound(*DEFAULT_BOUNDS[precision], "type", of_largest=LARGEST_VALUE_SHARE[precision])
+    default = ElementBound(*DEFAULT_BOUNDS[precision], "type", of_largest=LARGEST_VALUE_SHARE[precision])
+    if noise is None or output not in noise:
+        return default
+    return replace(default, atol=max(default.atol, noise[output].bound), bound_from="measured")
 
 
 def _as_number(value: float | Tolerance | None) -> float:
     return float(value) if isinstance(value, float | int) else 0.0
 
 
-def measure_tolerance(cases: Iterable[tuple[Outputs, Outputs]]) -> dict[str, MeasuredTolerance]:
-    """Return the noise of each output, and the resulting bound on differences.
+@dataclass(frozen=True, slots=True)
+class NoiseMeasurement:
+    """Measured tolerances by output, and those of ill-conditioned outputs, which almost any wrong result would meet."""
 
-    The noise is the largest difference between the float32 and float64 outputs in each pair of `cases`.
+    tolerances: dict[str, MeasuredTolerance]
+    ill_conditioned: dict[str, MeasuredTolerance]
+    loosened: dict[str, float]  # float16 outputs with a tolerance above the default -> default
 
-    Outputs of other types, outputs that cannot be subtracted, and outputs whose bound would accept zeros are omitted.
-    A bound accepts zeros if the two outputs differ widely, such as masks with the smallest number of their type.
+
+def measure_noise(cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = False) -> NoiseMeasurement:
+    """Measure the noise of each output, and return the resulting bounds on differences.
+
+    The noise is the largest difference between the float32 and float64 outputs in each pair of `cases`. In models that
+    compute in 16 bits (`half`), the bound exceeds the default only if the noise alone nearly does.
+
+    Outputs of other types and outputs that cannot be subtracted are omitted.
     """
-    noises: dict[str, list[tuple[float, float] | None]] = {}
+    noises: dict[str, list[_OutputNoise | None]] = {}
     for narrow, wide in cases:
         for name in narrow.keys() & wide.keys():
-            noises.setdefault(name, []).append(_measure_noise(narrow[name], wide[name]))
-    measured = {}
+            noises.setdefault(name, []).append(_measure_output_noise(narrow[name], wide[name], half=half))
+    measurement = NoiseMeasurement({}, {}, {})
     for name, cases_noise in sorted(noises.items()):
         figures = [figure for figure in cases_noise if figure is not None]
-        if len(figures) < len(cases_noise):
-            continue
-        noise, largest = max(f[0] for f in figures), max(f[1] for f in figures)
-        if noise == 0 or NOISE_FACTOR * noise < largest:
-            bound = max(NOISE_FACTOR * noise, MIN_BOUND_SHARE * max(1.0, largest))
-            measured[name] = MeasuredTolerance(noise=noise, bound=bound)
-    return measured
+        if len(figures) == len(cases_noise):
+            _add_tolerance(measurement, name, figures)
+    return measurement
 
 
-def _measure_noise(narrow: Array, wide: Array) -> tuple[float, float] | None:
-    """Return the largest difference and the largest magnitude among the elements that are finite in both arrays."""
+def _add_tolerance(measurement: NoiseMeasurement, name: str, figures: Sequence[_OutputNoise]) -> None:
+    noise, default = (max(getattr(figure, key) for figure in figures) for key in ("noise", "default"))
+    bound = NOISE_FACTOR * noise
+    if any(figure.is_half for figure in figures):
+        bound = min(bound, max(default, HALF_NOISE_FACTOR * noise))
+    bound = max(bound, MIN_BOUND_SHARE * max(1.0, *(figure.largest for figure in figures)))
+    tolerance = MeasuredTolerance(noise=noise, bound=bound)
+    if bound > max(default, MAX_BOUND_SPREAD * _join_spreads(figures)):
+        measurement.ill_conditioned[name] = tolerance
+        return
+    measurement.tolerances[name] = tolerance
+    if bound > default and any(figure.is_half for figure in figures):
+        measurement.loosened[name] = default
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputNoise:
+    """Noise of one output in one case, and statistics of its values."""
+
+    noise: float
+    largest: float
+    default: float  # default bound of the largest value
+    is_half: bool
+    count: int
+    mean: float
+    variance: float
+
+
+def _join_spreads(figures: Sequence[_OutputNoise]) -> float:
+    """Return the standard deviation of the values over all cases; the largest value if all values are equal."""
+    count = sum(figure.count for figure in figures)
+    mean = sum(figure.count * figure.mean for figure in figures) / count
+    variance = sum(figure.count * (figure.variance + (figure.mean - mean) ** 2) for figure in figures) / count
+    return float(np.sqrt(variance)) or max(figure.largest for figure in figures)
+
+
+def _measure_output_noise(narrow: Array, wide: Array, *, half: bool) -> _OutputNoise | None:
+    """Compare the elements that are finite in both arrays.
+
+    Fill values, such as the smallest number of a type for masked positions, are ignored.
+    """
     if narrow.shape != wide.shape or narrow.dtype.kind != "f" or wide.dtype.kind != "f":
         return None
-    noise, largest = 0.0, 0.0
+    fill = float(np.finfo(narrow.dtype).max) / 2
+    noise, largest, count, total, squares = 0.0, 0.0, 0, 0.0, 0.0
     for _, narrow_part, wide_part in iter_chunks(narrow, wide):
         a, b = narrow_part.astype(np.float64), wide_part.astype(np.float64)
-        finite = np.isfinite(b)
-        if not np.array_equal(finite, np.isfinite(a)):
+        if not np.array_equal(np.isfinite(b), np.isfinite(a)):
             return None
-        noise = max(noise, float(np.abs(a[finite] - b[finite]).max(initial=0.0)))
-        largest = max(largest, float(np.abs(a[finite]).max(initial=0.0)))
-    return noise, largest
+        used = np.abs(a) < fill
+        a, b = a[used], b[used]
+        noise, largest = max(noise, _largest(a - b)), max(largest, _largest(a))
+        count, total, squares = count + a.size, total + float(a.sum()), squares + float(np.square(a).sum())
+    if not count:
+        return None
+    mean, is_half = total / count, half or narrow.dtype.itemsize == 2
+    least = choose_bound(None, None, "", narrow.dtype, half=is_half)
+    default = max(least.atol, least.of_largest * largest) + least.rtol * largest
+    return _OutputNoise(noise, largest, default, is_half, count, mean, max(squares / count - mean**2, 0.0))
+
+
+def _largest(values: Array) -> float:
+    return float(np.abs(values).max(initial=0.0))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from onnxgate.numerics.agreement import ElementBound, choose_bound, measure_tolerance
+from onnxgate.numerics.agreement import ElementBound, NoiseMeasurement, choose_bound, measure_noise
 from onnxgate.project.config.schema import Tolerance
 from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
 
@@ -88,21 +88,35 @@ def test_half_of_a_tolerance_leaves_the_other_at_zero() -> None:
     assert ElementBound(1e-3, 0.0, "config") == choose_bound({"rtol": 1e-3}, LOCKED, "y", F32, half=False)
 
 
-def _case(narrow: float, wide: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    return {"y": np.array([1.0, narrow], np.float32)}, {"y": np.array([1.0, wide], np.float64)}
+def test_noise_raises_the_default_only() -> None:
+    """The tolerance that was measured in a check is the least default, but does not replace a recorded tolerance."""
+    noise = {name: MeasuredTolerance(noise=1e-4, bound=8e-4) for name in ("y", "z")}
+
+    assert choose_bound(None, LOCKED, "y", F32, half=False, noise=noise).bound_from == "lock"
+    assert ElementBound(1e-4, 8e-4, "measured", of_largest=1e-6) == choose_bound(
+        None, LOCKED, "z", F32, half=False, noise=noise
+    )
+
+
+def _case(narrow: float, wide: float, *, dtype: Any = np.float32) -> tuple[dict[str, Any], dict[str, Any]]:
+    return {"y": np.array([1.0, -1.0, narrow], dtype)}, {"y": np.array([1.0, -1.0, wide], np.float64)}
+
+
+def _tolerance(*cases: Any) -> MeasuredTolerance:
+    return measure_noise(cases).tolerances["y"]
 
 
 def test_noise_is_the_largest_over_cases_and_bounds_eight_times_as_much() -> None:
     """The noise is the largest difference between float32 and float64, and the bound is 8 times the noise."""
-    measured = measure_tolerance([_case(0.5, 0.5), _case(0.5, 0.53125), _case(0.5, 0.515625)])
+    measured = _tolerance(_case(0.5, 0.5), _case(0.5, 0.515625), _case(0.5, 0.5078125))
 
-    assert {"y": MeasuredTolerance(noise=0.03125, bound=0.25)} == measured
+    assert MeasuredTolerance(noise=0.015625, bound=0.125) == measured
 
 
 def test_bound_has_a_floor_that_grows_with_the_reference() -> None:
     """Without noise, the bound is a millionth of the largest value, or of 1 if all values are smaller."""
-    assert measure_tolerance([_case(0.5, 0.5)])["y"].bound == 1e-6
-    assert pytest.approx(2e-3) == measure_tolerance([_case(2000.0, 2000.0)])["y"].bound
+    assert _tolerance(_case(0.5, 0.5)).bound == 1e-6
+    assert pytest.approx(2e-3) == _tolerance(_case(2000.0, 2000.0)).bound
 
 
 def test_incomparable_output_has_no_tolerance() -> None:
@@ -112,18 +126,43 @@ def test_incomparable_output_has_no_tolerance() -> None:
     labels = ({"y": np.zeros(2, np.int64)}, {"y": np.zeros(2, np.int64)})
 
     for case in (infinite, reshaped, labels):
-        assert measure_tolerance([_case(1.0, 1.0), case]) == {}
+        assert measure_noise([_case(1.0, 1.0), case]) == NoiseMeasurement({}, {}, {})
 
 
 def test_infinity_on_both_sides_is_not_noise() -> None:
     """Values that are infinite on both sides, such as masked scores, are not noise."""
-    both = ({"y": np.array([-np.inf, 1.5], np.float32)}, {"y": np.array([-np.inf, 1.4375])})
+    both = ({"y": np.array([-np.inf, 1.5, -1.5], np.float32)}, {"y": np.array([-np.inf, 1.484375, -1.5])})
 
-    assert measure_tolerance([both])["y"].noise == 0.0625
+    assert _tolerance(both).noise == 0.015625
 
 
-def test_bound_that_accepts_zeros_is_rejected() -> None:
-    """An output whose bound would accept zeros has no tolerance, as when masked with the type's smallest number."""
-    masked = ({"y": np.array([np.finfo(np.float32).min])}, {"y": np.array([np.finfo(np.float64).min])})
+def test_fill_values_are_not_noise() -> None:
+    """The smallest number of a type, which masks positions, differs between types; it is not a rounding error."""
+    narrow, wide = ({"y": np.array([np.finfo(dtype).min, 1.0, 2.0], dtype)} for dtype in (np.float32, np.float64))
 
-    assert measure_tolerance([masked]) == {}
+    assert MeasuredTolerance(noise=0.0, bound=2e-6) == _tolerance((narrow, wide))
+
+
+def test_bound_that_any_result_would_meet_is_rejected() -> None:
+    """An output whose rounding errors are as large as the differences between its values has no tolerance."""
+    boxes = np.linspace(0.0, 320.0, 9)
+    measured = measure_noise([({"y": boxes.astype(np.float32)}, {"y": boxes + 32.0})])
+
+    assert MeasuredTolerance(noise=32.0, bound=256.0) == measured.ill_conditioned["y"]
+    assert measured.tolerances == {}
+
+
+def test_constant_output_keeps_a_small_bound() -> None:
+    """An output whose values hardly differ has a tolerance if that is not larger than the default."""
+    constant = ({"y": np.full(4, 0.5, np.float32)}, {"y": np.full(4, 0.5 + 1e-7)})
+
+    assert measure_noise([constant]).tolerances["y"].bound == 1e-6
+
+
+@pytest.mark.parametrize(("noise", "bound"), [(2**-8, 0.015), (2**-6, 2**-5)])
+def test_float16_is_loosened_only_by_its_own_noise(noise: float, bound: float) -> None:
+    """The bound of a float16 output stays at the default until twice the noise exceeds it, which is reported."""
+    measured = measure_noise([_case(0.5, 0.5 + noise, dtype=np.float16)])
+
+    assert pytest.approx(bound) == measured.tolerances["y"].bound
+    assert measured.loosened == ({"y": 0.015} if bound > 0.015 else {})

@@ -31,10 +31,11 @@ from onnxgate.core.jobs import (
 )
 from onnxgate.core.report import Measured
 from onnxgate.core.text import first_line, pluralize
-from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
+from onnxgate.evidence.parity import SOURCE, Comparison, Layer, find_mismatches, find_worst
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
+from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
@@ -83,6 +84,10 @@ class OutputComparer:
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
+        if any(map(exceeds_default, comparisons)):
+            model, unmeasured = self._measure_noise(model, started, reading)
+            skipped = (*skipped, *unmeasured)
+            comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
         unfound: tuple[IncompleteCheck, ...] = ()
         if any(map(find_mismatches, comparisons)):
             search = MismatchSearch(self.submit, self.run_in_toolchain, self.place)
@@ -101,6 +106,31 @@ class OutputComparer:
             measured=tuple(figure for comparison in comparisons for figure in report_measurements(comparison)),
         )
 
+    def _measure_noise(
+        self, model: ParityModel, started: StartedModel, reading: ParsedModel
+    ) -> tuple[ParityModel, tuple[IncompleteCheck, ...]]:
+        """Measure the rounding errors of the source, whose outputs exceed a default tolerance."""
+        exporting = started.prepared.exporting
+        if exporting is None or exporting.planned.source is None:
+            return model, ()
+        folder = self.place()
+        folder.mkdir(parents=True)
+        job = msgspec.structs.replace(
+            exporting.planned.source,
+            output=str(folder),
+            cases=started.prepared.fed.cases,
+            export=False,
+            eager=True,
+            float64=True,
+        )
+        names = [value.name for value in reading.facts.outputs]
+        try:
+            noise = read_source_noise(names, self.run_in_toolchain(job), half=model.comparability.half)
+        except UnmeasurableError as error:
+            reason = f"the rounding errors of the source could not be measured: {error}"
+            return model, (IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True),)
+        return replace(model, noise=noise), ()
+
     def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
         model, locked = prepared.planned.model, settings.lock.models.get(prepared.path)
@@ -109,6 +139,13 @@ class OutputComparer:
             place=prepared.runnable.place,
             not_finite=find_not_finite(runs) if Stage.RUNTIME in settings.stages else frozenset(),
         )
+
+
+def exceeds_default(comparison: Comparison) -> bool:
+    """Return whether an output differs from the source by more than a default tolerance, maybe because of rounding."""
+    return comparison.reference == SOURCE and any(
+        mismatch.bound_from == "type" and mismatch.metric == "worst_abs" for mismatch in find_mismatches(comparison)
+    )
 
 
 def report_measurements(comparison: Comparison) -> list[Measured]:

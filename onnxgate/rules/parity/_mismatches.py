@@ -18,6 +18,7 @@ BOUND_SOURCES = {
     "config": "set in the config",
     "lock": "measured from the source",
     "type": "default for the data type",
+    "measured": "measured from the source in this check",
 }
 REQUIREMENT_SOURCES = {
     "config": "set in the config",

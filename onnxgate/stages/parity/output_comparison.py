@@ -38,7 +38,7 @@ from onnxgate.project.lock.types import LockedModel
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from onnxgate.numerics.agreement import Agreement, ElementBound
+    from onnxgate.numerics.agreement import Agreement, ElementBound, NoiseMeasurement
     from onnxgate.numerics.quantization import Metrics, RatioBounds
 
     Array = NDArray[Any]
@@ -66,6 +66,7 @@ class ParityModel:
     operators: frozenset[str] = frozenset()
     not_finite: frozenset[CaseOutput] = frozenset()  # outputs reported by the runtime stage
     scales: Mapping[str, OutputScale] = field(default_factory=dict)  # output -> usual scale over all cases
+    noise: NoiseMeasurement | None = None  # rounding errors of the source, if they were measured in this check
 
 
 def create_parity_model(
@@ -93,11 +94,12 @@ def measure_difference(
     tolerance.
     """
     traits = model.comparability
-    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half)
+    noise = model.noise.tolerances if model.noise is not None else None
+    bound = choose_bound(model.tolerance, model.locked, key[1], candidate.dtype, half=traits.half, noise=noise)
     if pair == "quantized" or (traits.quantized and bound.bound_from != "config"):
         return _compare_by_ratio(model, key, level, pair, candidate, reference)
     difference = _compare_by_element(model.masks.get(key), key, level, bound, candidate, reference)
-    if difference.agrees and bound.bound_from == "type":
+    if difference.agrees and bound.bound_from in ("type", "measured"):
         return _check_half_noise(model, difference, candidate, reference)
     return difference
 

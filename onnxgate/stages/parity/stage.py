@@ -299,6 +299,8 @@ class _OutputComparer:
                 self.reasons[reason] = REAL_INPUTS_HINT
             return
         difference = measure_difference(self.model, key, level, pair, array, expected)
+        if self._is_lost_in_noise(difference):
+            return
         if difference.note == TOO_FEW_LABELS:
             self.uncertain.add(output)
         if difference.agrees and difference.metric == "worst_abs" and difference.bound_from != "config":
@@ -309,6 +311,21 @@ class _OutputComparer:
             elif any(part.any() for part in iter_parts(expected)):
                 self.significant.add((pair, output))
         yield difference
+
+    def _is_lost_in_noise(self, difference: Difference) -> bool:
+        """Return whether a mismatch may be rounding in an ill-conditioned output; if so, record it as a reason."""
+        noise = self.model.noise.ill_conditioned if self.model.noise is not None else {}
+        measured = noise.get(difference.output)
+        if measured is None or difference.agrees or difference.metric != "worst_abs":
+            return False
+        if (
+            max((figure.value for figure in difference.figures if figure.metric == "max_abs"), default=0.0)
+            > measured.bound
+        ):
+            return False
+        reason = f"output `{difference.output}` is ill-conditioned: rounding errors change it by {measured.noise:.2g}"
+        self.reasons[f"{reason}, so it cannot be compared"] = REAL_INPUTS_HINT
+        return True
 
     def report_few_labels(self) -> None:
         """Report outputs with too few labels; the check is not undecided if numeric outputs were also compared."""

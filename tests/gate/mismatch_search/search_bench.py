@@ -22,7 +22,7 @@ from onnxgate.inputs.cases import generate_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import read_model
 from onnxgate.model.subgraphs.instrumented_models import list_search_nodes
-from onnxgate.numerics.agreement import measure_tolerance
+from onnxgate.numerics.agreement import measure_noise
 from onnxgate.project.lock.types import LockedModel, LockedPackage, LockedRuntime, MeasuredTolerance
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.pool import WorkerPool
@@ -123,7 +123,7 @@ def with_cases(bench: Bench, asked: Export, model: Path, cases: tuple[InputCase,
         )
         for narrow, wide in zip(answer.eager[: len(cases)], answer.eager64, strict=False)
     ]
-    return Sourced(asked, model, cases, eager, measure_tolerance(arrays))  # type: ignore[arg-type]
+    return Sourced(asked, model, cases, eager, measure_noise(arrays).tolerances)  # type: ignore[arg-type]
 
 
 def _exported(bench: Bench, job: Export) -> ExportResult:

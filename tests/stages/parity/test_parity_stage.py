@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from onnxgate.core.findings import IncompleteCheck
 from onnxgate.core.jobs import CaseResult, Crashed
 from onnxgate.evidence.parity import Comparison
 from onnxgate.model.numeric_traits import NumericTraits
+from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.project.config.schema import Tolerance
+from onnxgate.project.lock.types import MeasuredTolerance
 from onnxgate.stages.parity.output_comparison import OutputMask, ParityModel
-from onnxgate.stages.parity.stage import RunOutputs, collect_evidence, compare_with_float
+from onnxgate.stages.parity.stage import ParityEvidence, RunOutputs, collect_evidence, compare_with_float
 from onnxgate.stages.runtime import ObservedRun
 from tests.harness.recorded_runs import NEW, OLD, PLACE, case, done, ran, refused, saved
 
@@ -346,3 +349,30 @@ def test_numbers_in_place_of_nan_differ(tmp_path: Path) -> None:
     found, undone = _gather(PLAIN, _ran(tmp_path, NEW, {"all": RIGHT}), {NAME: saved(tmp_path, blank, blank)})
 
     assert (_failing(found), undone) == ([("source", NEW, "the source")], [])
+
+
+def _source_noise(folder: Path, bound: float, *, ill_conditioned: bool = False) -> ParityEvidence:
+    """Compare outputs that are off by 0.5 with a source whose measured tolerance is `bound`."""
+    measured = {name: MeasuredTolerance(noise=bound / 8, bound=bound) for name in ("y", "z")}
+    noise = NoiseMeasurement({}, measured, {}) if ill_conditioned else NoiseMeasurement(measured, {}, {})
+    jobs = _ran(folder, NEW, {"all": WRONG})
+    return collect_evidence(replace(PLAIN, noise=noise), jobs, {NAME: saved(folder, RIGHT, RIGHT)}, ())
+
+
+@pytest.mark.parametrize(("bound", "agrees"), [(0.6, True), (0.4, False)])
+def test_rounding_errors_of_the_source_are_not_a_mismatch(tmp_path: Path, bound: float, agrees: bool) -> None:
+    """A difference beyond the default is a mismatch only if it also exceeds the tolerance measured in this check."""
+    (found,), undone = _source_noise(tmp_path, bound)
+
+    assert {(agrees, "measured")} == {(each.agrees, each.bound_from) for each in found.differences}
+    assert undone == ()
+
+
+def test_ill_conditioned_output_is_undecided(tmp_path: Path) -> None:
+    """A difference within the rounding errors of an ill-conditioned output is no mismatch, but not a pass either."""
+    found, undone = _source_noise(tmp_path, 0.6, ill_conditioned=True)
+    farther, _ = _source_noise(tmp_path, 0.4, ill_conditioned=True)
+
+    assert (found, [reason.by_design for reason in undone]) == ((), [False, False])
+    assert "output `y` is ill-conditioned: rounding errors change it by 0.075" in undone[0].reason
+    assert _failing(farther) == [("source", NEW, "the source")]

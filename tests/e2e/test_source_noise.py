@@ -1,0 +1,81 @@
+"""Rounding errors of sources are measured when a default tolerance is exceeded."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = [pytest.mark.index, pytest.mark.torch]
+
+SOURCES = '''
+import torch
+
+class Offset(torch.nn.Module):
+    """A normalization that amplifies the rounding errors of the large numbers that a layer returns."""
+
+    def __init__(self, bias):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.norm = torch.nn.Linear(64, 64), torch.nn.LayerNorm(64)
+        torch.nn.init.normal_(self.layer.weight, std=0.002)
+        torch.nn.init.constant_(self.layer.bias, bias)
+
+    def forward(self, x):
+        return self.norm(self.layer(x))
+
+def noisy():
+    return Offset(5.0).eval(), (torch.randn(4, 64),)
+
+def wrong():
+    return noisy()
+
+def lost():
+    return Offset(5000.0).eval(), (torch.randn(4, 64),)
+
+if __name__ == "__main__":
+    for build in (noisy, wrong, lost):
+        model, args = build()
+        if build is wrong:
+            model.layer.weight.data[3, 5] += 0.01
+        torch.onnx.export(
+            model, args, f"models/{build.__name__}.onnx", dynamo=True, external_data=False,
+            input_names=["x"], output_names=["y"],
+        )
+'''
+CONFIG = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime==1.31.1"
+""" + "".join(
+    f'\n[[model]]\npath = "models/{name}.onnx"\nsource = "net.py:{name}"\n' for name in ("lost", "noisy", "wrong")
+)
+
+
+def test_rounding_is_told_from_faults(small: Repository, toolchain: Path) -> None:
+    """Rounding passes, a wrong weight of a rounding model is found, and an ill-conditioned output is undecided.
+
+    Measuring for the lock states the same, and records no tolerance for the ill-conditioned output.
+    """
+    small.write("net.py", SOURCES)
+    small.write("onnxgate.toml", f'{CONFIG}\n[toolchain]\npython = "{toolchain.as_posix()}"\n')
+    (small.folder / "models" / "small.onnx").unlink()
+    subprocess.run([toolchain, "-W", "ignore", "net.py"], cwd=small.folder, check=True, capture_output=True)
+    small.run("lock")
+    lock = (small.folder / "onnxgate.lock").read_text()
+    report = small.report("--stage", "parity", status=1)
+    origins = {figure["bound_from"] for figure in report["measured"] if figure["metric"] == "worst_abs"}
+    measured = small.run("lock", "--measure").out
+
+    assert [("source-mismatch", "models/wrong.onnx")] == [
+        (finding["rule"], finding["model"]) for finding in report["findings"]
+    ]
+    assert "measured from the source in this check" in report["findings"][0]["message"]
+    assert [("models/lost.onnx", "parity")] == [(row["model"], row["stage"]) for row in report["undecided"]]
+    assert "output `y` is ill-conditioned" in report["undecided"][0]["reason"]
+    assert "measured" in origins
+    assert "measured" not in lock
+    assert "output `y` of `models/lost.onnx` is ill-conditioned" in measured
