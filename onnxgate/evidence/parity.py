@@ -74,6 +74,14 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     place: Place | None = None  # the source line that created the node
 
 
+class WrongWeight(msgspec.Struct, frozen=True, kw_only=True):
+    """A stored weight that differs from the weight of the float model by more than rounding."""
+
+    weight: str  # name in the float model
+    channel: int | None = None  # None if all channels differ
+    factor: float  # ratio to the weight of the float model
+
+
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Results of comparing the outputs of a model on one runtime with one reference.
 
@@ -87,6 +95,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     reference: str  # "the source" | "onnxruntime 1.31.1" | "optimization disabled" | the float model's path
     differences: tuple[Difference, ...]
     layers: tuple[Layer, ...] = ()  # the worst layers of a quantized model, worst first
+    wrong_weights: tuple[WrongWeight, ...] = ()  # weights of a quantized model that differ from its float model
     first: FirstDifference | None = None  # the origin of the mismatch, if it was found
     at_no_node: str = ""  # description of an origin other than a node
     known_limit: str = ""  # limitation of the engine that explains the mismatch: "tract: computes attention …"

@@ -57,7 +57,7 @@ from onnxgate.project.engines import runs_on_node
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.worker_spec import WorkerSpec
 
-OUTCOME_LAYOUT = 2
+OUTCOME_LAYOUT = 3
 """Version of the entry format."""
 ENTRY_FILE = "outcome.msgpack"
 ENTRY_NAME = re.compile("[0-9a-f]{64}")

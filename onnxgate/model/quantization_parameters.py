@@ -115,13 +115,13 @@ def find_quantization_faults(model: ModelView, path: Path) -> Iterator[Quantizat
 
 def find_output_steps(model: ModelView, path: Path) -> dict[str, float]:
     """Map each graph output that is dequantized with a stored scale to its largest quantization step."""
-    proto, checker = model.proto, _QuantizationChecker(model, path)
+    proto, stored = model.proto, StoredTensors(model, path)
     makers = {name: node for node in proto.graph.node for name in node.output}
     steps = {}
     for output in proto.graph.output:
         maker = _find_producer(output.name, makers)
         if maker is not None and maker.op_type == "DequantizeLinear" and len(maker.input) > 1:
-            scale = checker.floats(maker.input[1])
+            scale = stored.floats(maker.input[1])
             if scale is not None and scale.size:
                 steps[output.name] = float(abs(scale).max())
     return steps
@@ -144,19 +144,58 @@ VALUE_PRESERVING_OPERATORS = frozenset(
 """Operators that keep each value unchanged or set it to 0."""
 
 
-class _QuantizationChecker:
-    """Checks the scales and zero points in one model.
-
-    A name that refers to different tensors in different graphs is skipped.
-    """
+class StoredTensors:
+    """Tensors of a model by name. A name that refers to different tensors in different graphs is skipped."""
 
     def __init__(self, model: ModelView, path: Path) -> None:
-        proto = model.proto
         self._path = path
-        self._opset = read_opsets(proto).get(DEFAULT_DOMAIN, 0)
         self._tensors: dict[str, TensorProto | None] = {}
         for name, tensor in model.tensors:
             self._tensors[name] = None if name in self._tensors else tensor
+
+    def get(self, name: str) -> TensorProto | None:
+        """Return the stored tensor with this name."""
+        return self._tensors.get(name)
+
+    def tensor(self, node: NodeProto, position: int) -> TensorProto | None:
+        """Return the stored tensor at an input of a node."""
+        return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
+
+    def content(self, tensor: TensorProto) -> tuple[bytes, ...]:
+        """Return the data of a tensor in chunks; empty if it is too large or does not match its shape and type."""
+        needed = required_bytes(tensor)
+        if needed is None or needed > MAX_SCALE_BYTES:
+            return ()
+        try:
+            chunks = tuple(read_chunks(tensor, self._path))
+        except (UnreadableWeightError, OSError):
+            return ()
+        return chunks if sum(map(len, chunks)) == needed else ()
+
+    def values(self, tensor: TensorProto) -> Array | None:
+        """Decode the elements of a stored numeric tensor; None if its data cannot be read."""
+        chunks = self.content(tensor)
+        return decode_elements(b"".join(chunks), tensor.data_type) if chunks else None
+
+    def floats(self, name: str) -> Array | None:
+        """Decode the stored floating-point tensor with this name; None if there is no such tensor."""
+        tensor = self._tensors.get(name)
+        if tensor is None or tensor.data_type not in _FLOATS:
+            return None
+        return decode_elements(b"".join(self.content(tensor)), tensor.data_type)
+
+    def floats_of(self, node: NodeProto, position: int) -> Array | None:
+        """Decode the stored floating-point tensor at an input of a node."""
+        return self.floats(node.input[position]) if 0 <= position < len(node.input) else None
+
+
+class _QuantizationChecker:
+    """Checks the scales and zero points in one model."""
+
+    def __init__(self, model: ModelView, path: Path) -> None:
+        proto = model.proto
+        self._opset = read_opsets(proto).get(DEFAULT_DOMAIN, 0)
+        self._stored = StoredTensors(model, path)
         self._reported: set[str] = set()
         values = (*proto.graph.input, *proto.graph.value_info, *proto.graph.output)
         self._values: Mapping[str, ValueInfoProto] = {value.name: value for value in values}
@@ -175,12 +214,12 @@ class _QuantizationChecker:
     # Kinds of nodes
 
     def _linear(self, node: NodeProto) -> Iterator[QuantizationFault]:
-        block, axis = _int_attribute(node, "block_size", 0), _int_attribute(node, "axis", 1)
+        block, axis = get_int_attribute(node, "block_size", 0), get_int_attribute(node, "axis", 1)
         quantizes = node.op_type == "QuantizeLinear"
         divides = quantizes and not block
         yield from self._scale(node, 1, divides=divides, tolerant=block > 0)
         yield from self._zero(node, 0 if not quantizes else -1, 1, 2)
-        scale, shape = self._tensor(node, 1), self._shape(node, 0)
+        scale, shape = self._stored.tensor(node, 1), self._shape(node, 0)
         if scale is None or count_tensor_elements(scale) < 2:
             return
         if block:
@@ -201,14 +240,14 @@ class _QuantizationChecker:
         if not counted:
             return
         for position in (slot.scale, slot.zero):
-            tensor = self._tensor(node, position)
+            tensor = self._stored.tensor(node, position)
             if tensor is None or count_tensor_elements(tensor) < 2 or len(tensor.dims) != 1:
                 continue
             if slot.axis is None:
                 problem = f"its `{_input_name(node, position)}` has {count_tensor_elements(tensor)} values"
                 yield QuantizationFault(node, f"{problem} instead of 1", "shape")
             elif slot.data >= 0 and (shape := self._shape(node, slot.data)) is not None:
-                turned = slot.axis == -1 and bool(_int_attribute(node, "transB", 0))
+                turned = slot.axis == -1 and bool(get_int_attribute(node, "transB", 0))
                 yield from _check_axis_size(
                     node, position, slot.data, count_tensor_elements(tensor), shape, -2 if turned else slot.axis
                 )
@@ -217,15 +256,15 @@ class _QuantizationChecker:
     def _bits(self, node: NodeProto) -> Iterator[QuantizationFault]:
         """Check a node with block-quantized weights. A scale may be negative, or 0 if its block contains only zeros."""
         yield from self._scale(node, 2, divides=False, tolerant=True)
-        columns, rows = _int_attribute(node, "N", 0), _int_attribute(node, "K", 0)
-        block, bits = _int_attribute(node, "block_size", 0), _int_attribute(node, "bits", 4)
+        columns, rows = get_int_attribute(node, "N", 0), get_int_attribute(node, "K", 0)
+        block, bits = get_int_attribute(node, "block_size", 0), get_int_attribute(node, "bits", 4)
         if min(columns, rows, block, bits) < 1:
             return
         blocks = math.ceil(rows / block)
-        zeros = self._tensor(node, 3)
+        zeros = self._stored.tensor(node, 3)
         packed = zeros is not None and element_name(zeros.data_type) == "uint8"
         zero_count = columns * (math.ceil(blocks * bits / 8) if packed else blocks)
-        tensors = (self._tensor(node, 2), "scales", columns * blocks), (zeros, "zero_points", zero_count)
+        tensors = (self._stored.tensor(node, 2), "scales", columns * blocks), (zeros, "zero_points", zero_count)
         for tensor, name, needed in tensors:
             if tensor is not None and count_tensor_elements(tensor) != needed:
                 what = f"its `{name}` have {pluralize(count_tensor_elements(tensor), 'value')}; "
@@ -235,7 +274,7 @@ class _QuantizationChecker:
     # Scales and zero points
 
     def _scale(self, node: NodeProto, position: int, *, divides: bool, tolerant: bool) -> Iterator[QuantizationFault]:
-        values = self.floats(node.input[position]) if position < len(node.input) else None
+        values = self._stored.floats(node.input[position]) if position < len(node.input) else None
         if values is None or not values.size or node.input[position] in self._reported:
             return
         if problem := _find_wrong_scale(values, divides, tolerant):
@@ -243,52 +282,29 @@ class _QuantizationChecker:
             yield QuantizationFault(node, f"its `{_input_name(node, position)}` {problem}", "value")
 
     def _zero(self, node: NodeProto, data: int, scale: int, zero: int) -> Iterator[QuantizationFault]:
-        point = self._tensor(node, zero)
+        point = self._stored.tensor(node, zero)
         if point is None:
             return
         subject = f"its `{_input_name(node, zero)}`"
-        holder = self._tensor(node, data)
+        holder = self._stored.tensor(node, data)
         if holder is not None and holder.data_type != point.data_type:
             own, needed = element_name(point.data_type), element_name(holder.data_type)
             compared = f"but `{_input_name(node, data)}` has type {needed}"
             yield QuantizationFault(node, f"{subject} has type {own}, {compared}", "type")
-        scales = self._tensor(node, scale)
+        scales = self._stored.tensor(node, scale)
         if scales is not None and count_tensor_elements(scales) != count_tensor_elements(point):
             counts = count_tensor_elements(point), count_tensor_elements(scales)
             compared = f"but `{_input_name(node, scale)}` has {counts[1]}"
             yield QuantizationFault(node, f"{subject} has {pluralize(counts[0], 'value')}, {compared}", "shape")
-        if point.data_type == _INT32 and any(any(chunk) for chunk in self._content(point)):
+        if point.data_type == _INT32 and any(any(chunk) for chunk in self._stored.content(point)):
             yield QuantizationFault(node, f"{subject} must contain only zeros, because its type is int32", "value")
-
-    # Data in the model
-
-    def _tensor(self, node: NodeProto, position: int) -> TensorProto | None:
-        return self._tensors.get(node.input[position]) if 0 <= position < len(node.input) else None
-
-    def _content(self, tensor: TensorProto) -> tuple[bytes, ...]:
-        """Return the data of a tensor in chunks; empty if it is too large or does not match its shape and type."""
-        needed = required_bytes(tensor)
-        if needed is None or needed > MAX_SCALE_BYTES:
-            return ()
-        try:
-            chunks = tuple(read_chunks(tensor, self._path))
-        except (UnreadableWeightError, OSError):
-            return ()
-        return chunks if sum(map(len, chunks)) == needed else ()
-
-    def floats(self, name: str) -> Array | None:
-        """Decode the stored floating-point tensor with this name; None if there is no such tensor."""
-        tensor = self._tensors.get(name)
-        if tensor is None or tensor.data_type not in _FLOATS:
-            return None
-        return decode_elements(b"".join(self._content(tensor)), tensor.data_type)
 
     def _shape(self, node: NodeProto, position: int) -> tuple[int, ...] | None:
         """Return the size of each axis of a value, with -1 for a dynamic axis; None if the rank is unknown."""
         if position >= len(node.input):
             return None
         name = node.input[position]
-        tensor, value = self._tensors.get(name), self._values.get(name)
+        tensor, value = self._stored.get(name), self._values.get(name)
         if tensor is not None:
             return tuple(tensor.dims)
         if value is None or not value.type.tensor_type.HasField("shape"):
@@ -349,7 +365,8 @@ def _check_blocks(
         )
 
 
-def _int_attribute(node: NodeProto, name: str, default: int) -> int:
+def get_int_attribute(node: NodeProto, name: str, default: int) -> int:
+    """Return an integer attribute of a node, or the default."""
     return next((attribute.i for attribute in node.attribute if attribute.name == name), default)
 
 

@@ -305,7 +305,8 @@ MAX_REQUIRED_DB = 60.0
 MIN_COSINE_ELEMENTS = 10
 """Minimum number of elements for which a cosine similarity is checked. For one element, only the signs matter."""
 MIN_LABELS = 50
-"""Minimum number of labels for which top-1 agreement is checked: one wrong label then changes it by at most 0.02."""
+"""Minimum number of labels or rows for which top-1 agreement is checked: one wrong label then changes it by at most
+0.02. Source: of 40 batches of two images, an int8 EfficientNet (SNR 20 to 22 dB) classifies an image differently in 2."""
 ZERO_ATOL = 5e-3
 """Absolute bound for an output that is all zeros and therefore has no signal power."""
 
@@ -401,7 +402,7 @@ def _compare_numbers(
     figures = [("sqnr_db", _signal_ratio_db(candidate, reference, power), bounds.sqnr_db)]
     if metrics.elements >= MIN_COSINE_ELEMENTS and own.power >= 0.5 * scale.power:
         figures.append(("cosine", metrics.cosine, bounds.cosine))
-    if metrics.rows:
+    if metrics.rows >= MIN_LABELS:
         figures.append(("top1", metrics.top1_share, bounds.top1))
     failing = [] if metrics.max_abs <= bounds.step else [figure for figure in figures if not figure[1] >= figure[2]]
     metric, value, bound = (failing or figures)[0]
@@ -444,9 +445,11 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 def measure_quantization(
     cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
 ) -> dict[str, MeasuredQuantization]:
-    """Return the worst metrics of each output over all cases, each of which has quantized and float outputs.
+    """Return the metrics of each output to record, from cases that have quantized and float outputs.
 
-    The metrics are rounded down. Outputs that are not floating-point or have different shapes are omitted.
+    They are the worst metrics over all cases, rounded down. If the SNR of the cases differs by more than `MARGIN_DB`,
+    the SNR and the cosine are lower by the excess, because other inputs may be as much worse. Outputs that are not
+    floating-point or have different shapes are omitted.
     """
     pairs = list(cases)
     measured = {}
@@ -459,9 +462,11 @@ def measure_quantization(
             figures = [figure for agreement in agreements for figure in agreement.figures]
             for metric in {metric for metric, _, _ in figures}:
                 worst[metric] = min(value for name, value, _ in figures if name == metric)
+            best_db = max(value for name, value, _ in figures if name == "sqnr_db")
+            excess_db = max(min(best_db, MAX_REQUIRED_DB) - worst["sqnr_db"] - MARGIN_DB, 0.0)
             measured[name] = MeasuredQuantization(
-                sqnr_db=_round_down(worst["sqnr_db"], 1),
-                cosine=_round_down(worst["cosine"], 5),
+                sqnr_db=_round_down(worst["sqnr_db"] - excess_db, 1),
+                cosine=_round_down(1.0 - (1.0 - worst["cosine"]) * 10.0 ** (excess_db / 10.0), 5),
                 top1=_round_down(worst["top1"], 3),
                 source=source,
                 runtime=runtime,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from onnxgate.core.findings import Place
 from onnxgate.evidence.file import GraphFaults, InvalidQuantization, ModelFile
 from onnxgate.model.facts import STRING
+from onnxgate.model.quantization_consistency import find_inconsistencies
 from onnxgate.model.quantization_parameters import find_quantization_faults
 from onnxgate.model.reading.external_data import check_external_data
 from onnxgate.model.reading.fact_extraction import format_operator_name, list_inputs, read_model
@@ -23,6 +25,8 @@ from onnxgate.project.git.repository import find_git_root
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from onnxgate.model.quantization_parameters import QuantizationFault
+    from onnxgate.model.reading.view import ModelView
     from onnxgate.project.config.project import SelectedModel
     from onnxgate.project.lock.types import LockedModel
 
@@ -102,12 +106,18 @@ def _check_graph(model: SelectedModel, checked: CheckedModel) -> GraphFaults:
                 kind=bad.kind,
                 place=find_source_line(bad.node, root, folder),
             )
-            for bad in find_quantization_faults(view, model.absolute)
+            for bad in _find_quantization_faults(view, model.absolute)
         ),
     )
     invalid = checked.fault
     node = find_node(view, invalid.node) if invalid is not None else None
     return replace(faults, invalid=invalid, place=find_source_line(node, root, folder) if node is not None else None)
+
+
+def _find_quantization_faults(model: ModelView, path: Path) -> Iterator[QuantizationFault]:
+    """Yield invalid parameters; if there are none, yield parameters that are inconsistent."""
+    invalid = list(find_quantization_faults(model, path))
+    yield from invalid or find_inconsistencies(model, path)
 
 
 def find_passthroughs(proto: ModelProto) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
+from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.model.subgraphs.node_context import find_source_line
@@ -51,6 +52,7 @@ from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
 from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
+from onnxgate.stages.parity.quantized_weights import find_wrong_weights
 from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
 from onnxgate.stages.runtime import ObservedRun, plan_run
 
@@ -221,6 +223,9 @@ class FloatComparison:
             return (), (IncompleteCheck(Stage.PARITY, path, "", str(reason), "check `quantized-from` in the config"),)
         name = quantized.model.settings.quantized_from
         comparisons, undone = compare_with_float(parity, ran, real.outputs, name)
+        ours, theirs = read_view(quantized.model.absolute), read_view(real.path)
+        wrong = find_wrong_weights(ours, quantized.model.absolute, theirs, real.path)
+        comparisons = tuple(msgspec.structs.replace(comparison, wrong_weights=wrong) for comparison in comparisons)
         return tuple(self._with_layers(quantized, real, comparisons)), undone
 
     def run_float(self, quantized: QuantizedModel) -> FloatRun:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime, follows_from
 from onnxgate.core.text import join_phrases
-from onnxgate.evidence.parity import Comparison, Layer, find_mismatches
+from onnxgate.evidence.parity import Comparison, Layer, WrongWeight, find_mismatches
 from onnxgate.rules.definition import rule
 from onnxgate.rules.parity._mismatches import describe_outputs, describe_worst, join_outputs
+
+MAX_WEIGHTS = 5
 
 
 @rule(Comparison, "quantization-drift", level=Level.ERROR, since="0.1.0")
@@ -20,7 +22,8 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     ## Why it matters
     Quantization tools report success even if they clip values that occur in practice. The signal-to-noise ratio, cosine
     similarity and top-1 agreement must reach the values recorded in the lock. If the lock contains no such values, they
-    must reach 20 dB, 0.99 and 98 %.
+    must reach 20 dB, 0.99 and 98 %. In addition, the stored weights must be the weights of the float model, except for
+    rounding. Weights are not compared if the quantization tool changed most of them.
 
     ## What to do
     - Configure real `inputs` in `onnxgate.toml`, and calibrate clipped layers with realistic data.
@@ -28,7 +31,10 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
     - To accept the loss, record the current values in the lock: `onnxgate lock --measure MODEL`.
     """
     mismatches = find_mismatches(subject)
-    if subject.pair != "quantized" or not mismatches:
+    if subject.pair != "quantized":
+        return
+    yield from _find_wrong_weights(subject)
+    if not mismatches:
         return
     worst = []
     for layer in subject.layers:
@@ -45,6 +51,29 @@ def quantization_drift(subject: Comparison) -> Iterator[Hit]:
         relations=follows_from("quantization-invalid", "runtime-mismatch", *_optimization_rules(subject)),
         identity=f"{subject.reference} {join_outputs(mismatches)}",
     )
+
+
+def _find_wrong_weights(subject: Comparison) -> Iterator[Hit]:
+    """Yield one finding if stored weights differ from the float model by more than rounding."""
+    wrong = subject.wrong_weights
+    if not wrong:
+        return
+    described = [_describe_weight(weight) for weight in wrong[:MAX_WEIGHTS]]
+    more = f" and {len(wrong) - MAX_WEIGHTS} more" if len(wrong) > MAX_WEIGHTS else ""
+    yield Hit(
+        subject.place,
+        f"stored weights differ from `{subject.reference}` by more than rounding: {', '.join(described)}{more}",
+        model=subject.model,
+        fix=f"quantize or convert `{subject.reference}` again",
+        on=OnRuntime(subject.runtime),
+        identity=f"{subject.reference} weights {' '.join(sorted({weight.weight for weight in wrong}))}",
+    )
+
+
+def _describe_weight(weight: WrongWeight) -> str:
+    name = f"`{weight.weight}`" if weight.channel is None else f"channel {weight.channel} of `{weight.weight}`"
+    ratio = f"{weight.factor:.3g}"
+    return f"{name} is {ratio} times as large" if ratio != "1" else f"{name} has other values"
 
 
 def _optimization_rules(subject: Comparison) -> tuple[str, ...]:

@@ -1,0 +1,142 @@
+"""Consistency of the quantization parameters of connected nodes.
+
+A quantized value has the same scale at the node that computes it and at each node that reads it. The scale of a bias is
+the product of the scales of the input and the weight, which fused operators use instead of the stored scale. A scale
+of 0 belongs to a channel of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onnxgate.model.quantization_parameters import (
+    INPUT_NAMES,
+    QUANTIZED_INPUTS,
+    QuantizationFault,
+    QuantizedInput,
+    StoredTensors,
+    get_int_attribute,
+)
+from onnxgate.model.reading.fact_extraction import format_operator_name
+from onnxgate.model.reading.view import ModelView
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+QUANTIZER, DEQUANTIZER = QuantizedInput(-1, 1, 2), QuantizedInput(0, 1, 2)
+UNCHANGED = frozenset({"Reshape", "Transpose", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Slice", "MaxPool"})
+"""Operators whose output has the scale of their first input."""
+BIASED = frozenset({"Conv", "ConvTranspose", "Gemm"})
+"""Operators whose third input is a bias. Runtimes fuse them with `DequantizeLinear` into a quantized operator."""
+MAX_SCALE_DIFFERENCE = 1e-3
+"""Maximum relative difference of equal scales. Products of float16 scales are rounded to 11 bits."""
+MAX_BIAS_DIFFERENCE = 0.01
+_INT8_TYPES, _INT32 = (2, 3), 6
+
+
+def find_inconsistencies(model: ModelView, path: Path) -> Iterator[QuantizationFault]:
+    """Yield the nodes with inconsistent scales, in node order. Only stored scales are compared."""
+    nodes = [node.proto for node in model.nodes()]
+    if any(node.op_type in INPUT_NAMES or format_operator_name(node) in QUANTIZED_INPUTS for node in nodes):
+        yield from _ScaleComparison(model, path).find_faults(nodes)
+
+
+class _ScaleComparison:
+    def __init__(self, model: ModelView, path: Path) -> None:
+        self._stored = StoredTensors(model, path)
+        graph = model.proto.graph
+        self._makers = {name: node for node in graph.node for name in node.output if name}
+        self._main = {id(node) for node in graph.node}
+
+    def find_faults(self, nodes: list[NodeProto]) -> Iterator[QuantizationFault]:
+        for node in nodes:
+            for slot in list_slots(node):
+                yield from self._zero_scales(node, slot)
+                if id(node) in self._main:  # names in subgraphs and functions may stand for other values
+                    yield from self._unequal_scales(node, slot)
+            if node.op_type in BIASED and id(node) in self._main:
+                yield from self._wrong_bias(node)
+
+    def _zero_scales(self, node: NodeProto, slot: QuantizedInput) -> Iterator[QuantizationFault]:
+        """Yield a fault if a channel has the scale 0, although its stored values are not 0."""
+        scale, data = self._stored.floats_of(node, slot.scale), self._stored.tensor(node, slot.data)
+        if scale is None or data is None or data.data_type not in (*_INT8_TYPES, _INT32):
+            return
+        if scale.size < 2 or scale.all() or not scale.any():  # if all are 0, that is reported elsewhere
+            return
+        axis = get_int_attribute(node, "axis", 1) if node.op_type in INPUT_NAMES else slot.axis
+        rank = len(data.dims)
+        if axis is None or not -rank <= axis < rank or data.dims[axis] != scale.size:
+            return
+        values, zero = self._stored.values(data), self._stored.tensor(node, slot.zero)
+        points = self._stored.values(zero) if zero is not None else None
+        if values is None or (zero is not None and (points is None or points.size not in (1, scale.size))):
+            return
+        shape = [1] * rank
+        shape[axis] = -1
+        centred = values.reshape(tuple(data.dims)).astype("i8") - (0 if points is None else points.reshape(shape))
+        lost = (centred != 0).any(axis=tuple(i for i in range(rank) if i != axis % rank)) & (scale == 0)
+        if lost.any():
+            what = f"its `{_name_of(node, slot.scale)}` is 0 for channel {int(lost.argmax())}, whose values are not 0"
+            yield QuantizationFault(node, what, "value")
+
+    def _unequal_scales(self, node: NodeProto, slot: QuantizedInput) -> Iterator[QuantizationFault]:
+        """Yield a fault if an input is read with another scale than it was quantized with."""
+        if not 0 <= slot.data < len(node.input) or slot.scale < 0:
+            return
+        maker = self._find_quantizer(node.input[slot.data])
+        own = next((slot for slot in list_slots(maker) if slot.data < 0), None) if maker is not None else None
+        if maker is None or own is None:
+            return
+        read, written = (self._stored.floats_of(*pair) for pair in ((node, slot.scale), (maker, own.scale)))
+        if read is None or written is None or read.size != 1 or written.size != 1:
+            return
+        ours, theirs = float(read.flat[0]), float(written.flat[0])
+        if abs(ours - theirs) > MAX_SCALE_DIFFERENCE * abs(theirs):
+            what = f"its `{_name_of(node, slot.scale)}` is {ours:.4g}, but its input was quantized with {theirs:.4g}"
+            yield QuantizationFault(node, what, "value")
+
+    def _find_quantizer(self, name: str) -> NodeProto | None:
+        """Return the node that quantized a value, skipping nodes that keep its scale."""
+        for _ in range(len(self._makers)):
+            maker = self._makers.get(name)
+            if maker is None or maker.op_type not in UNCHANGED or not maker.input:
+                return maker
+            name = maker.input[0]
+        return None
+
+    def _wrong_bias(self, node: NodeProto) -> Iterator[QuantizationFault]:
+        """Yield a fault if a stored int32 bias has another scale than the product of the other scales."""
+        makers = [self._makers.get(name) for name in node.input[:3]]
+        dequantizers = [maker for maker in makers if maker is not None and maker.op_type == "DequantizeLinear"]
+        if len(dequantizers) < 3:
+            return
+        bias = self._stored.tensor(dequantizers[2], 0)
+        scales = [self._stored.floats_of(maker, 1) for maker in dequantizers]
+        if bias is None or bias.data_type != _INT32:
+            return
+        first, second, own = scales
+        if first is None or second is None or own is None or first.size != 1 or own.size not in (1, second.size):
+            return
+        product = first.astype("f8").reshape(-1)[0] * second.astype("f8").reshape(-1)
+        if (abs(own.reshape(-1) - product) > MAX_BIAS_DIFFERENCE * abs(product)).any():
+            name = f"`{node.op_type}` node `{node.name}`" if node.name else f"the `{node.op_type}` node"
+            what = (
+                f"its `x_scale` is not the product of the scales of input and weight of {name}, "
+                "which runtimes use if they fuse these nodes"
+            )
+            yield QuantizationFault(dequantizers[2], what, "value")
+
+
+def list_slots(node: NodeProto) -> tuple[QuantizedInput, ...]:
+    """Return the quantized inputs and outputs of a node."""
+    if node.op_type in INPUT_NAMES:
+        return (QUANTIZER if node.op_type == "QuantizeLinear" else DEQUANTIZER,)
+    return QUANTIZED_INPUTS.get(format_operator_name(node), ())
+
+
+def _name_of(node: NodeProto, position: int) -> str:
+    names = INPUT_NAMES.get(node.op_type, ())
+    return names[position] if position < len(names) else str(node.input[position])

@@ -1,0 +1,63 @@
+"""Scales that contradict each other, and scales that only look like it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.parser
+import pytest
+
+from onnxgate.model.quantization_consistency import find_inconsistencies
+from onnxgate.model.reading.view import ModelView
+
+HEAD = (
+    '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[2, 2, 1, 1] x) => (float[a, b, c, d] y)\n'
+)
+CONVOLUTION = (
+    "<float s = {{0.02}}, uint8 z = {{128}}, float t = {{{read}}}, int8[2, 2, 1, 1] w = {{1, 2, {third}, 4}}, "
+    "float[2] k = {{0.5, {scale}}}, int8[2] p = {{0, {point}}}, float o = {{0.05}}> "
+    "{{ q = QuantizeLinear(x, s, z) m = MaxPool<kernel_shape = [1, 1]>(q) "
+    "[conv] r = QLinearConv(m, t, z, w, k, p, o, z) y = DequantizeLinear(r, o, z) }}"
+)
+
+
+def describe(tmp_path: Path, text: str) -> list[str]:
+    """Return the descriptions of the inconsistencies."""
+    path = tmp_path / "m.onnx"
+    model = onnx.parser.parse_model(HEAD + text)
+    path.write_bytes(model.SerializeToString())
+    return [fault.what for fault in find_inconsistencies(ModelView(model), path)]
+
+
+def convolution(*, read: float = 0.02, third: int = 3, scale: float = 0.5, point: int = 0) -> str:
+    """Return a quantized convolution with two output channels."""
+    return CONVOLUTION.format(read=read, third=third, scale=scale, point=point)
+
+
+def test_consistent_scales_pass(tmp_path: Path) -> None:
+    """A value is read with the scale that it was quantized with, also after nodes that keep its scale."""
+    assert describe(tmp_path, convolution()) == []
+
+
+def test_value_is_read_with_the_scale_it_was_quantized_with(tmp_path: Path) -> None:
+    """A scale that is 5 % off is found at the node that reads the value."""
+    assert describe(tmp_path, convolution(read=0.021)) == ["its `t` is 0.021, but its input was quantized with 0.02"]
+
+
+@pytest.mark.parametrize(("third", "point", "faults"), [(4, 4, 0), (4, 0, 1), (0, 4, 1)])
+def test_scale_of_zero_needs_a_channel_of_zeros(tmp_path: Path, third: int, point: int, faults: int) -> None:
+    """A channel may have the scale 0 if all its values are 0, that is, equal to its zero point."""
+    found = describe(tmp_path, convolution(third=third, scale=0.0, point=point))
+
+    assert ["its `k` is 0 for channel 1, whose values are not 0"] * faults == found
+
+
+def test_scales_after_a_computation_are_independent(tmp_path: Path) -> None:
+    """The scales before and after a node that computes new values are not compared."""
+    text = (
+        "<float s = {0.02}, float t = {0.05}, uint8 z = {128}> { q = QuantizeLinear(x, s, z) "
+        "a = DequantizeLinear(q, s, z) b = Mul(a, a) c = QuantizeLinear(b, t, z) y = DequantizeLinear(c, t, z) }"
+    )
+
+    assert describe(tmp_path, text) == []

@@ -1,0 +1,92 @@
+"""Stored weights of quantized and float16 models, compared with their float model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from onnxgate.evidence.parity import WrongWeight
+from onnxgate.model.reading.structure import read_view
+from onnxgate.stages.parity.quantized_weights import find_wrong_weights
+
+WEIGHTS = {f"w{i}": np.random.default_rng(i).normal(size=(8, 8)).astype(np.float32) for i in range(5)}
+Arrays = Mapping[str, Any]
+
+
+def save(path: Path, nodes: list[onnx.NodeProto], tensors: Arrays) -> Path:
+    """Save a model that consists of these nodes and weights."""
+    stored = [numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    graph = helper.make_graph(nodes, "g", [], [], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def quantize(weights: Arrays, factors: Arrays) -> Arrays:
+    """Quantize each row of each weight, and multiply the scales by the factors."""
+    tensors = {}
+    for name, weight in weights.items():
+        scale = np.abs(weight).max(axis=1) / np.float32(127)
+        tensors[f"{name}_quantized"] = np.round(weight / scale[:, None]).astype(np.int8)
+        tensors[f"{name}_scale"] = (scale * factors.get(name, np.float32(1))).astype(np.float32)
+    return tensors
+
+
+def find_quantized(folder: Path, factors: Arrays, *, weights: Arrays = WEIGHTS) -> tuple[WrongWeight, ...]:
+    """Find the wrong weights of a model with quantized weights."""
+    nodes = [
+        helper.make_node("DequantizeLinear", [f"{name}_quantized", f"{name}_scale"], [name], axis=0) for name in weights
+    ]
+    path, real = save(folder / "q.onnx", nodes, quantize(weights, factors)), save(folder / "f.onnx", [], WEIGHTS)
+    return find_wrong_weights(read_view(path), path, read_view(real), real)
+
+
+def one_channel(factor: float) -> Any:
+    """Return factors of 1, except for one channel."""
+    factors = np.ones(8, np.float32)
+    factors[3] = factor
+    return factors
+
+
+def test_rounding_is_accepted(tmp_path: Path) -> None:
+    """Weights that differ only by rounding are correct, also if they are stored transposed."""
+    assert find_quantized(tmp_path, {}) == ()
+    assert find_quantized(tmp_path, {}, weights={**WEIGHTS, "w0": WEIGHTS["w0"].T}) == ()
+
+
+@pytest.mark.parametrize("factor", [4.0, 0.0, 0.5])
+def test_scale_of_one_channel_is_wrong(tmp_path: Path, factor: float) -> None:
+    """A wrong scale of one channel is found, even if it is 0."""
+    (wrong,) = find_quantized(tmp_path, {"w2": one_channel(factor)})
+
+    assert ("w2", 3) == (wrong.weight, wrong.channel)
+    assert pytest.approx(factor, abs=0.02) == wrong.factor
+
+
+def test_scale_of_a_weight_is_wrong(tmp_path: Path) -> None:
+    """A weight whose scales are 5 % off is found if the other weights are correct."""
+    (wrong,) = find_quantized(tmp_path, {"w2": 1.05})
+
+    assert ("w2", None) == (wrong.weight, wrong.channel)
+
+
+def test_changed_weights_are_not_compared(tmp_path: Path) -> None:
+    """If a tool rescaled or retrained most weights or channels, differences are not faults."""
+    rescaled = dict(zip(WEIGHTS, (0.9, 1.1, 1.05, 1.2, 0.8), strict=True))
+
+    assert find_quantized(tmp_path, rescaled) == ()
+    assert find_quantized(tmp_path, dict.fromkeys(WEIGHTS, np.linspace(0.5, 2, 8, dtype=np.float32))) == ()
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1.0, []), (1.01, ["w1"])])
+def test_float16_weights_are_rounded_float_weights(tmp_path: Path, factor: float, wrong: list[str]) -> None:
+    """A float16 weight that is 1 % off is found."""
+    halves = {name: (array * (factor if name == "w1" else 1)).astype(np.float16) for name, array in WEIGHTS.items()}
+    path, real = save(tmp_path / "h.onnx", [], halves), save(tmp_path / "f.onnx", [], WEIGHTS)
+
+    assert wrong == [each.weight for each in find_wrong_weights(read_view(path), path, read_view(real), real)]
