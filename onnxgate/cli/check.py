@@ -67,13 +67,15 @@ if TYPE_CHECKING:
     help="Do not reuse results of earlier checks; environments are still reused.",
 )
 @click.option(
-    "--show-ignores", is_flag=True, help="For each finding, print the `[[ignore]]` entry that would accept it."
+    "--show-ignores",
+    is_flag=True,
+    help="For each finding and undecided check, print the `[[ignore]]` entry that would accept it.",
 )
 @click.option(
     "--write-ignores",
     is_flag=True,
-    help="Add `[[ignore]]` entries for the current errors and warnings to the config, and remove unused entries that "
-    "this option created.",
+    help="Add `[[ignore]]` entries for the current errors, warnings and undecided checks to the config, and remove "
+    "unused entries that this option created.",
 )
 @click.option(
     "--until",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from onnxgate import rules
-from onnxgate.core.findings import Level, Stage, assign_fingerprints
+from onnxgate.core.findings import UNDECIDED_RULE, Level, Stage, assign_fingerprints
 from onnxgate.core.report import Finding
 from onnxgate.core.text import pluralize
 from onnxgate.gate import pipeline
@@ -47,7 +47,9 @@ class IgnoreUpdate:
 def accept_findings(
     request: GateRequest, outcome: GateOutcome, data: bytes, until: datetime.date | None
 ) -> IgnoreUpdate:
-    """Ignore every finding of the outcome except notes. `data` is the content of the config.
+    """Ignore every finding of the outcome except notes, and every undecided check that an ignore may accept.
+
+    `data` is the content of the config.
 
     Ignoring a finding may reveal findings that depend on it, so this is repeated until no new finding appears.
 
@@ -56,13 +58,14 @@ def accept_findings(
     """
     project = request.project
     plan = _IgnorePlan(project.config.ignore, request.ignores.today, until)
-    while plan.accept(outcome):
+    while plan.accept(outcome, resolution.list_acceptable_gaps(request, outcome.gathered)):
         request = plan.under(request)
         outcome = pipeline.reapply_ignores(request, outcome)
     refused = tuple(plan.refused(outcome))
     ignores = resolution.select_ignores(request, outcome.gathered)
     scope = resolution.determine_scope(request, outcome.gathered, outcome.blocked, ignores)
-    fingerprints = {rule_hit.fingerprint for rule_hit in assign_fingerprints(outcome.gathered.judged)}
+    gaps = resolution.list_acceptable_gaps(request, outcome.gathered)
+    fingerprints = resolution.collect_fingerprints(assign_fingerprints(outcome.gathered.judged), gaps)
     plan.drop(find_stale_fingerprints(ignores, scope, fingerprints))
     edit = plan.edit
     if edit.listed or edit.added:
@@ -89,7 +92,8 @@ class _IgnorePlan:
     until: datetime.date | None
     listed: dict[int, set[str]] = field(default_factory=dict)
     added: dict[tuple[str, str, str], set[str]] = field(default_factory=dict)  # model, rule, content
-    accepted: int = 0
+    accepted: int = 0  # findings and undecided checks
+    undecided: int = 0
     dropped: int = 0
     _own: dict[Ignore, int] = field(default_factory=dict)  # the added ones, without fingerprints
 
@@ -119,16 +123,20 @@ class _IgnorePlan:
         project = replace(request.project, config=config)
         return msgspec.structs.replace(request, checkout=msgspec.structs.replace(request.checkout, project=project))
 
-    def accept(self, outcome: GateOutcome) -> bool:
-        """Add the findings of the outcome to the ignore entries. Return False if there was nothing to add."""
+    def accept(self, outcome: GateOutcome, gaps: Iterable[Finding]) -> bool:
+        """Add the findings of the outcome to the ignore entries. Return False if there was nothing to add.
+
+        `gaps` are the undecided checks that an ignore may accept.
+        """
         before, contents = self.accepted, _content_digests(outcome)
         expired = Ignores([entry for entry in self.entries if not self._is_current(entry)], self.today, contents)
-        for finding in outcome.findings:
+        for finding in (*outcome.findings, *(gap for gap in gaps if gap.fingerprint not in outcome.accepted)):
             if not _is_blocking(finding) or _refusal_reason(finding):
                 continue
             if not any(True for _ in expired.matching(finding.rule, finding.model, finding.fingerprint)):
                 marks = self._marks(finding, contents)
                 self.accepted += finding.fingerprint not in marks
+                self.undecided += finding.fingerprint not in marks and finding.rule == UNDECIDED_RULE
                 marks.add(finding.fingerprint)
         return self.accepted > before
 
@@ -138,6 +146,8 @@ class _IgnorePlan:
         never = [(finding.rule, why) for finding in closing if (why := _refusal_reason(finding))]
         for rule, why in sorted(set(never)):
             yield f"`{rule}` cannot be ignored: {why}"
+        if undone := {it.reason for it in outcome.undecided if not it.fingerprint}:
+            yield f"{pluralize(len(undone), 'undecided check')} cannot be ignored: the model is not the cause"
         if ended := len(closing) - len(never):
             are = "is" if ended == 1 else "are"
             yield f"{pluralize(ended, 'finding')} {are} no longer ignored: the `until` date has passed"
@@ -156,7 +166,9 @@ class _IgnorePlan:
 
     def describe(self, name: str) -> str:
         """Return a summary of the changes to the ignore entries."""
-        added = f"added {pluralize(self.accepted, 'finding')}" if self.accepted else ""
+        counts = {"finding": self.accepted - self.undecided, "undecided check": self.undecided}
+        kinds = [pluralize(count, what) for what, count in counts.items() if count]
+        added = f"added {' and '.join(kinds)}" if kinds else ""
         dropped = f"removed {pluralize(self.dropped, 'resolved finding')}" if self.dropped else ""
         changes = " and ".join(filter(None, (added, dropped)))
         return f"ignores in `{name}`: {changes or 'no changes'}"
@@ -212,11 +224,14 @@ def _create_entry(
 
 
 def render_ignore_snippets(request: GateRequest, outcome: GateOutcome) -> dict[str, tuple[str, ...]]:
-    """Return the config lines that would accept each finding, keyed by fingerprint. The user fills in the reason."""
+    """Return the config lines that would accept each finding and undecided check, keyed by fingerprint.
+
+    The user fills in the reason.
+    """
     contents, lines = _content_digests(outcome), {}
-    for finding in outcome.findings:
+    for finding in (*outcome.findings, *resolution.list_acceptable_gaps(request, outcome.gathered)):
         rule = rules.by_id.get(finding.rule)
-        if rule is not None and rule.stage is not Stage.GATE:
+        if finding.rule == UNDECIDED_RULE or (rule is not None and rule.stage is not Stage.GATE):
             content = _bound_content(finding, contents)
             ignore = _create_entry(finding.model, finding.rule, content, [finding.fingerprint], reason="")
             lines[finding.fingerprint] = tuple(render_entry(ignore, request.project.prefix).split("\n"))

@@ -163,6 +163,20 @@ class IncompleteCheck:
     hint: str = field(default="", compare=False)
     by_design: bool = False  # the check does not apply and is skipped
     transient: bool = field(default=False, compare=False)  # the next run may not have this problem
+    # Stable name of a cause that lies in the model and its inputs, without measured values and messages of runtimes. If
+    # it is "", the machine, the project or the gate is the cause, and no ignore accepts the incomplete check.
+    cause: str = field(default="", compare=False)
+
+    @property
+    def fingerprint(self) -> str:
+        """Stable id for an `[[ignore]]` entry, equal for all stages and runtimes; "" if no ignore can accept it."""
+        if not self.cause or not self.model:
+            return ""
+        return _digest_identity((UNDECIDED_RULE, self.model, self.cause))
+
+
+UNDECIDED_RULE = "undecided"
+"""Name of incomplete checks in `[[ignore]]` entries, in place of a rule."""
 
 
 def mask_numbers(text: str) -> str:
@@ -247,11 +261,15 @@ def assign_fingerprints(hits: Sequence[RuleHit]) -> list[RuleHit]:
         if len(members) > 1:
             members.sort(key=lambda indices: min(_hit_sort_key(hits[index]) for index in indices))
         for number, indices in enumerate(members):
-            text = "\0".join((*base, *([str(number)] if number else [])))  # the first one has no number
-            fingerprint = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:16]
+            texts = (*base, *([str(number)] if number else []))  # the first one has no number
+            fingerprint = _digest_identity(texts)
             for index in indices:
                 marked[index] = replace(hits[index], fingerprint=fingerprint)
     return marked
+
+
+def _digest_identity(texts: Iterable[str]) -> str:
+    return hashlib.sha256("\0".join(texts).encode(errors="surrogatepass")).hexdigest()[:16]
 
 
 def _finding_identity(judged: RuleHit) -> FindingIdentity:

@@ -48,7 +48,7 @@ class ReportedRuntime(Part, frozen=True, kw_only=True):
 class Finding(Part, frozen=True, kw_only=True):
     """One problem at one place, for all affected runtimes."""
 
-    rule: str  # name of the rule
+    rule: str  # name of the rule; "undecided" for an undecided check that an `[[ignore]]` entry accepts
     level: Literal["error", "warning", "note"]  # severity, as configured
     stage: str  # stage that found the problem
     message: str  # the problem, as a phrase that follows the model's name
@@ -73,6 +73,7 @@ class NotDone(Part, frozen=True, kw_only=True):
     runtime: str  # name of the runtime; "" for all runtimes
     reason: str  # why the check is undecided or was skipped
     hint: str = ""  # suggested next step; "" if there is none
+    fingerprint: str = ""  # identifier for an `[[ignore]]` entry with the rule `undecided`; "" if none can accept it
 
 
 class Measured(Part, frozen=True, kw_only=True):

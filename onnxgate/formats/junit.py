@@ -14,6 +14,7 @@ from typing import Literal
 from xml.etree import ElementTree
 
 from onnxgate.core.escape import escape_log_line, escape_unprintable, neutralize_commands
+from onnxgate.core.findings import UNDECIDED_RULE
 from onnxgate.core.report import Cell, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, truncate
 from onnxgate.formats import wording
@@ -115,15 +116,19 @@ class CaseContent:
         """Return the findings and checks for which `is_about` is true or, with `elsewhere`, all others.
 
         `states` are the states of the selected table cells. An undecided or skipped check of a stage in RUNTIME_STAGES
-        that names no runtime also matches if its state is in `states`.
+        that names no runtime also matches if its state is in `states`; an ignored undecided check matches if the state
+        "warning" is.
         """
 
         def selected(item: NotDone, state: str) -> bool:
             explains_cells = not item.runtime and item.stage in RUNTIME_STAGES and state in states
             return (is_about(item) or explains_cells) != elsewhere
 
+        def explains_warnings(finding: Finding) -> bool:
+            return finding.rule == UNDECIDED_RULE and finding.stage in RUNTIME_STAGES and "warning" in states
+
         return CaseContent(
-            [finding for finding in self.findings if is_about(finding) != elsewhere],
+            [it for it in self.findings if (is_about(it) or explains_warnings(it)) != elsewhere],
             [gap for gap in self.undecided if selected(gap, "undecided")],
             [gap for gap in self.skipped if selected(gap, "skipped")],
         )
@@ -131,8 +136,9 @@ class CaseContent:
     def case(self, name: str, failing_levels: Container[str], *notes: str) -> JUnitCase:
         """Return a JUnit test with the worst outcome of its findings and checks: failure, error, skipped or passed."""
         worst = [finding for finding in self.findings if finding.level in failing_levels and not finding.ignored]
-        others = _item_lines(finding for finding in self.findings if finding not in worst)
-        undone, skipped = _item_lines(self.undecided), _item_lines(self.skipped)
+        accepted = [finding for finding in self.findings if finding.rule == UNDECIDED_RULE]
+        others = _item_lines(finding for finding in self.findings if finding not in (*worst, *accepted))
+        undone, skipped = _item_lines(self.undecided), _item_lines([*accepted, *self.skipped])
         if worst:
             return JUnitCase(name, "failure", worst[0].rule, _item_lines(worst), (*notes, *undone, *skipped, *others))
         if undone:

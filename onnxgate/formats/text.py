@@ -8,13 +8,14 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
 from rich.cells import cell_len
 
 from onnxgate.core.escape import escape_log_line, escape_unprintable, neutralize_commands, quote_name
-from onnxgate.core.findings import runtime_sort_key
+from onnxgate.core.findings import UNDECIDED_RULE, runtime_sort_key
 from onnxgate.core.report import Cell, CellState, NotDone, Report
 from onnxgate.core.text import pluralize, truncate
 from onnxgate.formats import wording
@@ -226,7 +227,7 @@ def format(
             _render_matrix(report, paper),
             _render_runtimes(report, paper) if verbosity else (),
             _render_runs(report, paper, verbosity) if verbosity else (),
-            _render_notes(report, paper),
+            _render_notes(report, paper, snippets or {}),
         ):
             lines += section
     lines += [*_render_verdict(report, paper, elapsed_s), ""]
@@ -269,7 +270,6 @@ def _render_changes(report: Report, paper: Terminal) -> Iterator[str]:
 
 def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """Yield the findings, grouped by model or file. Lines that users paste into the config are not wrapped."""
-    margin = " " * BODY_COLUMN
     for subject, findings in wording.group_by_subject(wording.list_active_findings(report)):
         yield paper.ink(quote_name(truncate(subject)), "heading")
         for finding in findings:
@@ -281,10 +281,16 @@ def _render_findings(report: Report, paper: Terminal, snippets: Mapping[str, Seq
                 yield from paper.wrapped(truncate(finding.node), BODY_COLUMN, "node: ")
             if finding.fix:
                 yield from paper.wrapped(finding.fix, BODY_COLUMN, "fix: ")
-            if snippet := snippets.get(finding.fingerprint):
-                yield f"{margin}{paper.ink('to accept this finding, paste this entry into the config:', 'quiet')}"
-                yield from (f"{margin}{escape_unprintable(line)}" for line in snippet)
+            yield from _render_snippet("finding", snippets.get(finding.fingerprint, ()), BODY_COLUMN, paper)
         yield ""
+
+
+def _render_snippet(what: str, snippet: Sequence[str], column: int, paper: Terminal) -> Iterator[str]:
+    """Yield the config lines that accept a finding or an undecided check."""
+    margin = " " * column
+    if snippet:
+        yield f"{margin}{paper.ink(f'to accept this {what}, paste this entry into the config:', 'quiet')}"
+        yield from (f"{margin}{escape_unprintable(line)}" for line in snippet)
 
 
 def _render_replays(report: Report, folder: Path, paper: Terminal) -> Iterator[str]:
@@ -388,13 +394,13 @@ def _render_runs(report: Report, paper: Terminal, verbosity: int) -> Iterator[st
     yield ""
 
 
-def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
+def _render_notes(report: Report, paper: Terminal, snippets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     remarks = (*report.remarks, *wording.describe_missing_sources(report))
     yield from [paper.ink("notes", "heading")] if remarks else []
     for remark in remarks:
         yield from paper.wrapped(remark, 2)
     yield from [""] if remarks else []
-    yield from _render_gaps("undecided", report.undecided, report, paper)
+    yield from _render_gaps("undecided", report.undecided, report, paper, snippets)
     yield from _render_gaps("skipped", report.skipped, report, paper)
     accepted = wording.list_ignored_findings(report)
     if accepted:
@@ -403,10 +409,18 @@ def _render_notes(report: Report, paper: Terminal) -> Iterator[str]:
             new = "new: " if finding.newly_ignored else ""
             line = f"{new}{finding.rule} in {truncate(wording.finding_subject(finding))}: {finding.ignored}"
             yield from paper.wrapped(line, 2)
+            if finding.rule == UNDECIDED_RULE:
+                yield from paper.wrapped(wording.render_message(finding), 4, "not checked: ")
         yield ""
 
 
-def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Terminal) -> Iterator[str]:
+def _render_gaps(
+    title: str,
+    items: Sequence[NotDone],
+    report: Report,
+    paper: Terminal,
+    snippets: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> Iterator[str]:
     if not items:
         return
     yield paper.ink(title, "heading")
@@ -416,4 +430,6 @@ def _render_gaps(title: str, items: Sequence[NotDone], report: Report, paper: Te
         yield from paper.wrapped(reason, 4)
         if hint:
             yield from paper.wrapped(hint, 4, "hint: ")
+        for fingerprint in dict.fromkeys(item.fingerprint for item in items if item.reason == gap.reason):
+            yield from _render_snippet("undecided check", snippets.get(fingerprint, ()), 4, paper)
     yield ""

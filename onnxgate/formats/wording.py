@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from onnxgate.core.findings import name_runtimes, runtime_sort_key
+from onnxgate.core.findings import UNDECIDED_RULE, name_runtimes, runtime_sort_key
 from onnxgate.core.matrix import Matrix
 from onnxgate.core.report import Against, Cell, CellState, Change, Finding, Measured, NotDone, Report, ReportedPlace
 from onnxgate.core.text import LONG_LIMIT, join_phrases, pluralize, truncate
@@ -96,6 +96,8 @@ def render_sentence(finding: Finding) -> str:
 
 def rule_url(rule: str) -> str:
     """Return the address of the page about a rule; "" if the text cannot be the name of a rule."""
+    if rule == UNDECIDED_RULE:
+        return f"{HOME_URL}/blob/main/docs/concepts/findings.md#accept-an-undecided-check"
     return f"{HOME_URL}/blob/main/docs/rules/{rule}.md" if _RULE_NAME.fullmatch(rule) else ""
 
 
@@ -131,10 +133,19 @@ def count_rules(report: Report) -> list[RuleCount]:
 
 
 def describe_ignored(report: Report) -> str:
-    """Return the number of ignored findings, such as `3 ignored findings (1 new)`; "" if there are none."""
+    """Return the number of ignored findings and checks, such as `3 ignored findings (1 new)`; "" if there are none."""
     ignored = list_ignored_findings(report)
+    undecided = sum(finding.rule == UNDECIDED_RULE for finding in ignored)
     new = sum(finding.newly_ignored for finding in ignored)
-    return f"{pluralize(len(ignored), 'ignored finding')}{f' ({new} new)' if new else ''}" if ignored else ""
+    parts = [
+        pluralize(count, what)
+        for count, what in (
+            (len(ignored) - undecided, "ignored finding"),
+            (undecided, "ignored undecided check"),
+        )
+        if count
+    ]
+    return f"{', '.join(parts)}{f' ({new} new)' if new else ''}" if ignored else ""
 
 
 def _severity_key(finding: Finding) -> tuple[int, str, str, str, int]:
@@ -368,9 +379,14 @@ def render_summary(answer: Report | Matrix, extent: str, skipped: Sequence[NotDo
     It states the verdict, what was checked (`extent`), the number of findings, and restrictions (`scope`).
     """
     levels = [finding.level for finding in answer.findings if not finding.ignored]
-    new = sum(bool(finding.ignored) and finding.newly_ignored for finding in answer.findings)
+    accepted = [finding for finding in answer.findings if finding.ignored]
+    kinds = {
+        "new": sum(finding.newly_ignored for finding in accepted),
+        "undecided": sum(finding.rule == UNDECIDED_RULE for finding in accepted),
+    }
+    details = ", ".join(f"{count} {kind}" for kind, count in kinds.items() if count)
     others = {
-        f"ignored ({new} new)" if new else "ignored": len(answer.findings) - len(levels),
+        f"ignored ({details})" if details else "ignored": len(accepted),
         "undecided": len(merge_gaps(answer.undecided)),
         "skipped": len(merge_gaps(skipped)),
     }

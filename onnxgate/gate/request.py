@@ -294,6 +294,12 @@ class GateOutcome(msgspec.Struct, frozen=True):
     blocked: frozenset[str]  # models with broken files, which were not run
     # (model, runtime) of each observed error that an error finding without an ignore explains
     failed: frozenset[tuple[str, str]]
+    accepted: frozenset[str] = frozenset()  # fingerprints of the undecided checks that an ignore accepts
+
+    @property
+    def undecided(self) -> list[IncompleteCheck]:
+        """Requested checks that could not be completed, except those that an ignore accepts."""
+        return [undone for undone in self.gathered.undone if undone.fingerprint not in self.accepted]
 
 
 def join_steps(steps: Iterable[StepResult]) -> StepResult:

@@ -56,9 +56,13 @@ class InputCases:
     cases: tuple[InputCase, ...]
     reason: str = ""
     hint: str = ""
+    cause: str = ""  # see `IncompleteCheck`
     names: tuple[str, ...] = ()  # names of all available cases
     unread: str = ""  # remark on expected outputs that are not compared
 
+
+NO_INPUTS = "inputs"
+"""Cause of incomplete checks if inputs cannot be generated for a model, or the model does not run on them."""
 
 CallInputs = Callable[[str, Path], "Sequence[Mapping[str, str]] | InputCases"]
 """Function that creates inputs with the user's callable, such as `samples.py:batches`.
@@ -112,7 +116,7 @@ def create_cases_at(
     try:
         return InputCases(generate_cases(reading.facts, reading.view, model.settings.sizes, folder, sizes, seed))
     except InputGenerationError as reason:
-        return InputCases((), reason.message, reason.hint or "")
+        return InputCases((), reason.message, reason.hint or "", NO_INPUTS)
 
 
 FIXED_CASE_NAME = "generated inputs"

@@ -335,6 +335,75 @@ def test_unreadable_models_are_not_accepted(old: Repository) -> None:
 def test_undecided_results_stay_undecided(old: Repository, cold: dict[str, Any]) -> None:
     """Known faults are accepted, but undecided results still determine the exit status."""
     offline = old.with_environment(**cold)
-    offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
+    result = offline.run("check", "--offline", "--write-ignores", "models/m00.onnx", status=3)
 
     assert {entry["model"] for entry in entries(old)} == {"models/m00.onnx"}
+    assert "undecided" not in {entry["rule"] for entry in entries(old)}
+    assert "cannot be ignored: the model is not the cause" in result.out
+
+
+def write_unfed_model(repository: Repository, name: str, rank: str, operator: str = "Add") -> None:
+    """Write a model whose inputs can only be generated if `rank` declares the rank of one of them."""
+    text = f"g (float[N, 4] x, float{rank} z) => (float[N, 4] y) {{ y = {operator} (x, z) }}"
+    model = parse(text, '<ir_version: 8, opset_import: ["" : 17]>\n')
+    if not rank:
+        model.graph.input[1].type.tensor_type.ClearField("shape")
+    write(repository.folder / "models" / name, model)
+
+
+def test_a_model_that_cannot_be_decided_is_accepted_with_a_reason(small: Repository) -> None:
+    """An undecided check is accepted like a finding, stays visible, and its entry is a change of the policy."""
+    write_unfed_model(small, "unfed.onnx", "")
+    relock(small)
+    commit(small.folder)
+    before = small.report(status=3)
+    small.run("check", "--write-ignores")
+    report = small.report("--against", "HEAD")
+    accepted = [finding for finding in report["findings"] if finding["rule"] == "undecided"]
+    cells = {cell["state"] for cell in report["cells"] if cell["model"] == "models/unfed.onnx"}
+    weakened = [it["message"] for it in report["findings"] if it["rule"] == "policy-weakened"]
+
+    assert [it["model"] for it in before["undecided"]] == ["models/unfed.onnx"] * 2
+    assert {it["fingerprint"] for it in before["undecided"]} == {accepted[0]["fingerprint"]}
+    assert (len(accepted), report["undecided"], cells) == (1, [], {"warning"})
+    assert "input `z` cannot be generated" in accepted[0]["message"]
+    assert (accepted[0]["ignored"], accepted[0]["newly_ignored"]) == ("present when onnxgate was adopted", True)
+    assert any(message.startswith("an `[[ignore]]` entry of `undecided`") for message in weakened)
+    small.report("--no-ignores", status=3)
+
+
+def test_an_entry_of_an_undecided_check_ends_with_its_date_and_its_cause(small: Repository) -> None:
+    """After its last day, the entry is an error; once the model can be decided, the entry is unused."""
+    write_unfed_model(small, "unfed.onnx", "")
+    relock(small)
+    small.run("check", "--write-ignores", "--until", "2999-12-31")
+    small.edit("onnxgate.toml", "2999-12-31", "2020-01-01")
+    expired = small.report(status=1)
+    small.edit("onnxgate.toml", "2020-01-01", "2999-12-31")
+    write_unfed_model(small, "unfed.onnx", "[N, 4]")
+    relock(small)
+    decided = small.report()
+    small.run("check", "--write-ignores")
+
+    assert ("error", "ignore-expired", "") in counted(expired)
+    assert [it["model"] for it in expired["undecided"]] == ["models/unfed.onnx"] * 2
+    assert {rule for _, rule, _ in counted(decided)} == {"ignore-unused"}
+    assert entries(small) == []
+
+
+def test_an_accepted_undecided_check_does_not_hide_a_failed_load(small: Repository) -> None:
+    """The model is still loaded on each release, and a refusal fails the check."""
+    small.write("onnxgate.toml", small.read("onnxgate.toml") + UNDECIDED_ENTRY)
+    write_unfed_model(small, "unfed.onnx", "", "Foo")
+    relock(small)
+    report = small.report(status=1)
+
+    assert ("error", "unknown-operator", "models/unfed.onnx") in counted(report)
+
+
+UNDECIDED_ENTRY = """
+[[ignore]]
+rule = "undecided"
+model = "models/unfed.onnx"
+reason = "needs real audio"
+"""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 
+from onnxgate.core.findings import UNDECIDED_RULE
 from onnxgate.core.report import Cell, Finding, NotDone, Report
 from onnxgate.core.text import LONG_LIMIT, pluralize, truncate
 from onnxgate.formats import wording
@@ -171,6 +172,7 @@ def _render_stage(stage: str, report: Report) -> Markup:
     """Render the state of a stage. Only a check that passes has green stages."""
     levels = [finding.level for finding in wording.list_active_findings(report) if finding.stage == stage]
     left_open = {gap.stage for gap in (*report.undecided, *report.skipped)}
+    left_open |= {finding.stage for finding in report.findings if finding.rule == UNDECIDED_RULE}
     if stage not in report.stages:
         mark, progress, style = "–", "skipped", "not-ran"
     elif "error" in levels:

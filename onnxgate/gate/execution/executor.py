@@ -36,7 +36,7 @@ from onnxgate.gate.request import (
 )
 from onnxgate.gate.sharding.plan import TOOLCHAIN
 from onnxgate.inputs.case_selection import require_known_cases
-from onnxgate.inputs.cases import InputCases, create_cases, create_cases_at
+from onnxgate.inputs.cases import NO_INPUTS, InputCases, create_cases, create_cases_at
 from onnxgate.model.facts import ModelFacts
 from onnxgate.model.reading.external_data import list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -350,12 +350,16 @@ class _Executor:
         )
         fed = prepared.fed
         reason, hint = (fed.reason, fed.hint) if fed.reason else failed_runs.explain_no_completed_run(runs)
+        cause = fed.cause if fed.reason else NO_INPUTS
         unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()
         step = StepResult(
             subjects=runs if Stage.RUNTIME in settings.stages else (),
             undone=(
                 *(it for it in undone if it.runtime not in optional),
-                *(IncompleteCheck(stage, prepared.path, "", reason, hint) for stage in sorted(unrun_stages)),
+                *(
+                    IncompleteCheck(stage, prepared.path, "", reason, hint, cause=cause)
+                    for stage in sorted(unrun_stages)
+                ),
             ),
             skipped=(*nodes.skipped, *(it for it in undone if it.runtime in optional)),
         )

@@ -353,6 +353,10 @@ class StartedModel:
         return (*self.prepared.fed.cases, *([self.sourced.sample] if self.sourced.sample else []))
 
 
+NO_SOURCE_OUTPUTS = "source"
+"""Cause of an incomplete check if the source cannot be run on the inputs of the model."""
+
+
 def explain_missing_reference(
     model: str, observation: Observation, stages: Collection[Stage], folder: Path
 ) -> IncompleteCheck:
@@ -370,11 +374,13 @@ def explain_missing_reference(
         case TimedOut(limit_s=limit_s):
             failed = f"timed out after {limit_s:g} s"
     if failed and Stage.EXPORT in stages:
-        return IncompleteCheck(Stage.PARITY, model, "", "the source has no outputs because its export failed")
+        reason = "the source has no outputs because its export failed"
+        return IncompleteCheck(Stage.PARITY, model, "", reason, cause=NO_SOURCE_OUTPUTS)
+    cause = ""
     if not failed and isinstance(observation, Completed) and isinstance(observation.result, ExportResult):
-        failed = observation.result.eager_reason
+        failed, cause = observation.result.eager_reason, NO_SOURCE_OUTPUTS
     reason = f"the source could not be run: {failed}" if failed else "the source could not be run"
-    return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0])
+    return IncompleteCheck(Stage.PARITY, model, "", reason.splitlines()[0], cause=cause)
 
 
 def call_inputs(

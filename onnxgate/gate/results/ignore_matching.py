@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from onnxgate import rules
-from onnxgate.core.findings import RuleHit, Stage
+from onnxgate.core.findings import DYNAMIC_STAGES, UNDECIDED_RULE, RuleHit, Stage
 from onnxgate.core.report import Finding
 from onnxgate.evidence.policy import IgnoreUse
 from onnxgate.project.config import globs
@@ -94,6 +94,7 @@ class CheckScope(msgspec.Struct):
     contents: Mapping[str, str]  # known SHA-256 of each model's content
     held_to_baseline: bool
     unknown: dict[Stage, set[str]] = msgspec.field(default_factory=dict)
+    unanswered: set[str] = msgspec.field(default_factory=set)  # models with undecided checks that no ignore can accept
 
     def leave_open(self, stages: Iterable[Stage], models: Iterable[str]) -> None:
         """Record that stages are incomplete for models. Their ignores may be needed even without a finding."""
@@ -103,6 +104,9 @@ class CheckScope(msgspec.Struct):
     def covers(self, rule_id: str, models: Collection[str]) -> bool:
         """Return whether the rule was applied to these models with complete evidence."""
         rule = rules.by_id.get(rule_id)
+        if rule_id == UNDECIDED_RULE:
+            is_complete = self.stages.issuperset(DYNAMIC_STAGES) and self.models.issuperset(models)
+            return is_complete and self.unanswered.isdisjoint({ALL_MODELS, *models})
         if rule is None or rule.stage not in self.stages or not self.models.issuperset(models):
             return False
         if is_about_change(rule_id) and not self.held_to_baseline:

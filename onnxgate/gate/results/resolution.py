@@ -11,6 +11,7 @@ from onnxgate import rules
 from onnxgate.core.findings import (
     ALL_STAGES,
     STATIC_STAGES,
+    UNDECIDED_RULE,
     Hit,
     HitReference,
     IncompleteCheck,
@@ -278,15 +279,52 @@ def build_outcome(
     names = [runtime.name for _, _, runtime in locked_runtimes(request.project, request.lock)]
     ignores = select_ignores(request, gathered)
     judged = assign_fingerprints(gathered.judged)
-    findings, met = ignores.apply(merge_runtimes(resolve_hits(judged, ignores.accepts), names))
-    present = {hit.fingerprint for hit in judged}
+    gaps = list_acceptable_gaps(request, gathered)
+    applied, met = ignores.apply([*merge_runtimes(resolve_hits(judged, ignores.accepts), names), *gaps])
+    findings = sorted((it for it in applied if it.rule != UNDECIDED_RULE or it.ignored), key=finding_sort_key)
+    present = collect_fingerprints(judged, gaps)
     uses = ignore_matching.find_ignore_uses(ignores, determine_scope(request, gathered, blocked, ignores), met, present)
     if request.share is not None:  # `merge` reports ignores that match models of other shards
         others = request.share.others(model.path for model in request.models)
         uses = [use for use in uses if not any(globs.matches(use.model, path) for path in others)]
     about_ignores = list(apply_rules(uses, rules.ALL, request.project.config.rules))
     findings += merge_runtimes(resolve_hits(about_ignores), names)
-    return GateOutcome(planned, tuple(findings), gathered, blocked, _observed_errors(gathered, findings))
+    accepted = frozenset(finding.fingerprint for finding in findings if finding.rule == UNDECIDED_RULE)
+    return GateOutcome(planned, tuple(findings), gathered, blocked, _observed_errors(gathered, findings), accepted)
+
+
+def collect_fingerprints(judged: Iterable[RuleHit], gaps: Iterable[Finding]) -> set[str]:
+    """Return the fingerprints of hits and of undecided checks that an ignore may accept."""
+    return {hit.fingerprint for hit in judged} | {gap.fingerprint for gap in gaps}
+
+
+def list_acceptable_gaps(request: GateRequest, gathered: StageResults) -> list[Finding]:
+    """Return the undecided checks that an ignore may accept, as findings.
+
+    The cause must lie in the model and its inputs, and another selected stage must have checked the model. Otherwise an
+    ignore could hide a fault of the machine or the project, or that nothing was checked at all.
+    """
+    if request.stages.isdisjoint({*STATIC_STAGES, Stage.RUNTIME}):
+        return []
+    undone = sorted(gathered.undone, key=lambda it: ALL_STAGES.index(it.stage))
+    return [
+        Finding(
+            rule=UNDECIDED_RULE,
+            level=Level.WARNING.value,
+            stage=it.stage.value,
+            message=it.reason,
+            fix=it.hint,
+            model=it.model,
+            node="",
+            runtimes=(it.runtime,) if it.runtime else (),
+            place=report_place(gathered.lock.places.get(it.model, Place(it.model))),
+            works_since="",
+            works_until="",
+            confirmed=False,
+            fingerprint=it.fingerprint,
+        )
+        for it in {(it.fingerprint, it.runtime): it for it in reversed(undone) if it.fingerprint}.values()
+    ]
 
 
 def find_broken_models(request: GateRequest, gathered: StageResults) -> set[str]:
@@ -355,9 +393,11 @@ def determine_scope(
         after = ignore_matching.STAGES_AFTER_RUNS if check.stage is Stage.RUNTIME else frozenset()
         scope.leave_open({check.stage, *after}, [check.model])
     scope.leave_open(stages - {Stage.LOCK}, gathered.file.missing)
+    scope.unanswered = {*blocked, *(check.model for check in gathered.undone if not check.fingerprint)}
     scope.leave_open(stages, selected - gathered.facts.keys())
     scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, blocked)
     scope.leave_open(ignore_matching.STAGES_AFTER_RUNS, {runs.model for runs in gathered.execution.faulty})
     if request.selection.inputs.cases:
         scope.leave_open(ignore_matching.DYNAMIC_RULE_STAGES, [ignore_matching.ALL_MODELS])
+        scope.unanswered.add(ignore_matching.ALL_MODELS)
     return scope

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from onnxgate import __version__
-from onnxgate.core.findings import ALL_STAGES, IncompleteCheck, RuleHit, Stage
+from onnxgate.core.findings import ALL_STAGES, UNDECIDED_RULE, IncompleteCheck, RuleHit, Stage
 from onnxgate.core.jobs import InputCase
 from onnxgate.core.report import (
     LEVELS,
@@ -46,7 +46,7 @@ def decide_verdict(findings: Iterable[Finding], undecided: bool, fail_on: FailOn
 def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *, drawn: bool = True) -> Report:
     """Build the report of one check. With `drawn`, read the models again and add graph drawings."""
     gathered, revision, project = outcome.gathered, request.baseline.revision, request.project
-    verdict, exit_status = decide_verdict(outcome.findings, bool(gathered.undone), fail_on)
+    verdict, exit_status = decide_verdict(outcome.findings, bool(outcome.undecided), fail_on)
     folder = project.folder.resolve().relative_to(project.root.resolve()).as_posix()
     used = {runtime.runtime for model in outcome.planned for runtime in model.runtimes}
     sha256s = {path: facts.sha256 for path, facts in gathered.facts.items()}
@@ -62,7 +62,7 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
         runtimes=tuple(report_runtime(*it) for it in locked_runtimes(project, request.lock) if it[2] in used),
         cells=tuple(_cells(request, outcome)),
         findings=outcome.findings,
-        undecided=report_undone(gathered.undone),
+        undecided=report_undone(outcome.undecided),
         skipped=report_undone(gathered.skipped),
         measured=tuple(sorted(gathered.execution.step.measured, key=lambda row: row.model)),
         counts=_counts(outcome),
@@ -78,7 +78,14 @@ def build_report(request: GateRequest, outcome: GateOutcome, fail_on: FailOn, *,
 def report_undone(undone: Iterable[IncompleteCheck]) -> tuple[NotDone, ...]:
     """Convert incomplete checks to sorted report entries without duplicates."""
     parts = (
-        NotDone(stage=it.stage.value, model=it.model, runtime=it.runtime, reason=it.reason, hint=it.hint)
+        NotDone(
+            stage=it.stage.value,
+            model=it.model,
+            runtime=it.runtime,
+            reason=it.reason,
+            hint=it.hint,
+            fingerprint=it.fingerprint,
+        )
         for it in dict.fromkeys(undone)
     )
     return tuple(sorted(parts, key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
@@ -130,7 +137,7 @@ def _cell_state(
     """Return the state of a model on a runtime.
 
     `findings` are the findings about the model; a finding without runtimes applies to all runtimes. An ignored error
-    counts as a warning.
+    and an ignored undecided check count as a warning.
     """
     gathered, pair = outcome.gathered, (model, runtime)
     concerned = [finding for finding in findings if not finding.runtimes or runtime in finding.runtimes]
@@ -143,12 +150,13 @@ def _cell_state(
     # Other incomplete checks do not change the state on a runtime that ran all cases.
     has_passed = pair in gathered.execution.completed and not is_faulty
     stages = {Stage.RUNTIME} if has_ran and not is_faulty else {Stage.RUNTIME, Stage.PARITY}
-    is_undone = any(_is_undone_for(it, *pair, stages) for it in gathered.undone)
-    if Stage.RUNTIME in request.stages and is_undone and not has_passed:
+    is_concerned = Stage.RUNTIME in request.stages and not has_passed
+    if is_concerned and any(_is_undone_for(it, *pair, stages) for it in outcome.undecided):
         return "undecided"
     if not has_ran and any(_is_undone_for(it, *pair, stages) for it in gathered.skipped):
         return "skipped"
-    if any(finding.level != "note" for finding in concerned):
+    is_accepted = is_concerned and any(_is_undone_for(it, *pair, stages) for it in gathered.undone)
+    if is_accepted or any(finding.level != "note" and finding.rule != UNDECIDED_RULE for finding in concerned):
         return "warning"
     if is_faulty:
         return "undecided"
@@ -173,7 +181,7 @@ def _counts(outcome: GateOutcome) -> dict[str, int]:
         "models": len(outcome.planned),
         "runtimes": len({runtime.name for model in outcome.planned for runtime in model.runtimes}),
         "without_source": sum(not model.model.settings.is_exported for model in outcome.planned),
-        "undecided": len(report_undone(gathered.undone)),
+        "undecided": len(report_undone(outcome.undecided)),
         "skipped": len(report_undone(gathered.skipped)),
         "ran": len(gathered.execution.ran),
         "compared": len(gathered.execution.compared),

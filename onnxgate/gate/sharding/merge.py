@@ -231,7 +231,8 @@ def _merge_ignore_use(
         until=first.until,
         expired=any(of_shard.expired for of_shard in of_shards),
         used=unmatched < len(listed) if listed else bool(matched),
-        stage_ran=all(of_shard.covered for of_shard in of_shards) and (rule is None or rule.stage not in left_open),
+        stage_ran=all(of_shard.covered for of_shard in of_shards)
+        and (not left_open if rule is None else rule.stage not in left_open),
         sha256=first.sha256,
         content_there=any(of_shard.content_there for of_shard in of_shards),
         listed=len(listed),

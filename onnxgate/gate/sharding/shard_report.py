@@ -108,8 +108,10 @@ def _shard_ignores(request: GateRequest, outcome: GateOutcome, share: Share) -> 
     scope = replace(scope, models=scope.models | share.all_models)
     own = {model.path for model in request.models}
     judged = [rule_hit for rule_hit in assign_fingerprints(outcome.gathered.judged) if rule_hit.hit.model in own]
-    _, met = ignores.apply(resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ()))
-    present = {hit.fingerprint for hit in judged}
+    gaps = [gap for gap in resolution.list_acceptable_gaps(request, outcome.gathered) if gap.model in own]
+    findings = resolution.merge_runtimes(resolution.resolve_hits(judged, ignores.accepts), ())
+    _, met = ignores.apply([*findings, *gaps])
+    present = resolution.collect_fingerprints(judged, gaps)
     for index, use in enumerate(ignore_matching.find_ignore_uses(ignores, scope, met, present)):
         entry = ignores.entries[index]
         listed = entry.fingerprints or ()

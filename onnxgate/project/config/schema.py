@@ -72,9 +72,9 @@ class ModelSettings(Table, frozen=True, kw_only=True):
 
 
 class Ignore(Table, frozen=True, kw_only=True):
-    """An accepted finding, with the reason why it is accepted."""
+    """An accepted finding or undecided check, with the reason why it is accepted."""
 
-    rule: str  # rule whose findings are accepted
+    rule: str  # rule whose findings are accepted, or `undecided`
     reason: str  # why the finding is accepted; shown in reports
     model: str = "**"  # path or glob; default: all models
     until: datetime.date | None = None  # last day on which the entry applies

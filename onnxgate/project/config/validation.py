@@ -10,6 +10,7 @@ from pathlib import Path, PurePath
 import msgspec
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
+from onnxgate.core.findings import UNDECIDED_RULE
 from onnxgate.core.text import join_quoted, suggest_spelling
 from onnxgate.project.config.globs import is_glob
 from onnxgate.project.config.project import suggest_file
@@ -209,7 +210,8 @@ class Validation(msgspec.Struct, frozen=True):
         return self._missing_file_problem(name)
 
     def _check_ignore(self, ignore: Ignore, keys: Keys) -> Iterator[Problem]:
-        yield from self._check_rule(ignore.rule, (*keys, "rule"))
+        if ignore.rule != UNDECIDED_RULE:
+            yield from self._check_rule(ignore.rule, (*keys, "rule"))
         if ignore.rule in POLICY_RULES:
             yield Problem((*keys, "rule"), f"`{ignore.rule}` cannot be ignored; set its level in `[rules]`")
         if not ignore.reason.strip():

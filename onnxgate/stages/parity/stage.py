@@ -14,6 +14,7 @@ from packaging.version import Version
 
 from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
 from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
+from onnxgate.core.machine_faults import find_fault_in_text
 from onnxgate.core.text import join_quoted, pluralize
 from onnxgate.diagnostics.catalogue.engines import find_value_limit
 from onnxgate.evidence.parity import Comparison, Difference
@@ -71,7 +72,7 @@ def collect_evidence(
     comparer.report_few_labels()
     comparer.report_negligible()
     for case in sorted(unusable):
-        comparer.reasons[f"the model does not run on the inputs of `{case}`"] = REAL_INPUTS_HINT
+        comparer.miss(f"case {case}", f"the model does not run on the inputs of `{case}`", REAL_INPUTS_HINT)
     return comparer.evidence()
 
 
@@ -145,7 +146,7 @@ class _OutputComparer:
 
     model: ParityModel
     comparisons: list[Comparison] = field(default_factory=list)
-    reasons: dict[str, str] = field(default_factory=dict)  # reason why a comparison is missing -> hint
+    reasons: dict[str, tuple[str, str]] = field(default_factory=dict)  # why a comparison is missing -> hint and cause
     by_design: set[str] = field(default_factory=set)  # reasons that do not make the check undecided
     covered: set[tuple[str, str, str]] = field(default_factory=set)  # (runtime, case, output) compared with the source
     uncertain: set[str] = field(default_factory=set)  # outputs with too few labels for a verdict
@@ -155,9 +156,15 @@ class _OutputComparer:
     def evidence(self) -> ParityEvidence:
         """Return the comparisons and the incomplete checks."""
         return tuple(self.comparisons), tuple(
-            IncompleteCheck(Stage.PARITY, self.model.path, "", reason, hint, by_design=reason in self.by_design)
-            for reason, hint in self.reasons.items()
+            IncompleteCheck(
+                Stage.PARITY, self.model.path, "", reason, hint, by_design=reason in self.by_design, cause=cause
+            )
+            for reason, (hint, cause) in self.reasons.items()
         )
+
+    def miss(self, cause: str, reason: str, hint: str = "") -> None:
+        """Record why a comparison is missing. `cause` is the stable name of the reason, see `IncompleteCheck`."""
+        self.reasons[reason] = (hint, cause)
 
     def compare_with_float(self, runtime: str, levels: OutputsByLevel, real: RunOutputs, name: str) -> None:
         """Compare each level of one runtime with the float model `name`."""
@@ -170,7 +177,7 @@ class _OutputComparer:
                 if reference in real.paths:
                     differences += self._compare((case, output), level, "quantized", path, real.paths[reference])
                 else:
-                    self.reasons[f"the float model `{name}` has no result for `{case}`"] = ""
+                    self.miss(f"float {case}", f"the float model `{name}` has no result for `{case}`")
         self.add("quantized", runtime, name, differences)
 
     def compare_with_source(self, runs: OutputsByRuntime, eager: Mapping[str, CaseResult]) -> None:
@@ -191,7 +198,7 @@ class _OutputComparer:
             why, failure = "", source.failure if source is not None else None
             if failure is not None:
                 why = f": {failure.summary}" + (f" (`{failure.source}`)" if failure.source else "")
-            self.reasons[f"the source has no result for `{case}`{why}"] = ""
+            self.miss(_name_source_cause(case, source), f"the source has no result for `{case}`{why}")
             return
         count, expected = len(outputs.names), len(source.outputs)
         if count != expected:
@@ -286,17 +293,17 @@ class _OutputComparer:
         traits = self.model.comparability
         if traits.is_random(output):
             reason = f"output `{output}` depends on random operators ({join_quoted(traits.random)})"
-            self.reasons[reason] = ""
+            self.miss("", reason)
             self.by_design.add(reason)
             return
         if candidate is None or reference is None:
-            self.reasons[f"output `{output}` cannot be compared: NumPy does not support its type"] = ""
+            self.miss(f"type {output}", f"output `{output}` cannot be compared: NumPy does not support its type")
             return
         array, expected = load_array(candidate), load_array(reference)
         if are_both_nan(array, expected):
             if key not in self.model.not_finite:
                 reason = f"output `{output}` of `{case}` cannot be compared: all elements are NaN in both results"
-                self.reasons[reason] = REAL_INPUTS_HINT
+                self.miss(f"nan {output} {case}", reason, REAL_INPUTS_HINT)
             return
         difference = measure_difference(self.model, key, level, pair, array, expected)
         if self._is_lost_in_noise(difference):
@@ -324,7 +331,7 @@ class _OutputComparer:
         ):
             return False
         reason = f"output `{difference.output}` is ill-conditioned: rounding errors change it by {measured.noise:.2g}"
-        self.reasons[f"{reason}, so it cannot be compared"] = REAL_INPUTS_HINT
+        self.miss(f"ill-conditioned {difference.output}", f"{reason}, so it cannot be compared", REAL_INPUTS_HINT)
         return True
 
     def report_few_labels(self) -> None:
@@ -334,14 +341,25 @@ class _OutputComparer:
         has_numbers = any(figure.metric == "sqnr_db" for figure in figures)
         for output in sorted(self.uncertain):
             reason = f"labels of output `{output}` differ, but there are too few labels to assess a quantized model"
-            self.reasons[reason] = 'add real inputs with `inputs = "samples/*.npz"`, or set `tolerance` for this output'
+            hint = 'add real inputs with `inputs = "samples/*.npz"`, or set `tolerance` for this output'
+            self.miss(f"labels {output}", reason, hint)
             if has_numbers:
                 self.by_design.add(reason)
 
     def report_negligible(self) -> None:
         """Report outputs whose nonzero results are negligible in every case."""
         hint = "set `tolerance` for this output: a smaller `atol`, or the current `atol` if values near 0 are expected"
-        self.reasons |= {reason: hint for key, reason in self.negligible.items() if key not in self.significant}
+        for key, reason in self.negligible.items():
+            if key not in self.significant:
+                self.miss(f"negligible {key[1]}", reason, hint)
+
+
+def _name_source_cause(case: str, source: CaseResult | None) -> str:
+    """Name the cause of a missing result of the source; "" if it may be the machine."""
+    failure = source.failure if source is not None else None
+    if failure is not None and find_fault_in_text(f"{failure.type}: {failure.text}", is_trusted=True):
+        return ""
+    return f"source {case}"
 
 
 def _pair_kind(runtime: str, reference: str) -> PairKind:

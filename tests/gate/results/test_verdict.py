@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from onnxgate.commands.files_without_config import make_request
 from onnxgate.core.findings import ALL_STAGES, STATIC_STAGES, IncompleteCheck, Place, Stage
-from onnxgate.core.report import Finding
+from onnxgate.core.report import Finding, Report
 from onnxgate.evidence.runtime import Attempt, AttemptCase, ModelRuns
 from onnxgate.gate import pipeline
 from onnxgate.gate.request import ExecutionResult, StageResults, StepResult, create_execution_result
 from onnxgate.gate.results.verdict import build_report
+from onnxgate.project.config.project import Project
+from onnxgate.project.config.schema import Ignore
 from tests.harness.models import write
 from tests.harness.sharded_outcomes import make_project, report_of, request_of
 
@@ -129,3 +133,67 @@ def test_a_run_that_passed_is_a_pass_whatever_else_is_unknown(tmp_path: Path) ->
 def attempt_of(case: str) -> Attempt:
     """Return a completed run of an input case; a load if the case has no name."""
     return Attempt(optimization="all", outcome="completed", case=AttemptCase(name=case))
+
+
+def accept_undecided(project: Project, stages: frozenset[Stage], *undone: IncompleteCheck) -> Report:
+    """Return the report of a check in which the config accepts undecided checks of all models."""
+    entry = Ignore(rule="undecided", reason="random graph")
+    config = replace(project.config, ignore=(entry,))
+    request = request_of(dataclasses.replace(project, config=config), stages)
+    ran = frozenset({("a.onnx", "onnxruntime 1.18.1")})
+    return report_of(request, StageResults(execution=ExecutionResult(StepResult(undone=undone), ran=ran)))
+
+
+def test_an_accepted_undecided_check_is_never_a_pass(tmp_path: Path) -> None:
+    """The check passes; the reason and the ignore are reported once, and the cells that it concerns are warnings."""
+    undone = [
+        IncompleteCheck(stage, "a.onnx", "", "does not run", cause="inputs") for stage in (Stage.PARITY, Stage.RUNTIME)
+    ]
+    report = accept_undecided(make_project(tmp_path / "project"), frozenset(ALL_STAGES), *undone)
+
+    assert (report.verdict, report.exit, report.undecided) == ("pass", 0, ())
+    assert [("undecided", "does not run", "random graph")] == [
+        (finding.rule, finding.message, finding.ignored) for finding in report.findings if finding.model == "a.onnx"
+    ]
+    assert {cell.state for cell in report.cells if cell.model == "a.onnx"} == {"warning"}
+    assert report.counts["ignored"] == 1
+
+
+def test_an_accepted_comparison_does_not_concern_runs(tmp_path: Path) -> None:
+    """A runtime on which the model ran stays `pass` if only a comparison is missing, accepted or not."""
+    undone = IncompleteCheck(Stage.PARITY, "a.onnx", "", "all elements are NaN", cause="nan y")
+    report = accept_undecided(make_project(tmp_path / "project"), frozenset(ALL_STAGES), undone)
+
+    assert {cell.runtime: cell.state for cell in report.cells if cell.model == "a.onnx"} == {
+        "onnxruntime 1.18.1": "pass",
+        "onnxruntime 1.19.2": "warning",
+    }
+
+
+@pytest.mark.parametrize(
+    ("undone", "stages"),
+    [
+        (IncompleteCheck(Stage.RUNTIME, "a.onnx", "", "the disk is full"), ALL_STAGES),
+        (IncompleteCheck(Stage.LOCK, "", "", "the base was not fetched", cause="inputs"), ALL_STAGES),
+        (IncompleteCheck(Stage.PARITY, "a.onnx", "", "does not run", cause="inputs"), (Stage.PARITY, Stage.EXPORT)),
+    ],
+    ids=["fault of the machine", "fault of the project", "no other stage checked the model"],
+)
+def test_undecided_checks_that_no_ignore_accepts(
+    tmp_path: Path, undone: IncompleteCheck, stages: Sequence[Stage]
+) -> None:
+    """An ignore hides neither a fault outside of the model nor that nothing was checked."""
+    report = accept_undecided(make_project(tmp_path / "project"), frozenset(stages), undone)
+
+    assert (report.verdict, report.exit) == ("undecided", 3)
+    assert [it.reason for it in report.undecided] == [undone.reason]
+
+
+def test_the_fingerprint_of_an_undecided_check_depends_only_on_model_and_cause() -> None:
+    """The stage, the runtime and the message of the runtime have no effect."""
+    first = IncompleteCheck(Stage.RUNTIME, "a.onnx", "", "requested shape {3,5}", cause="inputs")
+    second = IncompleteCheck(Stage.PARITY, "a.onnx", "onnxruntime 1.31.1", "shape {3,5} requested", cause="inputs")
+
+    assert first.fingerprint == second.fingerprint != ""
+    assert first.fingerprint != dataclasses.replace(first, model="b.onnx").fingerprint
+    assert first.fingerprint != dataclasses.replace(first, cause="source").fingerprint
