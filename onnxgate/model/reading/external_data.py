@@ -55,6 +55,11 @@ If the model file itself is a link, ONNX Runtime still follows links to data fil
 """
 
 
+_KNOWN_KEYS = frozenset({"location", "offset", "length", "checksum"})
+_PREPACKED_PREFIX = "prepacked"  # since ONNX Runtime 1.20
+"""Keys of external data that runtimes accept. Source: ONNX Runtime 1.16–1.31 refuses all others."""
+
+
 class ExternalUse(msgspec.Struct, frozen=True):
     """The external data of one tensor; `problem` is None if the data is valid."""
 
@@ -117,12 +122,14 @@ def find_external_files(model: ModelView, path: Path) -> tuple[tuple[ExternalFil
 def read_data_range(tensor: TensorProto) -> tuple[int, int | None]:
     """Return the offset and length that a tensor declares for its external data.
 
+    The length 0 means that the tensor declares none. Source: ONNX Runtime 1.16–1.31.
+
     Raises:
         ValueError: the offset or length is not a nonnegative integer.
     """
     declared = read_external_entries(tensor)
     offset, length = (_parse_byte_count(key, declared.get(key, "")) for key in ("offset", "length"))
-    return offset or 0, length
+    return offset or 0, length or None
 
 
 def _parse_byte_count(key: str, text: str) -> int | None:
@@ -185,6 +192,8 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
     if file.problem:
         pointer = file.pointer.sha256 if file.pointer else ""
         return replace(use, problem=file.problem, detail=file.detail, pointer_sha256=pointer)
+    if unknown := _list_unknown_keys(tensor):
+        return replace(use, problem="bad-range", detail=f"has the unknown entry `{shorten_text(unknown[0])}`")
     needed = required_bytes(tensor)
     try:
         offset, length = read_data_range(tensor)
@@ -201,6 +210,11 @@ def _check_use(name: str, tensor: TensorProto, files: dict[str, DataFile]) -> Ex
         detail = f"has {file.size_bytes:,} bytes, but at least {end:,} are required"
         return replace(use, problem="short", detail=detail)
     return use
+
+
+def _list_unknown_keys(tensor: TensorProto) -> list[str]:
+    keys = read_external_entries(tensor).keys() - _KNOWN_KEYS
+    return sorted(key for key in keys if not key.startswith(_PREPACKED_PREFIX))
 
 
 def hash_content(facts: ModelFacts) -> str:

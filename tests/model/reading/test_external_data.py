@@ -68,14 +68,18 @@ def test_short(tmp_path: Path, with_length: bool) -> None:
         ("offset", "many", "bad-range"),
         ("offset", "99999999999999999999", "short"),
         ("location", "", "no-location"),
+        ("length", "0", None),
+        ("checksum", "any", None),
+        ("prepacked_1", "any", None),
+        ("basepath", "any", "bad-range"),
     ],
 )
-def test_entries(tmp_path: Path, key: str, value: str, problem: str) -> None:
-    """Location, offset and length are checked against the tensor's shape and type."""
+def test_entries(tmp_path: Path, key: str, value: str, problem: str | None) -> None:
+    """Location, offset and length are checked against the tensor's shape and type; runtimes refuse unknown entries."""
     model = external_model()
-    for entry in model.graph.initializer[0].external_data:
-        if entry.key == key:
-            entry.value = value
+    entries = model.graph.initializer[0].external_data
+    for entry in [it for it in entries if it.key == key] or [entries.add(key=key)]:
+        entry.value = value
     path = write(tmp_path / "model.onnx", model)
     (tmp_path / "w.bin").write_bytes(bytes(64))
 
