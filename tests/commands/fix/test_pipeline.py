@@ -105,6 +105,7 @@ STATES = {
     "opset-too-new/no-release-yet": "unfixable",  # nor does the onnx version converter support it
     "external-data-escapes/absolute": "unfixable",
     "external-data-refused/accepted-absolute-path": "unfixable",
+    "invalid-model/nodes-not-sorted": "unfixable",
     "invalid-model/operator-newer-than-opset": "unfixable",
     "invalid-model/two-nodes-of-one-name": "unfixable",
     "invalid-model/types-that-do-not-fit": "unverified",
