@@ -33,7 +33,7 @@ from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.file import ModelFile
 from onnxgate.formats import upgrade_preview
 from onnxgate.gate.static import create_caching_analyzer
-from onnxgate.project.config.project import Project
+from onnxgate.project.config.project import Project, suggest_export_command
 from onnxgate.project.lock.comparison import describe_lock_changes, toolchain_differences
 from onnxgate.project.lock.lock_file import load_lock_to_update, parse_lock, read_lock, render_lock, write_lock
 from onnxgate.project.lock.releases import parse_upgrade
@@ -239,7 +239,8 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
     """Write the lock and print the changes.
 
     Raises:
-        UnavailableError: the lock is written without the toolchain, which this machine does not have.
+        UnavailableError: the lock is written without the toolchain, which this machine does not have, or without models
+            that were not exported.
     """
     before, name = old or Lock(), project.lock_path.name
     if not options.quiet:
@@ -249,11 +250,17 @@ def _write_lock(project: Project, old: Lock | None, relocked: LockUpdate, option
     runtimes = _locked_runtimes(relocked.lock)
     kept_count = len(runtimes & _locked_runtimes(before))
     kept = f" ({kept_count} unchanged)" if kept_count and written else ""
-    missing = toolchain_differences(project.config, relocked.lock)
+    unexported = [model.path for model in project.unexported()]
+    missing = (
+        *toolchain_differences(project.config, relocked.lock),
+        *(f"`{path}` has not been exported" for path in unexported),
+    )
     state = f"wrote `{name}`" if written else f"`{name}` is unchanged" if missing else f"`{name}` is up to date"
     print_lines([f"{state}: {_describe_size(len(relocked.lock.models), runtimes)}{kept}"])
     if missing:
         hint = "activate the environment that exports the models, or set `toolchain.python` to its path"
+        if unexported:
+            hint = suggest_export_command(unexported[0])
         raise UnavailableError(f"`{name}` is not complete: {join_phrases(missing)}", hint=hint)
 
 

@@ -204,6 +204,7 @@ class SharedNames(Part, frozen=True, kw_only=True):
     axes: tuple[str, ...]  # names of the dynamic axes in the matching models
     outputs: tuple[str, ...]  # names of the outputs in the matching models
     whole: bool  # whether all matching models of this shard were read
+    models: tuple[str, ...] = ()  # the matching models of this shard
 
 
 class Shard(Part, frozen=True, kw_only=True):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from onnxgate import rules
-from onnxgate.core.findings import DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
+from onnxgate.core.findings import ALL_STAGES, DYNAMIC_STAGES, IncompleteCheck, Level, Place, RuleHit, Stage
 from onnxgate.evidence.file import ModelFile
 from onnxgate.evidence.lock import ModelLockComparison
 from onnxgate.evidence.policy import ModelSize
@@ -34,7 +34,7 @@ from onnxgate.gate.results.verdict import find_replays
 from onnxgate.gate.static import StaticAnalyzer, SupportQuery, SupportRequest, create_caching_analyzer
 from onnxgate.gate.static_cache import CustomBuilds, HarvestedBuilds, find_unknown_builds
 from onnxgate.model.reading.external_data import classify_layouts, hash_content, list_content_files
-from onnxgate.project.config.project import Project, SelectedModel
+from onnxgate.project.config.project import Project, SelectedModel, suggest_export_command
 from onnxgate.project.plan import PlannedModel, find_unlocked_builds, plan_models
 from onnxgate.project.toml import find_key_lines, find_nearest_line
 from onnxgate.stages import lock as lock_stage
@@ -83,6 +83,12 @@ def _run_stages(request: GateRequest, analyzer: StaticAnalyzer) -> GateOutcome:
     results = StageResults(_compare_policies(request), file, lock, change, support)
     blocked = frozenset(resolution.find_broken_models(request, results))
     undone = _undone_static_stages(checkout, stages, results, blocked)
+    undone += [
+        IncompleteCheck(
+            min(stages, key=ALL_STAGES.index), path, "", "the file does not exist", suggest_export_command(path)
+        )
+        for path in checkout.unexported
+    ]
     if missing := request.baseline.missing:
         undone.append(IncompleteCheck(Stage.LOCK, "", "", missing, request.baseline.hint))
     dynamic = stages.intersection(DYNAMIC_STAGES)

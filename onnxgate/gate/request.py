@@ -51,6 +51,7 @@ class Checkout(msgspec.Struct, frozen=True):
     lock_text: str
     lock_name: str  # path of the lock as reported, such as "onnxgate.lock"
     models: tuple[SelectedModel, ...]
+    unexported: tuple[str, ...] = ()  # selected models that cannot be checked, because their files do not exist yet
 
 
 class Selection(msgspec.Struct, frozen=True):

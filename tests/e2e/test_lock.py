@@ -178,3 +178,21 @@ def test_check(small: Repository, cold: Variables, done: Callable[[Repository], 
 
     assert result.out.startswith(message)
     assert small.read("onnxgate.lock") == before
+
+
+def test_failed_export_concerns_its_own_model(small: Repository, cold: Variables) -> None:
+    """A model whose export failed does not exist: it is named, and the other models are locked and checked."""
+    repository = small.with_environment(**cold)
+    repository.write("export.py", "def build():\n    raise ValueError\n")
+    text = repository.read("onnxgate.toml")
+    repository.write("onnxgate.toml", f'{text}\n[[model]]\npath = "models/new.onnx"\nsource = "export.py:build"\n')
+    write(repository.folder / "models" / "small.onnx", RELU.replace("Relu", "Tanh"))
+    locked = repository.run("lock", status=3)
+    checked = repository.run("check", "--static", status=3)
+
+    assert list(read_lock(repository)["models"]) == ["models/small.onnx"]
+    assert read_lock(repository)["models"]["models/small.onnx"]["operators"] == {"Tanh": 1}
+    assert "error: `onnxgate.lock` is not complete: `models/new.onnx` has not been exported" in locked.err
+    assert re.search(r"models/small\.onnx +likely", checked.out)
+    assert "  file: models/new.onnx\n    the file does not exist\n" in checked.out
+    assert "hint: run `onnxgate export models/new.onnx`" in checked.out

@@ -257,10 +257,14 @@ def _check_project(
         share = select_share(request.shard, request.plan, project, lock, models, request.inputs)
     complete = request.stages.issuperset(DYNAMIC_STAGES) and not request.inputs.cases
     meter = JobMeter() if complete else None
+    checked = make_project_request(
+        project, lock, models if share is None else share.own(models), request.stages, options, meter
+    )
+    is_complete = not paths and (share is None or share.index == 1)  # one shard reports them
+    unexported = tuple(model.path for model in project.unexported()) if is_complete else ()
     gate_request = msgspec.structs.replace(
-        make_project_request(
-            project, lock, models if share is None else share.own(models), request.stages, options, meter
-        ),
+        checked,
+        checkout=msgspec.structs.replace(checked.checkout, unexported=unexported),
         selection=Selection(request.stages, request.inputs),
         baseline=_choose_baseline(project.folder, request, options),
         share=share,

@@ -334,11 +334,12 @@ def find_broken_models(request: GateRequest, gathered: StageResults) -> set[str]
 
 
 def report_unknown_names(request: GateRequest, facts: Mapping[str, ModelFacts]) -> list[IncompleteCheck]:
-    """Return an incomplete check for each axis or output name in the config that occurs in no model."""
+    """Return an incomplete check for each axis or output name in the config that none of its models has."""
     requested = {Stage.RUNTIME, Stage.PARITY} & request.stages
     problems = find_unknown_names(request.project, list_model_names(facts)) if requested else ()
     return [
-        IncompleteCheck(min(requested, key=ALL_STAGES.index), "", "", problem, UNKNOWN_NAME_FIX) for problem in problems
+        IncompleteCheck(min(requested, key=ALL_STAGES.index), model, "", problem, UNKNOWN_NAME_FIX)
+        for model, problem in problems
     ]
 
 

@@ -72,16 +72,20 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     first, shards = reports[0], [require_shard(report) for report in reports]
     stage = next((name for name in ("runtime", "parity") if name in first.stages), "")
     unknown_names = tuple(
-        NotDone(stage=stage, model="", runtime="", reason=problem, hint=UNKNOWN_NAME_FIX)
-        for problem in find_unknown_names(shards)
+        NotDone(stage=stage, model=model, runtime="", reason=problem, hint=UNKNOWN_NAME_FIX)
+        for model, problem in find_unknown_names(shards)
     )
     findings = _merge_findings(reports, unknown_names)
     not_decided = [part for report in reports for part in report.undecided]
     undecided = (*_merge_not_done([*not_decided, *unknown_names]), *gaps)
     skipped = _merge_not_done(part for report in reports for part in report.skipped)
     cells = _by_model(cell for report in reports for cell in report.cells)
-    if "runtime" in first.stages and unknown_names:  # all models are undecided
-        cells = tuple(cell if cell.state == "fail" else replace(cell, state="undecided") for cell in cells)
+    if "runtime" in first.stages:
+        undecided_models = {it.model for it in unknown_names}
+        cells = tuple(
+            replace(cell, state="undecided") if cell.model in undecided_models and cell.state != "fail" else cell
+            for cell in cells
+        )
     used = {runtime for report in reports for runtime in report.runtimes}
     verdict, exit_status = decide_verdict(findings, bool(undecided), fail_on)
     counts = _count(reports, findings, cells, undecided, skipped)
@@ -118,11 +122,10 @@ def _by_model(parts: Iterable[PartType]) -> tuple[PartType, ...]:
 
 
 def _merge_not_done(parts: Iterable[NotDone]) -> tuple[NotDone, ...]:
-    """Sort incomplete checks as in a report; checks that are not about a model are deduplicated."""
-    unique: dict[object, NotDone] = {}
-    for number, part in enumerate(parts):
-        content = (part.stage, part.runtime, part.reason)
-        unique.setdefault(number if part.model else content, part)
+    """Sort incomplete checks as in a report, without duplicates."""
+    unique: dict[tuple[str, ...], NotDone] = {}
+    for part in parts:
+        unique.setdefault((part.model, part.stage, part.runtime, part.reason), part)
     return tuple(sorted(unique.values(), key=lambda part: (part.model, part.stage, part.runtime, part.reason)))
 
 
@@ -144,14 +147,15 @@ def _count(
     }
 
 
-def find_unknown_names(shards: Sequence[Shard]) -> Iterator[str]:
-    """Find names in the config that occur in no model of any shard. A single shard cannot determine this."""
+def find_unknown_names(shards: Sequence[Shard]) -> Iterator[tuple[str, str]]:
+    """Find names in the config that no model of any shard has, and the models. A single shard cannot determine this."""
     for entries in zip(*(shard.names for shard in shards), strict=True):
         together = replace(
             entries[0],
             axes=tuple(name for entry in entries for name in entry.axes),
             outputs=tuple(name for entry in entries for name in entry.outputs),
             whole=all(entry.whole for entry in entries),
+            models=tuple(sorted({model for entry in entries for model in entry.models})),
         )
         yield from describe_unknown_names(together)
 

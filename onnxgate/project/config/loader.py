@@ -252,26 +252,32 @@ class ModelNames(msgspec.Struct, frozen=True):
     outputs: Collection[str]
 
 
-def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[str, ...]:
+def find_unknown_names(project: Project, known: Mapping[str, ModelNames]) -> tuple[tuple[str, str], ...]:
     """
-    Return a problem for each name in `sizes` or `tolerance` of a `[[model]]` entry that none of its models has.
+    Return the models concerned and a problem for each unknown name in `sizes` or `tolerance` of a `[[model]]` entry.
+
+    A name is unknown if none of the models that the entry matches has it.
 
     `known` maps model paths to their names. A `[[model]]` entry is not checked if it matches a model that is not in
     `known`, because that model may have the name.
     """
     entries = collect_entry_names(project, known, [model.path for model in project.models()])
-    return tuple(problem for entry in entries for problem in describe_unknown_names(entry))
+    return tuple(pair for entry in entries for pair in describe_unknown_names(entry))
 
 
-def describe_unknown_names(entry: SharedNames) -> Iterator[str]:
-    """Yield a problem for each configured name that none of the models has. If a model is unreadable, yield nothing."""
+def describe_unknown_names(entry: SharedNames) -> Iterator[tuple[str, str]]:
+    """Yield each model and a problem for each configured name that none of the models has.
+
+    If a model is unreadable, yield nothing.
+    """
     for configured in entry.configured if entry.whole else ():
         names = sorted(set(entry.axes if configured.kind == "dynamic axis" else entry.outputs))
         if configured.name not in names:
             near = suggest_spelling(configured.name, names) or (
                 f"; expected one of {join_quoted(names)}" if names else ""
             )
-            yield f"{configured.where}: no {configured.kind} is named `{configured.name}`{near}"
+            problem = f"{configured.where}: no {configured.kind} is named `{configured.name}`{near}"
+            yield from ((model, problem) for model in entry.models)
 
 
 def collect_entry_names(
@@ -287,6 +293,7 @@ def collect_entry_names(
             axes=tuple(sorted({name for model in read for name in model.axes})),
             outputs=tuple(sorted({name for model in read for name in model.outputs})),
             whole=len(read) == len(matched),
+            models=tuple(matched),
         )
         entries.append(names)
     return tuple(entries)

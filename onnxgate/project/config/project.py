@@ -91,21 +91,34 @@ class Project:
 
         A path is a model, its external data, its source or a folder, relative to `base` (default: the working
         directory). A file that selects no model is ignored, since hooks pass all changed files; but a model must be in
-        the project or match `exclude`. `absent` adds models with a configured source that have not been exported yet.
+        the project or match `exclude`. `absent` adds models that have not been exported yet (`unexported`).
 
         Raises:
             UsageError: a path does not exist, is a folder without models, or is a model outside the project.
             ConfigError: the config names models that do not exist, or the project has no model.
         """
-        if self._listing is None:
-            self._listing = list_models(self)
-        missing = find_missing_models(self, self._listing)
-        exportable = {name for name, entry in missing if entry and (entry.source, entry.command) != (None, None)}
-        listing = {*self._listing, *(exportable if absent else ())}
+        present, missing = self._find_models()
+        exportable = {name for name, entry in missing if _is_exported(entry)}
+        listing = {*present, *(exportable if absent else ())}
+        # One failed export must not stop the check of the other models.
+        tolerated = {model.path for model in self.unexported()} if present else set()
+        wrong = [(name, entry) for name, entry in missing if name not in listing | tolerated]
         with locate_errors(self.path):
-            check_none_missing([(name, entry) for name, entry in missing if name not in listing], self, listing)
+            check_none_missing(wrong, self, listing | tolerated)
         models = tuple(self.selected(path) for path in sorted(listing))
         return select_by_paths(models, paths, base or Path.cwd(), self) if paths else models
+
+    def unexported(self) -> tuple[SelectedModel, ...]:
+        """Return the models with a source or a command whose files do not exist, sorted by path."""
+        _, missing = self._find_models()
+        names = {name for name, entry in missing if _is_exported(entry)}
+        return tuple(self.selected(name) for name in sorted(names) if not os.path.lexists(self.folder / name))
+
+    def _find_models(self) -> tuple[tuple[str, ...], list[MissingModel]]:
+        """Return the paths of the models, and the paths in the config that are not models."""
+        if self._listing is None:
+            self._listing = list_models(self)
+        return self._listing, find_missing_models(self, self._listing)
 
     def classify_paths(self, paths: Sequence[str], *, base: Path) -> dict[str, PathSelection]:
         """
@@ -158,6 +171,10 @@ class Project:
         place = self.place("model", str(entries[-1][0]), "path") if entries else Place(path)
         settings = merge_settings((entry for _, entry in entries), tuple(self.config.targets))
         return SelectedModel(path, self.folder / path, settings, place)
+
+
+def _is_exported(entry: ModelSettings | None) -> bool:
+    return entry is not None and (entry.source, entry.command) != (None, None)
 
 
 def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -> MergedSettings:
@@ -383,6 +400,8 @@ def select_by_paths(
         problem = f"{join_quoted(absent)} {'does' if len(absent) == 1 else 'do'} not exist"
         inside = _path_inside(files[absent[0]], project)
         hint = inside and _suggest_submodule_update(inside, project)
+        if inside in {model.path for model in project.unexported()}:
+            hint = suggest_export_command(inside)
         raise UsageError(problem, hint=hint or suggest_file(files[absent[0]], absent[0]))
     matching = _match_files(files.values(), models, project)
     for path, file in files.items():
@@ -390,6 +409,11 @@ def select_by_paths(
             _raise_outsider(path, file, project, [model.path for model in models])
     selected = {model.path for matches in matching.values() for model in matches}
     return tuple(model for model in models if model.path in selected)
+
+
+def suggest_export_command(path: str) -> str:
+    """Return a hint for a model that does not exist, although the config names its source."""
+    return f"run `onnxgate export {shlex.quote(path)}`"
 
 
 def suggest_file(file: Path, shown: str) -> str | None:

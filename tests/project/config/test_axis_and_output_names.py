@@ -23,7 +23,8 @@ def unknown(folder: Path, settings: str, known: dict[str, ModelNames], path: str
     for name in ("a.onnx", "b.onnx"):
         (folder / name).touch()
     (folder / "onnxgate.toml").write_text(CONFIG.replace('"a.onnx"', f'"{path}"') + settings)
-    return find_unknown_names(load_config(folder / "onnxgate.toml"), known)
+    pairs = find_unknown_names(load_config(folder / "onnxgate.toml"), known)
+    return tuple(dict.fromkeys(problem for _, problem in pairs))
 
 
 @pytest.mark.parametrize(
@@ -61,6 +62,18 @@ def test_glob(tmp_path: Path) -> None:
     assert unknown(tmp_path, settings, {"a.onnx": A, "b.onnx": B}, "*.onnx") == (
         "onnxgate.toml:6: `model[0].sizes.timr`: no dynamic axis is named `timr`; did you mean `time`?",
     )
+
+
+def test_models_concerned(tmp_path: Path) -> None:
+    """A wrong name concerns only the models that its entry matches."""
+    unknown(tmp_path, "sizes = { q = [3] }", {}, "*.onnx")
+    project = load_config(tmp_path / "onnxgate.toml")
+    every = find_unknown_names(project, {"a.onnx": A, "b.onnx": B})
+    unknown(tmp_path, "sizes = { q = [3] }", {})
+    one = find_unknown_names(load_config(tmp_path / "onnxgate.toml"), {"a.onnx": A, "b.onnx": B})
+
+    assert [model for model, _ in every] == ["a.onnx", "b.onnx"]
+    assert [model for model, _ in one] == ["a.onnx"]
 
 
 def test_model_that_is_not_known(tmp_path: Path) -> None:

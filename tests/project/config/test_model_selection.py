@@ -204,11 +204,23 @@ def test_no_models(folder: Path) -> None:
 
 
 def test_not_exported_yet(folder: Path) -> None:
-    """A missing model with a `source` is selected for export, and is an error for every other command."""
+    """A missing model with a `source` is selected for export; other commands use the other models and name it."""
     project = project_of(folder, '[[model]]\npath = "models/new.onnx"\nsource = "export.py:build"')
 
     assert "models/new.onnx" in [model.path for model in project.models(absent=True)]
-    with pytest.raises(ConfigError):
+    assert "models/new.onnx" not in [model.path for model in project.models()]
+    assert [model.path for model in project.unexported()] == ["models/new.onnx"]
+    with pytest.raises(UsageError) as caught:
+        project.models(["models/new.onnx"], base=folder)
+    assert caught.value.hint == "run `onnxgate export models/new.onnx`"
+
+
+def test_nothing_but_models_to_export(folder: Path) -> None:
+    """A project whose only model was not exported has no models to check."""
+    entry = '[[model]]\npath = "fresh/new.onnx"\nsource = "export.py:build"'
+    project = project_of(folder, f'models = ["fresh/*.onnx"]\n{entry}')
+
+    with pytest.raises(ConfigError, match="not in the project"):
         project.models()
 
 
@@ -218,6 +230,7 @@ def test_not_exported_yet_by_name(folder: Path) -> None:
     project = project_of(folder, f'models = ["models/*.onnx", "fresh/*.onnx"]\n{entry}')
 
     assert ["fresh/new.onnx"] == [model.path for model in project.models(["fresh/new.onnx"], base=folder, absent=True)]
+    assert project.models()
     with pytest.raises(UsageError, match="does not exist"):
         project.models(["fresh/other.onnx"], base=folder, absent=True)
 
