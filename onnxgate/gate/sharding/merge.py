@@ -33,6 +33,7 @@ from onnxgate.gate.results.ignore_matching import Ignores
 from onnxgate.gate.results.verdict import decide_verdict
 from onnxgate.gate.sharding.shard_report import require_shard
 from onnxgate.model.subgraphs import node_context
+from onnxgate.project.config import globs
 from onnxgate.project.config.loader import UNKNOWN_NAME_FIX, describe_unknown_names
 from onnxgate.project.config.schema import Ignore
 
@@ -189,16 +190,21 @@ def _merge_findings(reports: Sequence[Report], unknown_names: Sequence[NotDone])
     resolved = [resolution.ResolvedHit(hit, shared.confirmed) for hit, shared in zip(judged, hits, strict=True)]
     about_project, met = ignores.apply(resolution.merge_runtimes(resolved, runtimes))
     present = {hit.fingerprint for hit in judged}
-    open_stages = {Stage(problem.stage) for problem in unknown_names}
-    if Stage.RUNTIME in open_stages:  # findings of these stages may be missing
-        open_stages |= ignore_matching.STAGES_AFTER_RUNS
     uses = [
-        _merge_ignore_use(entry, (present if entry[0].fingerprints else met[index]), open_stages)
+        _merge_ignore_use(
+            entry, (present if entry[0].fingerprints else met[index]), _find_open_stages(entry[0].model, unknown_names)
+        )
         for index, entry in enumerate(entries)
     ]
     about_ignores = list(resolution.apply_rules(uses, rules.ALL, shards[0].levels))
     findings = sorted([*about_models, *about_project], key=resolution.finding_sort_key)
     return (*findings, *resolution.merge_runtimes(resolution.resolve_hits(about_ignores), runtimes))
+
+
+def _find_open_stages(pattern: str, unknown_names: Iterable[NotDone]) -> set[Stage]:
+    """Return the stages in which findings about the models that a pattern matches may be missing."""
+    stages = {Stage(problem.stage) for problem in unknown_names if globs.matches(pattern, problem.model)}
+    return stages | (ignore_matching.STAGES_AFTER_RUNS if Stage.RUNTIME in stages else set())
 
 
 def _restore_place(place: ReportedPlace) -> Place:
