@@ -142,14 +142,14 @@ _NODE_PATTERNS = (
     r"returned while running \w+ node\. Name:'(.{1,300}?)' Status Message",
     r'In Node, \("(.{1,300}?)", ',
     r"node with name '(.{1,300}?)'(?:$|\n)",
-    r"Could not find an implementation for the node ([^():]{1,300}):[\w.]{1,100}\(\d{1,9}\)",
+    r"Could not find an implementation for the node ([^:\n]{1,300}):[\w.]{1,100}\(\d{1,9}\)",
     r"Failed to find kernel for [\w.]{1,100}\(\d{1,9}\) \(node:'(.{1,300}?)' ep:",
     r"Node \((.{1,300}?)\) Op \(",
     r"Node ?\((.{1,300}?)\) (?:with schema\(.{0,300}?\) )?has \w{1,20} size",
     r"(?:in|of) node \((.{1,300}?)\)(?:\.| is invalid| does not match)",
     r"two nodes with same node name \((.{1,300}?)\)\.",
     r'node #\d{1,9} "(.{1,300}?)" ',
-    r"\]:\(onnx_node!(.{1,300}?)\)",
+    r"\]:\(onnx_node!(.{1,300}?)\)(?!\))",
 )
 
 # Source: openvino 2026.4.1 and 2023.3; the opset follows the name of an operator of the default domain.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from onnxgate import rules
-from onnxgate.diagnostics.catalogue import longest_literal
+from onnxgate.diagnostics.catalogue import Entry, longest_literal
 from onnxgate.diagnostics.classification import classify, list_entries, list_patterns, match_patterns, normalize_text
 from onnxgate.diagnostics.log_explanation import explain_log
 from tools.harvest_texts import corpus
@@ -171,7 +171,7 @@ def test_fix_of_an_operator_version_without_kernel() -> None:
     assert new is not None
     assert old is not None
     assert "export at opset 21 or older, which uses version 1" in new.fix
-    assert "convert the model to opset 7 or newer" in old.fix
+    assert "export at opset 7 or newer, or try to convert the model" in old.fix
 
 
 def test_fix_names_the_releases_that_the_index_offers() -> None:
@@ -226,3 +226,61 @@ def test_rendered_fields(text: str, field: str, expected: str) -> None:
 
     assert known is not None
     assert getattr(known, field).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "group"),
+    [
+        ("cannot get file size: No such file or directory [{}]", "file"),
+        ("Could not find an implementation for the node {}:Equal(11)", "node"),
+        ("This is an invalid model. Error: two nodes with same node name ({}).", "node"),
+        (
+            "[ShapeInferenceError] (op_type:MatMul, node name: {}): [ShapeInferenceError] Incompatible dimensions",
+            "node",
+        ),
+        ("Type Error: Type parameter (T) of Optype (Add) bound to different types (tensor(int8) in node ({}).", "node"),
+        ("Node ({}): unknown attribute 'score'", "node"),
+    ],
+)
+def test_brackets_in_names_are_kept(text: str, group: str) -> None:
+    """A name with brackets is neither cut off nor lost."""
+    for name in ("layer[0]", "layer(1)", "a[0](1)[2]"):
+        known = classify(text.format(name))
+
+        assert known is not None
+        assert known.captured.get(group) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Could not find an implementation for TreeEnsemble(5) node with name 'te'", "onnxruntime before 1.21.0"),
+        ("Could not find an implementation for ai.onnx.ml.TreeEnsemble(5) node with name ''", "before 1.21.0"),
+        ("Failed to find kernel for com.microsoft.MatMulNBits(1) (node:'' ep:'CPU')", "onnxruntime before 1.16.2"),
+        ("Could not find an implementation for Nope(5) node with name ''", "all onnxruntime releases up to"),
+    ],
+)
+def test_kernels_are_found_in_all_domains(text: str, expected: str) -> None:
+    """A text that omits the domain of an operator does not make it an operator that no release has."""
+    known = classify(text)
+
+    assert known is not None
+    assert expected in known.affected
+
+
+@pytest.mark.parametrize("entry", list_entries(), ids=lambda entry: entry.name)
+def test_findings_do_not_refer_to_checks_of_the_onnx_package(entry: Entry) -> None:
+    """A release of onnx may accept what a runtime refuses, so a check by it is not a way to see the problem."""
+    fixes = [text for text in (entry.anywhere, entry.fix) if isinstance(text, str)] if entry.family else []
+
+    assert not any(name in text for text in fixes for name in ("onnx.checker", "onnx.shape_inference"))
+
+
+def test_operators_without_a_domain_are_found_in_all_domains() -> None:
+    """The fix names the domain of the operator, and the first release that has it."""
+    unregistered = classify('("", TreeEnsemble, "ai.onnx.ml", 5) : Error TreeEnsemble is not a registered function/op')
+    unknown = classify("No Op registered for TreeEnsemble with domain_version of 3")
+
+    for known in (unregistered, unknown):
+        assert known is not None
+        assert "`TreeEnsemble` is in domain `ai.onnx.ml` since opset 5 (since onnxruntime 1.18.0)" in known.fix

@@ -89,7 +89,7 @@ OPENVINO = (
     ),
     Entry(
         name="openvino-attribute",
-        patterns=r"Node \((?P<node>[^)\n]{0,300})\): unknown attribute '(?P<name>[^'\n]{1,100})'",
+        patterns=r"Node \((?P<node>[^\n]{0,300}?)\): unknown attribute '(?P<name>[^'\n]{1,100})'",
         means="node `{node}` lacks the attribute `{name}`, which OpenVINO requires",
         why="OpenVINO has an operator with the same name but different attributes",
         fix="set the attribute, or export without the custom operator",
@@ -123,7 +123,7 @@ OPENVINO = (
             r"Conversion is failed for: (?P<op>[^\n]{1,200})",
         ),
         means="OpenVINO cannot convert node {op}: its shapes, types or attributes are inconsistent",
-        fix="run `onnx.checker.check_model(path, full_check=True)` to find invalid nodes, and re-export the model",
+        fix="correct the node that the error names, or export with operators and attributes that OpenVINO supports",
         rules=("invalid-model", "load-failed"),
         general=True,
     ),
@@ -159,7 +159,7 @@ TRACT = (
         patterns=r"Failed analyse for node #\d{1,9} \"(?P<node>[^\"\n]{0,300})\" (?P<op>\w{1,100})",
         means="tract cannot infer types and shapes for node `{node}`",
         why="the shapes are inconsistent, or tract does not support this form of the operator",
-        fix="use fixed input sizes, or validate the model with `onnx.shape_inference`",
+        fix="use fixed input sizes, or export with another form of the operator",
         rules=("load-failed", "invalid-model"),
     ),
     Entry(
@@ -190,7 +190,7 @@ OPENCV = (
         name="opencv-node",
         patterns=(
             r"tensor\.has_shape\(\) in function '(?:dumpValueInfoProto|parseValueInfo)'",
-            r"Node \[(?P<op>[\w.]{1,100})@(?P<domain>[\w.]{1,100})\]:\(onnx_node!(?P<node>[^)\n]{0,300})\) parse error",
+            r"Node \[(?P<op>[\w.]{1,100})@(?P<domain>[\w.]{1,100})\]:\(onnx_node!(?P<node>[^\n]{0,300}?)\) parse error",
         ),
         means="OpenCV cannot read part of the graph",
         why="OpenCV requires declared output shapes, and has limited support for quantized models and dynamic shapes",

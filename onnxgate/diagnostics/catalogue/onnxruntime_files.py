@@ -47,7 +47,7 @@ ENTRIES = (
         name="external-data-missing",
         patterns=(
             r"GetFileLength for (?P<file>.{1,400}?) failed",
-            r"cannot get file size: No such file or directory(?: \[(?P<file>[^\]\n]{0,400})\])?",
+            r"cannot get file size: No such file or directory(?: \[(?P<file>[^\n]{0,400}?)\](?!\S))?",
             r'External data path does not exist: "(?P<file>[^"\n]{0,400})"',
             r'ReadExternalRawData\(\) failed: open file "?(?P<file>[^"\n]{0,400})"? failed',
             r"Data of TensorProto \( ?tensor name: (?P<name>[^)\n]{0,300})\) should be stored in"

@@ -78,8 +78,8 @@ LOADING = (
         name="types-differ",
         patterns=(
             r"Type Error: Type parameter \((?P<parameter>\w{1,60})\) of Optype \((?P<op>\w{1,100})\) bound to"
-            r" different types \((?P<types>[^\n]{1,200}?) in node \((?P<node>.{0,300}?)\)",
-            r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): (?P<parameter>\S{1,60}) has"
+            r" different types \((?P<types>[^\n]{1,200}?) in node \((?P<node>.{0,300}?)\)(?![^\s.])",
+            r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>.{0,300}?)\): (?P<parameter>\S{1,60}) has"
             r" inconsistent type (?P<type>\S{1,100})",
         ),
         means=(
@@ -137,7 +137,7 @@ LOADING = (
         patterns=(
             r"Node \((?P<node>.{0,300}?)\) Op \((?P<op>\w{1,100})\) \[\w{1,20}InferenceError\]"
             r" (?P<detail>[^\n]{1,300})",
-            r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>[^)\n]{0,300})\): \[\w{1,20}InferenceError\]"
+            r"\(op_type:(?P<op>\w{1,100}), node name: ?(?P<node>.{0,300}?)\): \[\w{1,20}InferenceError\]"
             r" (?P<detail>[^\n]{1,300})",
             r"\[(?:Shape|Type)InferenceError\] (?P<detail>[^\n]{1,300})",
         ),
@@ -146,7 +146,9 @@ LOADING = (
             "shapes or attributes are inconsistent: {detail}",
         ),
         why="the graph was edited, or sizes of the example inputs were stored as constants",
-        fix="re-export, and check the new model with `onnx.shape_inference.infer_shapes(model, strict_mode=True)`",
+        fix="correct the shape or attribute that the error names, or re-export; `onnxgate matrix --verify FILE` loads "
+        "the new model on each release",
+        anywhere="correct the shape or attribute that the error names, or export the model again",
         rules=("invalid-model", "attribute-unsupported"),
         family="shape_inference",
         self_explanatory=True,
@@ -200,13 +202,13 @@ LOADING = (
         ),
         means="two nodes produce the value `{name}`",
         why="graphs were merged without renaming their values",
-        fix="rename the output of one of the nodes, for example with `onnx.compose.add_prefix`",
+        fix="rename the output of one of the nodes, or prefix one of the graphs before merging (`onnx.compose.add_prefix`)",
         rules=("invalid-model",),
         family="structure",
     ),
     Entry(
         name="node-name-duplicated",
-        patterns=r"two nodes with same node name \((?P<node>.{0,300}?)\)",
+        patterns=r"two nodes with same node name \((?P<node>.{0,300}?)\)(?![^\s.])",
         means="two nodes are named `{node}`",
         fix="rename one of the nodes, or delete its name (node names are optional)",
         rules=("invalid-model",),

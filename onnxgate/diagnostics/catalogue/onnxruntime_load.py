@@ -9,7 +9,7 @@ import functools
 
 from onnxgate.diagnostics.catalogue import CapturedGroups, Entry
 from onnxgate.support.limits import find_first_release_for_ir, find_first_release_for_opset, load_limit_table
-from onnxgate.support.operators import Implementation, build_implementations, load_shipped_table
+from onnxgate.support.operators import Implementation, Operator, build_implementations, load_shipped_table
 
 
 def _captured_domain(captured: CapturedGroups) -> str:
@@ -58,14 +58,40 @@ def _load_implementations() -> dict[str, Implementation]:
 
 
 @functools.lru_cache(maxsize=256)
-def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
+def _split_operator(text: str, since: int = 0) -> tuple[str, str]:
+    """Return the domain and the name of an operator in an error text, which may omit the domain.
+
+    An operator without a domain belongs to the domain in which a release has this version of it.
+    """
+    written, _, name = text.rpartition(".")
+    implementations = reversed(_load_implementations().values())
+    domains = dict.fromkeys([written or "ai.onnx", *(it for release in implementations for it in release.domains())])
+    for domain in [written] if written else domains:
+        if _find_kernels(domain, name, since) or _has_version(domain, name, since):
+            return domain, name
+    return next(((domain, name) for domain in domains if _find_operator(domain, name)), (written or "ai.onnx", name))
+
+
+def _find_operator(domain: str, name: str) -> Operator | None:
+    """Return the operator in the newest release that has it."""
+    found = (implementation.operator(domain, name) for implementation in reversed(_load_implementations().values()))
+    return next((operator for operator in found if operator), None)
+
+
+def _has_version(domain: str, name: str, since: int) -> bool:
+    operator = _find_operator(domain, name)
+    return operator is not None and any(schema.since == since for schema in operator.schemas)
+
+
+@functools.lru_cache(maxsize=256)
+def _find_kernels(domain: str, name: str, since: int) -> dict[str, set[str]]:
     """Map each release that has a kernel for an operator version to the types that this kernel supports.
 
     The oldest release comes first.
     """
     kernels = {}
     for release, implementation in _load_implementations().items():
-        operator = implementation.operator("ai.onnx", name)
+        operator = implementation.operator(domain, name)
         rows = operator.kernels if operator else ()
         matching = [row for row in rows if row.start == since or (row.end and row.start <= since <= row.end)]
         if matching:
@@ -73,8 +99,8 @@ def _find_kernels(name: str, since: int) -> dict[str, set[str]]:
     return kernels
 
 
-def _describe_kernel(name: str, since: int) -> str:
-    kernels, newest = _find_kernels(name, since), _newest_release()
+def _describe_kernel(domain: str, name: str, since: int) -> str:
+    kernels, newest = _find_kernels(domain, name, since), _newest_release()
     operator = f"`{name}` version {since}"
     if not kernels:
         return f"no release up to onnxruntime {newest} has a CPU kernel for {operator}"
@@ -87,25 +113,33 @@ def _describe_kernel(name: str, since: int) -> str:
     return f"{operator} has a CPU kernel {releases}" + (f" (types in {last}: {listed})" if types else "")
 
 
-def _suggest_kernel_fix(name: str, since: int) -> str:
-    operator = _load_implementations()[_newest_release()].operator("ai.onnx", name)
-    if operator is None or _find_kernels(name, since):
-        return "cast the inputs to a supported type, or export at a different opset"
-    versions = [schema.since for schema in operator.schemas if _find_kernels(name, schema.since)]
+def _suggest_kernel_fix(domain: str, name: str, since: int) -> str:
+    operator = _load_implementations()[_newest_release()].operator(domain, name)
+    kernels = _find_kernels(domain, name, since)
+    if operator is None or kernels:
+        upgrade = ""
+        if kernels and next(iter(kernels)) != next(iter(_load_implementations())) and _newest_release() in kernels:
+            upgrade = f"upgrade to onnxruntime {next(iter(kernels))} or newer, "
+        return f"{upgrade}cast the inputs to a supported type, or export at a different opset"
+    versions = [schema.since for schema in operator.schemas if _find_kernels(domain, name, schema.since)]
+    of_domain = "" if domain == "ai.onnx" else f" of `{domain}`"
     if newer := [version for version in versions if version > since]:
-        return f"convert the model to opset {min(newer)} or newer with `onnx.version_converter`, or re-export"
+        how = "" if of_domain else ", or try to convert the model with `onnx.version_converter`"
+        return f"export at opset {min(newer)} or newer{of_domain}{how}"
     if versions:
-        return f"export at opset {since - 1} or older, which uses version {max(versions)} of the operator"
+        return f"export at opset {since - 1} or older{of_domain}, which uses version {max(versions)} of the operator"
     return "export with other operators"
 
 
 def _fix_kernel(captured: CapturedGroups) -> str:
-    name, since = captured["op"], int(captured["since"])
-    return f"{_suggest_kernel_fix(name, since)}; {_describe_kernel(name, since)}"
+    since = int(captured["since"])
+    operator = _split_operator(captured["op"], since)
+    return f"{_suggest_kernel_fix(*operator, since)}; {_describe_kernel(*operator, since)}"
 
 
 def _describe_missing_kernel(captured: CapturedGroups) -> str:
-    releases = list(_find_kernels(captured["op"], int(captured["since"])))
+    since = int(captured["since"])
+    releases = list(_find_kernels(*_split_operator(captured["op"], since), since))
     if len(releases) == len(_load_implementations()):
         return "all releases, for types without a kernel"
     if releases and releases[-1] == _newest_release():
@@ -129,7 +163,7 @@ def _describe_operator(domain: str, name: str) -> str:
 
 
 def _fix_operator(captured: CapturedGroups) -> str:
-    operator = _describe_operator(_captured_domain(captured), captured["op"])
+    operator = _describe_operator(captured.get("domain") or _split_operator(captured["op"])[0], captured["op"])
     return "export at an opset that has this operator, or correct the operator's name or domain" + (
         f"; {operator}" if operator else ""
     )
@@ -143,12 +177,11 @@ def _affected_format(captured: CapturedGroups) -> str:
 
 def _fix_unregistered(captured: CapturedGroups) -> str:
     domain = captured.get("domain")
-    if domain in ("com.microsoft", None):
-        if operator := _describe_operator("com.microsoft", captured["op"]):
-            return f"use a release that has this operator; {operator}"
-        if domain:
-            missing = f"no release up to onnxruntime {_newest_release()} has this operator"
-            return f"correct the operator's name, or export with other operators; {missing}"
+    if operator := _describe_operator(domain or _split_operator(captured["op"])[0], captured["op"]):
+        return f"use a release that has this operator; {operator}"
+    if domain == "com.microsoft":
+        missing = f"no release up to onnxruntime {_newest_release()} has this operator"
+        return f"correct the operator's name, or export with other operators; {missing}"
     if domain == "ai.onnx.contrib":
         return (
             "install `onnxruntime-extensions` and register its library:"
@@ -232,7 +265,7 @@ ENTRIES = (
         name="kernel-missing",
         patterns=(
             r"Could not find an implementation for the node"
-            r" (?P<node>[^():]{0,300}):(?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)",
+            r" (?P<node>[^:\n]{0,300}):(?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)",
             r"Could not find an implementation for (?:the node )?(?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)"
             r"(?: node with name '(?P<node>.{0,300}?)')?",
             r"Failed to find kernel for (?P<op>[\w.]{1,100})\((?P<since>\d{1,9})\)(?:"
