@@ -90,7 +90,9 @@ class InputCase(Message, frozen=True, kw_only=True):
     inputs: dict[str, str]  # graph input -> absolute path of a .npy file, in the graph's order
     sizes: dict[str, int] = {}  # dynamic axis -> its size in this case
     guessed: tuple[str, ...] = ()  # axes of unknown size, for which onnxgate chose a size
-    leading: tuple[str, ...] = ()  # the axes in `guessed` that are the first axis of an input
+    leading: tuple[str, ...] = ()  # the axes in `guessed` that are the first axis of an input or a batch axis
+    chosen: dict[str, int | float | bool] = {}  # inputs with one value, chosen so that a branch of an `If` node runs
+    probe: bool = False  # whether the sizes were chosen for a branch, although the model may not support them
 
 
 class SessionJob(Message, frozen=True, kw_only=True):

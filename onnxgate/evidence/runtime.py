@@ -37,6 +37,7 @@ class AttemptCase(msgspec.Struct, frozen=True, kw_only=True):
     sizes: dict[str, int] = {}
     guessed: tuple[str, ...] = ()  # axes for which a size was guessed
     leading: tuple[str, ...] = ()  # guessed axes that are the first axis of an input, for which any size should work
+    chosen: dict[str, int | float | bool] = {}  # values of inputs that were chosen to reach a branch
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,18 @@ class IsolatedNode(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal = Refusal()
 
 
+class UnreachedBranch(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch of an `If` node that no input case reached, and what would choose it."""
+
+    words: str  # "node `If_0`"
+    branch: Literal["then", "else"]
+    node: str = ""  # name of the node
+    place: Place | None = None  # the source line that created the node
+    values: dict[str, int | float | bool] = {}  # input -> a value that chooses the branch; empty if none was found
+    sizes: dict[str, int] = {}  # dynamic axis -> a size that chooses the branch; empty if none was found
+    inputs: tuple[str, ...] = ()  # inputs whose values decide whether the branch runs
+
+
 class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     """All attempts to run one model on one runtime."""
 
@@ -119,6 +132,7 @@ class ModelRuns(msgspec.Struct, frozen=True, kw_only=True):
     node_places: dict[str, Place] = {}  # node name -> source line, for nodes that a failure names
     drawn: dict[str, tuple[str, ...]] = {}  # unstable output -> random operators on which it depends
     unused_providers: tuple[str, ...] = ()  # requested providers that the session does not use
+    unreached: tuple[UnreachedBranch, ...] = ()
 
 
 FATAL_OUTCOMES = ("crashed", "timed-out", "load-refused")
@@ -149,7 +163,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     """Return whether a failed run is probably caused by the inputs rather than by the model.
 
     This is assumed if the source also fails with these inputs. It is also assumed for generated inputs that no other
-    run has shown to be valid, if a value is out of bounds or the sizes were guessed.
+    run has shown to be valid, if a value is out of bounds, or if sizes or values were guessed.
     """
     if attempt.outcome != "run-refused" or attempt.refusal.failure is None:
         return False
@@ -157,6 +171,7 @@ def is_unusable(attempt: Attempt, runs: ModelRuns) -> bool:
     return (
         attempt.source == "failed"
         or has_guessed_sizes(attempt, runs)
+        or (bool(attempt.case.chosen) and _is_unproven(attempt, runs))
         or (has_value_fault and _is_unproven(attempt, runs))
     )
 
@@ -166,10 +181,11 @@ def explain_unusable(attempt: Attempt) -> str:
     text = attempt.refusal.failure.text if attempt.refusal.failure is not None else ""
     if attempt.source == "failed":
         return "the source also fails with these inputs"
-    return next(
-        (fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)),
-        "the input sizes were guessed and may be invalid",
-    )
+    default = "the input sizes were guessed and may be invalid"
+    if attempt.case.chosen:
+        values = " and ".join(f"`{name}` = {str(value).lower()}" for name, value in attempt.case.chosen.items())
+        default = f"{values} was guessed from the conditions in the graph and may be invalid"
+    return next((fault for fault, pattern in _VALUE_FAULTS.items() if pattern.search(text)), default)
 
 
 def has_guessed_sizes(attempt: Attempt, runs: ModelRuns) -> bool:

@@ -7,6 +7,8 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import msgspec
+
 from onnxgate.model.facts import Dim, ValueInfo, count_elements
 
 LEADING_SIZES = (1, 3)
@@ -50,6 +52,21 @@ DTYPES = {
 """NumPy type name for each element type in ONNX Runtime. Other types are not supported."""
 
 
+class StateAxes(msgspec.Struct, frozen=True):
+    """Dynamic axes of inputs that are initial states of recurrent operators, which determine their sizes.
+
+    `batch` are batch axes. `sizes` are required sizes. `inner` are all other axes of these inputs, which may include
+    the first one.
+    """
+
+    batch: tuple[str, ...] = ()
+    sizes: dict[str, int] = {}
+    inner: frozenset[str] = frozenset()
+
+
+NO_STATES = StateAxes()
+
+
 def element_type(value: ValueInfo) -> str:
     """Return the element type of a tensor, such as `float` for `tensor(float)`."""
     return value.type.removeprefix("tensor(").removesuffix(")")
@@ -72,7 +89,9 @@ def match_axis_sizes(value: ValueInfo, shape: Sequence[int]) -> dict[str, int] |
     return {dim: int(size) for dim, size in pairs if isinstance(dim, str)}
 
 
-def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]) -> tuple[dict[str, int], ...]:
+def list_size_settings(
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], states: StateAxes = NO_STATES
+) -> tuple[dict[str, int], ...]:
     """Return one setting of axis sizes for each generated input case; a single empty one if no axis is dynamic.
 
     A setting maps each axis name to a size, in graph order. `sizes` comes from the config: the n-th sizes of all axes
@@ -82,8 +101,8 @@ def list_size_settings(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence
     its size is computed from the other axes.
     """
     guessed = list_guessed_axes(inputs, sizes)
-    first, second = ({name: get_default_sizes(name, inputs)[index] for name in guessed} for index in (0, 1))
-    leading = list_leading_axes(inputs)
+    first, second = ({name: get_default_sizes(name, inputs, states)[index] for name in guessed} for index in (0, 1))
+    leading = list_leading_axes(inputs, states)
     settings = resolve_settings(inputs, sizes, first)
     for changed in ({*guessed} & {*leading}, {*guessed} - {*leading}):
         settings += resolve_settings(inputs, sizes, first | {name: second[name] for name in changed})[:1]
@@ -112,13 +131,14 @@ def list_guessed_axes(inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[
     return tuple(name for name in names if not sizes.get(name) and not _is_formula(name, names))
 
 
-def list_leading_axes(inputs: Sequence[ValueInfo]) -> tuple[str, ...]:
-    """Return the dynamic axes that are the first axis of an input.
+def list_leading_axes(inputs: Sequence[ValueInfo], states: StateAxes = NO_STATES) -> tuple[str, ...]:
+    """Return the dynamic axes that are the first axis of an input, or the batch axis of a recurrent state.
 
     These are batch axes, which should support any size.
     """
     first = (name_axes(value)[0] for value in inputs if value.shape)
-    return tuple(dict.fromkeys(name for name in first if isinstance(name, str)))
+    names = (name for name in first if isinstance(name, str) and name not in states.inner)
+    return tuple(dict.fromkeys((*names, *states.batch)))
 
 
 def list_named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
@@ -126,15 +146,18 @@ def list_named_axes(inputs: Sequence[ValueInfo]) -> list[str]:
     return list(dict.fromkeys(dim for value in inputs for dim in name_axes(value) if isinstance(dim, str)))
 
 
-def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]:
+def get_default_sizes(name: str, inputs: Sequence[ValueInfo], states: StateAxes = NO_STATES) -> tuple[int, int]:
     """Return the first and the second default size of a dynamic axis.
 
-    They depend only on position and type, since exporters often give different names to axes that must be equal.
-    Unnamed axes at the same position have the same size, regardless of the type and rank of their inputs.
+    Except for recurrent states, they depend only on position and type, since exporters often give different names to
+    axes that must be equal. Unnamed axes at the same position have the same size, regardless of the type and rank of
+    their inputs.
     """
-    if name in list_leading_axes(inputs):
+    if name in states.sizes:
+        return (states.sizes[name], states.sizes[name])
+    if name in list_leading_axes(inputs, states):
         return LEADING_SIZES
-    uses = _find_axis_positions(name, inputs)
+    uses = _find_axis_positions(name, inputs, states)
     if any(element_type(value).startswith(INTEGER_TYPES) for value, _ in uses):
         return TOKEN_SIZES
     if all(len(value.shape or ()) == 2 for value, _ in uses):
@@ -142,12 +165,13 @@ def get_default_sizes(name: str, inputs: Sequence[ValueInfo]) -> tuple[int, int]
     return SPATIAL_SIZES[uses[0][1] % 2]
 
 
-def _find_axis_positions(name: str, inputs: Sequence[ValueInfo]) -> list[tuple[ValueInfo, int]]:
+def _find_axis_positions(name: str, inputs: Sequence[ValueInfo], states: StateAxes) -> list[tuple[ValueInfo, int]]:
     """Return the inputs whose shapes contain the dynamic axis, each with the position of the axis.
 
-    Unnamed axes at the same position are treated as one axis.
+    Unnamed axes at the same position are treated as one axis, except those of recurrent states.
     """
-    axes = [(value, position) for value in inputs for position in range(len(value.shape or ()))]
+    known = {*states.batch, *states.inner} - {name}
+    axes = [(value, position) for value in inputs for position, dim in enumerate(name_axes(value)) if dim not in known]
     uses = [(value, position) for value, position in axes if name_axes(value)[position] == name]
     first, index = uses[0]
     if (first.shape or ())[index] != "?":
@@ -229,41 +253,49 @@ They suit models with position tables, repeated halving or waveforms.
 BATCH_SIZES = (2, 4, 8)
 """Sizes to try for leading axes if the model fails with size 1."""
 
+MAX_SINGLE_AXES = 4
+"""Maximum number of axes that are tried at size 1 while the others have their default sizes."""
+
 MAX_PROBE_ELEMENTS = 1 << 22
 """Maximum number of elements of an input when sizes are tried; settings with larger inputs are skipped."""
 
 
 def list_alternative_settings(
-    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]]
+    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], states: StateAxes = NO_STATES
 ) -> Iterator[dict[str, int]]:
     """Yield settings of axis sizes in the order in which they should be tried.
 
     In each of them, axes with configured sizes have the first of these sizes.
     """
-    guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs)
+    guessed, leading = list_guessed_axes(inputs, sizes), list_leading_axes(inputs, states)
     first = [name for name in guessed if name in leading]
     rest = [name for name in guessed if name not in leading]
-    defaults = {name: get_default_sizes(name, inputs)[0] for name in rest}
+    defaults = {name: get_default_sizes(name, inputs, states)[0] for name in rest}
     guesses = [dict.fromkeys(first, 1) | dict.fromkeys(rest, size) for size in EQUAL_SIZES if rest]
     for batch in BATCH_SIZES if first else ():
         guesses += [dict.fromkeys(first, batch) | others for others in (defaults, dict.fromkeys(rest, 8))]
     guesses += [dict.fromkeys(guessed, size) for size in (1, 2)]
+    guesses += [dict.fromkeys(first, 1) | defaults | {name: 1} for name in rest[:MAX_SINGLE_AXES] if len(rest) > 1]
     for guess in guesses:
-        setting = resolve_settings(inputs, sizes, guess)[0]
+        setting = resolve_settings(inputs, sizes, {**guess, **states.sizes})[0]
         if max(count_elements(resolve_shape(value, setting)) for value in inputs) <= MAX_PROBE_ELEMENTS:
             yield setting
 
 
 def vary_setting(
-    inputs: Sequence[ValueInfo], sizes: Mapping[str, Sequence[int]], base: Mapping[str, int]
+    inputs: Sequence[ValueInfo],
+    sizes: Mapping[str, Sequence[int]],
+    base: Mapping[str, int],
+    states: StateAxes = NO_STATES,
 ) -> tuple[dict[str, int], ...]:
     """Return the setting `base`, those for the other configured sizes, and `base` with other sizes of the leading axes.
 
     Axes with the same size as a leading axis also change, because the model may require equal sizes.
     """
     guesses = {name: base[name] for name in list_guessed_axes(inputs, sizes)}
-    tied = {guesses[name] for name in list_leading_axes(inputs) if name in guesses}
-    changed = {name: 3 if size == 1 else 2 * size for name, size in guesses.items() if size in tied}
+    tied = {guesses[name] for name in list_leading_axes(inputs, states) if name in guesses}
+    free = {name: size for name, size in guesses.items() if name not in states.sizes}
+    changed = {name: 3 if size == 1 else 2 * size for name, size in free.items() if size in tied}
     settings = resolve_settings(inputs, sizes, guesses)
     return (*settings, *(resolve_settings(inputs, sizes, guesses | changed)[:1] if changed else ()))
 

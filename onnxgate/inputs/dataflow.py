@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import math
 import operator
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from onnx import TensorProto, checker, inliner, numpy_helper
 
-from onnxgate.model.facts import Dim, count_tensor_elements
+from onnxgate.model.facts import DEFAULT_DOMAIN, Dim, count_tensor_elements
 from onnxgate.model.reading.fact_extraction import format_operator_name
 from onnxgate.model.reading.view import GraphView, ModelView, iter_node_subgraphs
 from onnxgate.model.validity import explain_unfollowed_calls
@@ -128,6 +128,7 @@ class DataflowGraph:
         if model.functions and not explain_unfollowed_calls(model):
             with contextlib.suppress(checker.ValidationError, RuntimeError, ValueError, IndexError):  # an invalid call
                 model = ModelView(inliner.inline_local_functions(model.proto))
+        self.model = model  # without local functions, if they can be inlined
         self._add(model.graphs[0])
 
     def _add(self, view: GraphView) -> None:
@@ -218,6 +219,16 @@ class DataflowGraph:
         at_zero, at_one = (compare(left, right) for left, right in sides)
         return at_one if at_zero != at_one else None
 
+    def nodes(self, operators: Container[str]) -> Iterator[onnx.NodeProto]:
+        """Yield the nodes of the default domain that use one of these operators, including nodes in subgraphs."""
+        for node in self.model.nodes():
+            if node.operator[0] == DEFAULT_DOMAIN and node.operator[1] in operators:
+                yield node.proto
+
+    def producer(self, name: str) -> onnx.NodeProto | None:
+        """Return the node that computes a value; None for a weight or an input."""
+        return self._producers.get(name)
+
     def dims(self, name: str) -> tuple[Dim, ...] | None:
         """Return the declared shape of a value.
 
@@ -230,19 +241,26 @@ class DataflowGraph:
                 return self._dims[value]
             node = self._producers.get(value)
             if node is not None and node.op_type == "Constant":
-                return next((tuple(attr.t.dims) for attr in node.attribute if attr.name == "value"), None)
+                return next(
+                    (_read_constant_dims(attr) for attr in node.attribute if attr.name.startswith("value")), None
+                )
         return None
 
     def scalar(self, name: str) -> float | None:
         """Return the value of a constant that has one element; None for any other value."""
+        numbers = self.numbers(name)
+        return numbers[0] if len(numbers) == 1 else None
+
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """Return the elements of a small constant; empty for any other value."""
         for value in self._back(name, VALUE_PRESERVING_OPERATORS):
             if value in self._tensors:
-                return _read_single_element(self._tensors[value])
+                return _read_elements(self._tensors[value])
             node = self._producers.get(value)
             if node is not None and node.op_type in {"Constant", "ConstantOfShape"}:
                 constants = (_read_constant(attr) for attr in node.attribute if attr.name.startswith("value"))
-                return next(constants, None)
-        return None
+                return next(constants, ())
+        return ()
 
     def _back(self, name: str, through: Collection[str]) -> Iterator[str]:
         """Yield the value and the values from which it is computed by the operators in `through`; stop at a cycle."""
@@ -260,20 +278,33 @@ def _read_dim(dim: onnx.TensorShapeProto.Dimension) -> Dim:
     return int(dim.dim_value) if dim.HasField("dim_value") else (dim.dim_param or "?")
 
 
-def _read_constant(attribute: onnx.AttributeProto) -> float | None:
+def _read_constant_dims(attribute: onnx.AttributeProto) -> tuple[Dim, ...]:
     if attribute.HasField("t"):
-        return _read_single_element(attribute.t)
+        return tuple(attribute.t.dims)
+    return (max(map(len, (attribute.ints, attribute.floats, attribute.strings))),) if attribute.name[-1] == "s" else ()
+
+
+MAX_CONSTANT_ELEMENTS = 64
+"""Maximum number of elements of a constant that is read."""
+
+
+def _read_constant(attribute: onnx.AttributeProto) -> tuple[float, ...]:
+    if attribute.HasField("t"):
+        return _read_elements(attribute.t)
     if attribute.HasField("f"):
-        return float(attribute.f)
-    return float(attribute.i) if attribute.HasField("i") else None
+        return (float(attribute.f),)
+    if attribute.HasField("i"):
+        return (float(attribute.i),)
+    return tuple(map(float, (*attribute.ints, *attribute.floats)))[:MAX_CONSTANT_ELEMENTS]
 
 
-def _read_single_element(tensor: onnx.TensorProto) -> float | None:
-    if count_tensor_elements(tensor) != 1 or tensor.data_location == TensorProto.EXTERNAL:
-        return None
+def _read_elements(tensor: onnx.TensorProto) -> tuple[float, ...]:
+    """Return the elements of a tensor in memory order; empty if it is large, external or not numeric."""
+    if not 0 < count_tensor_elements(tensor) <= MAX_CONSTANT_ELEMENTS or tensor.data_location == TensorProto.EXTERNAL:
+        return ()
     if tensor.data_type == TensorProto.STRING:
-        return None
+        return ()
     try:
-        return float(numpy_helper.to_array(tensor).flat[0])
+        return tuple(map(float, numpy_helper.to_array(tensor).flat))
     except (LookupError, TypeError, ValueError, OverflowError):  # missing data or non-numeric type
-        return None
+        return ()

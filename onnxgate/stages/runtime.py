@@ -118,7 +118,7 @@ def collect_evidence(
         if isinstance(run.observation, jobs.Unavailable)
     }
     attempts: dict[str, list[Attempt]] = {}
-    for run in runs:
+    for run in _drop_failed_probes(runs):
         if run.runtime not in undone:
             attempts.setdefault(run.runtime, []).extend(_create_attempts(run, eager, model))
     undone |= {
@@ -135,6 +135,30 @@ def collect_evidence(
         for runtime in named
     )
     return subjects, tuple(undone.values())
+
+
+def _drop_failed_probes(runs: Sequence[ObservedRun]) -> list[ObservedRun]:
+    """Return the runs without the probes that failed on all runtimes, as their sizes are only a guess."""
+    results = [
+        (case, result)
+        for run in runs
+        if isinstance(run.observation, jobs.Completed) and isinstance(run.observation.result, jobs.RunResult)
+        for case, result in zip(run.job.cases, run.observation.result.cases, strict=True)
+    ]
+    completed = {case.name for case, result in results if result.failure is None}
+    failed = {case.name for case, _ in results if case.probe} - completed
+    return [_without_cases(run, failed) for run in runs] if failed else list(runs)
+
+
+def _without_cases(run: ObservedRun, names: Collection[str]) -> ObservedRun:
+    observation = run.observation
+    if isinstance(observation, jobs.Completed) and isinstance(observation.result, jobs.RunResult):
+        pairs = zip(run.job.cases, observation.result.cases, strict=True)
+        kept = tuple(result for case, result in pairs if case.name not in names)
+        result = msgspec.structs.replace(observation.result, cases=kept)
+        observation = msgspec.structs.replace(observation, result=result)
+    cases = tuple(case for case in run.job.cases if case.name not in names)
+    return ObservedRun(run.runtime, msgspec.structs.replace(run.job, cases=cases), observation)
 
 
 def _skip_optional(model: ExecutedModel, runtime: str, attempt: Attempt) -> IncompleteCheck | None:

@@ -16,12 +16,12 @@ def test_sizes_are_parsed_from_the_name() -> None:
     """The sizes are parsed from the name, even for cases that are not default, and with any axis names."""
     asked = CaseSelection(cases=("sizes batch=7 past + time=9", "sizes batch=7", EXAMPLE_CASE_NAME))
 
-    assert list(asked.settings(INPUTS)) == [{"batch": 7, "past + time": 9}]
+    assert [choice.sizes for choice in asked.choices(INPUTS)] == [{"batch": 7, "past + time": 9}]
 
 
 def test_model_without_dynamic_axes_has_no_sizes() -> None:
     """A model without dynamic axes has no size settings."""
-    assert list(CaseSelection(cases=("sizes ",)).settings(INPUTS[:0])) == []
+    assert list(CaseSelection(cases=("sizes ",)).choices(INPUTS[:0])) == []
 
 
 def test_all_cases_are_selected_by_default() -> None:

@@ -27,7 +27,7 @@ from onnxgate.core.jobs import (
     Unavailable,
 )
 from onnxgate.core.text import first_line
-from onnxgate.gate.execution import failed_runs
+from onnxgate.gate.execution import size_search
 from onnxgate.inputs.cases import InputCases, create_cases_at
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.numerics.streams import load_array
@@ -157,7 +157,7 @@ class _Verifier:
             newest = next(runtime for runtime in self.specs if runtime.name == name)
             return self._run(self.pair.old, create_at([setting]), [newest])
 
-        sizes = failed_runs.find_sizes(reading.facts, self.pair.model, ran, None, attempt)
+        sizes = size_search.find_sizes(reading, self.pair.model, ran, None, attempt)
         other_cases = create_at(sizes) if sizes else ()
         return (self._run(self.pair.old, other_cases), other_cases) if other_cases else (ran, cases)
 

@@ -18,7 +18,7 @@ from onnxgate.core.files import sha256_of, temporary_folder
 from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.gate.execution import failed_runs
+from onnxgate.gate.execution import failed_runs, size_search
 from onnxgate.gate.execution.benchmark import Benchmarks
 from onnxgate.gate.execution.failed_runs import NODE_TIME_S, NodeLoader, NodeLoads
 from onnxgate.gate.execution.parity import OutputComparer
@@ -50,6 +50,7 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages import isolated_nodes
 from onnxgate.stages import runtime as runtime_stage
+from onnxgate.stages.branch_coverage import BranchCoverage
 from onnxgate.stages.export_jobs import ProjectToolchain
 from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
@@ -268,9 +269,9 @@ class _Executor:
         if Stage.PARITY not in self._settings.stages:
             sourced = SourceOutputs(self._exporter.run_source(prepared, cases), None)
 
-        def create_cases(sizes: Sequence[Mapping[str, int]]) -> InputCases:
+        def create_cases(sizes: Sequence[Mapping[str, int]], *, probes: bool = False) -> InputCases:
             seed = self._settings.inputs.seed
-            return create_cases_at(prepared.planned.model, reading, sizes, self._folder(), seed)
+            return create_cases_at(prepared.planned.model, reading, sizes, self._folder(), seed, probes=probes)
 
         def attempt(runtime: str, setting: Mapping[str, int]) -> Sequence[ObservedRun]:
             planned = next(planned for planned in started.levels if planned.name == runtime)
@@ -279,10 +280,10 @@ class _Executor:
 
         sizes: Sequence[Mapping[str, int]] = ()
         if not self._settings.inputs.cases:  # selected cases keep their sizes
-            sizes = failed_runs.find_sizes(reading.facts, prepared.planned.model, ran, sourced.eager, attempt)
+            sizes = size_search.find_sizes(reading, prepared.planned.model, ran, sourced.eager, attempt)
         if not sizes:
             return StartedModel(prepared, sourced, started.levels)
-        fed = create_cases(sizes)
+        fed = create_cases(sizes, probes=True)
         eager = self._exporter.run_source(prepared, fed.cases) if sourced.eager is not None else None
         both = None if sourced.eager is None else {**sourced.eager, **(eager or {})}
         return self._start(replace(prepared, fed=fed), SourceOutputs(both, sourced.sample))
@@ -315,7 +316,7 @@ class _Executor:
         model = started.prepared.planned.model.absolute.absolute()
         steps = [StepResult(undone=started.sourced.undone)]
         reading = ParsedModel(started.prepared.facts, read_light_view(started.prepared.planned.model.absolute))
-        if failed_runs.has_failed_case(ran):
+        if size_search.has_failed_case(ran):
             started = self._follow(started, reading, ran)
             ran = _collect_runs(started)
         runs, step, answers = self._judge_runs(started, reading, ran)
@@ -349,6 +350,8 @@ class _Executor:
             model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
         )
         fed = prepared.fed
+        coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
+        runs = tuple(msgspec.structs.replace(run, unreached=coverage.find_unreached(run)) for run in runs)
         reason, hint = (fed.reason, fed.hint) if fed.reason else failed_runs.explain_no_completed_run(runs)
         cause = fed.cause if fed.reason else NO_INPUTS
         unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()

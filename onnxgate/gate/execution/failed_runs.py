@@ -1,4 +1,4 @@
-"""Handle failed runs: try other input sizes, and load nodes in isolation."""
+"""Handle failed runs: load nodes in isolation, and explain runs that did not complete."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ from concurrent.futures import Future, TimeoutError
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
+from onnxgate.core.findings import IncompleteCheck, Stage
 from onnxgate.core.jobs import (
-    CaseResult,
-    Completed,
     Crashed,
-    InputCase,
     Load,
     Observation,
     Optimization,
-    RunResult,
     TimedOut,
 )
 from onnxgate.evidence.runtime import IsolatedNode, ModelRuns, has_guessed_sizes, is_unusable
-from onnxgate.inputs.axis_sizes import list_alternative_settings, vary_setting
 from onnxgate.inputs.cases import REAL_INPUTS_HINT
-from onnxgate.model.facts import ModelFacts
 from onnxgate.model.subgraphs.reduced_models import extract_node
-from onnxgate.project.config.project import SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.stages import isolated_nodes
 from onnxgate.stages.isolated_nodes import IsolatedLoad, NodeKind, RefusingRuntime, collect_node_kinds
-from onnxgate.stages.runtime import ExecutedModel, ObservedRun
+from onnxgate.stages.runtime import ExecutedModel
 
 MAX_NODE_KINDS = 200
 """Maximum number of node kinds per model and runtime that are loaded in isolation."""
@@ -148,56 +141,6 @@ def _await_loads(pending: Sequence[PendingNode]) -> Iterator[tuple[NodeKind, Iso
             future.cancel()
 
 
-# Other input sizes
-
-
-def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
-    """Return whether a generated case failed on a runtime. The source then shows whether the inputs are valid."""
-    return any(case.origin == "generated" and result.failure is not None for _, case, result in _case_results(ran))
-
-
-def _needs_sizes(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> bool:
-    """Return whether the first generated case, whose sizes are guessed, fails in the source and on all runtimes."""
-    results = [(case, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
-    if not results:
-        return False
-    base = results[0][0]
-    source = (eager or {}).get(base.name)
-    runs = any(case.name == base.name and result.failure is None for case, result in results)
-    return bool(base.guessed) and not runs and (source is None or source.failure is not None)
-
-
-def find_sizes(
-    facts: ModelFacts,
-    model: SelectedModel,
-    ran: Sequence[ObservedRun],
-    eager: Mapping[str, CaseResult] | None,
-    attempt: Callable[[str, dict[str, int]], Sequence[ObservedRun]],
-) -> tuple[dict[str, int], ...]:
-    """Find valid input sizes if the guessed sizes are invalid; empty if no other sizes are needed or found.
-
-    `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
-    """
-    if not _needs_sizes(ran, eager):
-        return ()
-    newest = max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key)
-    sizes = model.settings.sizes
-    results = [(case, result.failure is None) for _, case, result in _case_results(ran)]
-    completed = sorted((case for case, has_run in results if has_run), key=lambda case: case.origin != "source")
-    settings = [dict(case.sizes) for case in completed if case.sizes]
-    tried: list[dict[str, int]] = [dict(case.sizes) for case, has_run in results if not has_run]
-    for setting in (*settings, *list_alternative_settings(facts.inputs, sizes)):
-        if setting in tried:
-            continue
-        tried.append(setting)
-        answers = [result for _, _, result in _case_results(attempt(newest, setting))]
-        if any(answer.failure is None for answer in answers):
-            return vary_setting(facts.inputs, sizes, setting)
-        if not answers:
-            return ()
-    return ()
-
-
 def explain_no_completed_run(runs: Sequence[ModelRuns]) -> tuple[str, str]:
     """Return a reason and a hint if all cases failed because of invalid inputs; otherwise ("", "")."""
     attempts = [(attempt, model) for model in runs for attempt in model.attempts]
@@ -218,11 +161,3 @@ def find_undecided_cases(runs: Sequence[ModelRuns]) -> set[str]:
         for attempt in model.attempts
         if is_unusable(attempt, model) and not has_guessed_sizes(attempt, model)
     }
-
-
-def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
-    """Yield the runtime, the case and its result for every case of the completed runs."""
-    for run in ran:
-        if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
-            for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):
-                yield run.runtime, case, result

@@ -29,9 +29,11 @@ from onnxgate.core.jobs import (
     RunResult,
 )
 from onnxgate.evidence.runtime import ModelRuns
-from onnxgate.gate.execution import executor, failed_runs
+from onnxgate.gate.execution import executor, size_search
+from onnxgate.gate.execution.size_search import MAX_CORRECTIONS
 from onnxgate.gate.request import ExecutionResult, ExecutionSettings, RunnableModel
-from onnxgate.model.reading.fact_extraction import read_facts
+from onnxgate.inputs.axis_sizes import list_alternative_settings
+from onnxgate.model.reading.fact_extraction import read_facts, read_model
 from onnxgate.project.config.loader import load_config
 from onnxgate.project.lock.types import Lock, LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
@@ -45,16 +47,24 @@ g (float[batch, samples] x) => (float[batch, samples] y) { y = Relu(x) }"""
 TABLE = """<ir_version: 8, opset_import: ["" : 17]> g (int64[2] x) => (int64[2] y) { y = Identity(x) }"""
 SEQUENCE = """<ir_version: 8, opset_import: ["" : 17]> g (seq(float[2]) x) => (seq(float[2]) y) { y = Identity(x) }"""
 
+RATE = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, samples] x, int64 sr) => (float[batch, samples] y) <int64 k = {16000}> {
+    c = Equal(sr, k)
+    y = If(c) <then_branch = a () => (float[batch, samples] z) { z = Relu(x) },
+               else_branch = b () => (float[batch, samples] w) { w = Neg(x) }> }"""
+
 Takes = Callable[[str, Mapping[str, int]], bool]
 
 
 class Runtimes:
     """A host whose runtimes accept sizes according to `takes`, and whose source accepts them according to `source`."""
 
-    def __init__(self, takes: Takes, source: Takes | None, text: str) -> None:
+    def __init__(
+        self, takes: Takes, source: Takes | None, text: str, chosen: Callable[[InputCase], bool] | None = None
+    ) -> None:
         self.jobs: list[tuple[str, tuple[str, ...]]] = []
         self.meter = JobMeter()
-        self._takes, self._source, self._text = takes, source, text
+        self._takes, self._source, self._text, self._chosen = takes, source, text, chosen
 
     def show(self, *folders: Path) -> None:
         """Grant access to folders; this host reads no files."""
@@ -81,7 +91,8 @@ class Runtimes:
                 raise TypeError(type(other).__name__)
 
     def _run(self, name: str, case: InputCase, takes: Takes) -> CaseResult:
-        if not takes(name, case.sizes):
+        accepts = takes(name, case.sizes) if self._chosen is None else self._chosen(case)
+        if not accepts:
             return CaseResult(failure=Failure(type="Fail", text=self._text))
         return CaseResult(outputs=(case.inputs["x"],))
 
@@ -95,6 +106,7 @@ def _execute(
     source: Takes | None = None,
     text: str = "does not fit",
     stages: frozenset[Stage] = frozenset({Stage.RUNTIME}),
+    chosen: Callable[[InputCase], bool] | None = None,
 ) -> tuple[ExecutionResult, Runtimes]:
     onnx.save(onnx.parser.parse_model(model), folder / "m.onnx")
     config = f'models = ["*.onnx"]\n[targets.t]\nruntime = "onnxruntime"\n[[model]]\npath = "m.onnx"\n{settings}\n'
@@ -105,7 +117,7 @@ def _execute(
     runtimes = tuple(_planned(name) for name in (OLD, NEW))
     facts = read_facts(selected.absolute, "m.onnx")
     runnable = RunnableModel(PlannedModel(selected, runtimes), facts, Place("onnxgate.lock", 7))
-    host = Runtimes(takes, source, text)
+    host = Runtimes(takes, source, text, chosen)
     execution = ExecutionSettings(project, Lock(targets={}, models={}), stages)
     with executor.execute([runnable], execution, cast("Any", host)) as done:
         return done, host
@@ -220,6 +232,75 @@ def test_unsupported_inputs_are_reported(tmp_path: Path) -> None:
     assert ("of type `seq(tensor(float))`" in undone.reason, undone.hint) == (True, "")
 
 
+def test_size_in_the_error_text_is_tried_first(tmp_path: Path) -> None:
+    """The size that a runtime's message requires is tried before the usual alternatives."""
+    done, host = _execute(
+        tmp_path,
+        lambda _, sizes: sizes["samples"] == 1234,
+        text="Got invalid dimensions for input: x for the following indices\n index: 1 Got: 1600 Expected: 1234",
+    )
+
+    assert [cases for _, cases in host.jobs[4:5]] == [("sizes batch=1 samples=1234",)]
+    assert len(host.jobs) == 4 + 1 + 4
+    assert _judged(done)[NEW] == {"sizes batch=1 samples=1234", "sizes batch=3 samples=1234"}
+
+
+def test_attempts_are_bounded(tmp_path: Path) -> None:
+    """Each attempt suggests other sizes, but their number is limited."""
+    text = "mismatched dimensions of 1600 and 7; 8 by 9; 16 vs 17; 9 vs 10; 17 vs 18; 7 vs 8; 10 vs 11; 18 vs 19"
+    done, host = _execute(tmp_path, lambda _, __: False, text=text)
+    alternatives = [*list_alternative_settings(read_facts(tmp_path / "m.onnx", "m.onnx").inputs, {})]
+
+    assert len(host.jobs) - 4 <= len(alternatives) + MAX_CORRECTIONS
+    assert len(done.step.undone) == 1
+
+
+def test_axes_that_cannot_vary_together_vary_alone(tmp_path: Path) -> None:
+    """If two axes cannot change together, each changes alone. An unnamed axis that supports no other size is fixed."""
+    done, _ = _execute(
+        tmp_path,
+        lambda _, sizes: sizes["x[2]"] == 64,
+        model="""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 3, ?, width] x) => (float[n, 3, ?, width] y) { y = Relu(x) }""",
+    )
+
+    assert _judged(done)[NEW] == {
+        "sizes n=1 x[2]=64 width=96",
+        "sizes n=3 x[2]=64 width=96",
+        "sizes n=1 x[2]=64 width=64",
+    }
+
+
+def test_named_axis_that_does_not_vary_is_still_reported(tmp_path: Path) -> None:
+    """A named axis is declared as dynamic, so the case that fails is kept."""
+    done, _ = _execute(
+        tmp_path,
+        lambda _, sizes: sizes["height"] == 64,
+        model="""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 3, height, width] x) => (float[n, 3, height, width] y) { y = Relu(x) }""",
+    )
+
+    assert "sizes n=1 height=96 width=96" in _judged(done)[NEW]
+    assert "sizes n=1 height=64 width=64" in _judged(done)[NEW]
+
+
+def test_sizes_that_all_branches_accept_are_preferred(tmp_path: Path) -> None:
+    """The search goes on until each value that chooses a branch has run."""
+    accepts = {16000: (128, 256), 8000: (64, 256)}
+    done, _ = _execute(
+        tmp_path,
+        lambda _, __: True,
+        model=RATE,
+        chosen=lambda case: case.sizes["samples"] in accepts[int(case.chosen["sr"])],
+    )
+
+    assert _judged(done)[NEW] == {
+        "sizes batch=1 samples=256 with sr=16000",
+        "sizes batch=1 samples=256 with sr=8000",
+        "sizes batch=3 samples=256 with sr=16000",
+    }
+
+
 def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> None:
     """Sizes of the source's example are tried first, and sizes that already failed are not tried again."""
     onnx.save(onnx.parser.parse_model(WAVE), tmp_path / "m.onnx")
@@ -241,7 +322,7 @@ def test_proven_sizes_are_tried_first_and_failed_ones_never(tmp_path: Path) -> N
         again = RunResult(providers=(), outputs=("y",), cases=(refused,))
         return [ObservedRun(NEW, Run(model="m.onnx", cases=(case,), output=""), Completed(result=again))]
 
-    actual = failed_runs.find_sizes(read_facts(model.absolute, "m.onnx"), model, ran, None, attempt)
+    actual = size_search.find_sizes(read_model(model.absolute, "m.onnx"), model, ran, None, attempt)
 
     assert () == actual
     assert example == attempts[0]

@@ -1,0 +1,177 @@
+"""Search for input sizes that a model supports, if the guessed sizes fail."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from onnxgate.core.findings import runtime_sort_key
+from onnxgate.core.jobs import CaseResult, Completed, InputCase, RunResult
+from onnxgate.inputs.axis_sizes import (
+    StateAxes,
+    list_alternative_settings,
+    list_guessed_axes,
+    list_leading_axes,
+    vary_setting,
+)
+from onnxgate.inputs.dataflow import DataflowGraph
+from onnxgate.inputs.recurrent_states import find_state_axes
+from onnxgate.inputs.size_corrections import list_corrections
+from onnxgate.model.facts import ModelFacts
+from onnxgate.model.reading.fact_extraction import ParsedModel
+from onnxgate.project.config.project import SelectedModel
+from onnxgate.stages.runtime import ObservedRun
+
+MAX_CORRECTIONS = 16
+"""Maximum number of settings from error texts that are tried."""
+
+Setting = Mapping[str, int]
+Attempt = Callable[[str, Setting], Sequence[ObservedRun]]
+
+
+def has_failed_case(ran: Sequence[ObservedRun]) -> bool:
+    """Return whether a generated case failed on a runtime. The source then shows whether the inputs are valid."""
+    cases = ((case, result) for _, case, result in _case_results(ran) if case.origin == "generated" and not case.probe)
+    return any(result.failure is not None for _, result in cases)
+
+
+def find_sizes(
+    reading: ParsedModel,
+    model: SelectedModel,
+    ran: Sequence[ObservedRun],
+    eager: Mapping[str, CaseResult] | None,
+    attempt: Attempt,
+) -> tuple[dict[str, int], ...]:
+    """Find valid input sizes if the guessed sizes are invalid; empty if no other sizes are needed or found.
+
+    `attempt` tries one set of sizes on the newest runtime that ran any case. A crash or timeout ends the search.
+    """
+    facts, states = reading.facts, find_state_axes(reading.facts.inputs, DataflowGraph(reading.view))
+    search = _SizeSearch(facts, model.settings.sizes, states, ran, attempt)
+    failing = _list_failing_bases(ran, eager)
+    if not failing:
+        return search.replace_variations(eager)
+    found = search.find(len(failing))
+    return vary_setting(facts.inputs, model.settings.sizes, found, states) if found is not None else ()
+
+
+def _list_failing_bases(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> list[str]:
+    """Return the cases with the first guessed sizes that fail in the source and on all runtimes."""
+    generated = [case for _, case, _ in _case_results(ran) if case.origin == "generated"]
+    if not generated or not generated[0].guessed:
+        return []
+    first = dict.fromkeys(case.name for case in generated if case.sizes == generated[0].sizes)
+    return [name for name in first if name in _list_failing(ran, eager)]
+
+
+def _list_failing(ran: Sequence[ObservedRun], eager: Mapping[str, CaseResult] | None) -> set[str]:
+    """Return the generated cases that fail in the source and on all runtimes."""
+    results = [(case.name, result) for _, case, result in _case_results(ran) if case.origin == "generated"]
+    completed = {name for name, result in (*results, *(eager or {}).items()) if result.failure is None}
+    return {name for name, _ in results} - completed
+
+
+class _SizeSearch:
+    def __init__(
+        self,
+        facts: ModelFacts,
+        sizes: Mapping[str, Sequence[int]],
+        states: StateAxes,
+        ran: Sequence[ObservedRun],
+        attempt: Attempt,
+    ) -> None:
+        self._facts, self._sizes, self._states, self._ran, self._attempt = facts, sizes, states, ran, attempt
+        self._guessed = list_guessed_axes(facts.inputs, sizes)
+        self._newest = max((name for name, _, _ in _case_results(ran)), key=runtime_sort_key, default="")
+        self._corrections: list[dict[str, int]] = []
+        self._tried: list[Setting] = []
+        self._count = 0
+
+    def find(self, failing: int) -> dict[str, int] | None:
+        """Return a setting that all cases accept or, without one, the first that most cases accept.
+
+        `failing` is the number of cases that fail with the first setting. Return None if no setting is better.
+        """
+        best: tuple[int, dict[str, int] | None] = (failing, None)
+        for setting in self._list_settings():
+            results = [result for _, _, result in _case_results(self._attempt(self._newest, setting))]
+            if not results:
+                break
+            failures = [result.failure.text for result in results if result.failure is not None]
+            if len(failures) < min(best[0], len(results)):
+                best = (len(failures), setting)
+            if not failures:
+                break
+            self._correct(failures[0], setting)
+        return best[1]
+
+    def replace_variations(self, eager: Mapping[str, CaseResult] | None) -> tuple[dict[str, int], ...]:
+        """Vary the guessed axes one by one if they cannot change together; empty if the usual sizes are to be used.
+
+        An unnamed axis that supports no other size is left as it is, as nothing declares that it may vary.
+        """
+        failing = _list_failing(self._ran, eager)
+        cases = {case.name: case for _, case, _ in _case_results(self._ran) if case.origin == "generated"}
+        settings = [dict(case.sizes) for case in cases.values() if not case.probe]
+        leading = list_leading_axes(self._facts.inputs, self._states)
+        inner = [name for name in self._guessed if name not in leading]
+        changed = [case.sizes for case in cases.values() if case.name in failing and not case.probe]
+        changed = [sizes for sizes in changed if _differs_only(sizes, settings[0], inner)]
+        if not changed:
+            return ()
+        single = [{**settings[0], name: changed[0][name]} for name in inner if changed[0][name] != settings[0][name]]
+        kept = [setting for setting in settings if setting not in changed]
+        named = [dim for value in self._facts.inputs for dim in value.shape or ()]
+        for setting in single:
+            (axis,) = (name for name in inner if setting[name] != settings[0][name])
+            results = [result for _, _, result in _case_results(self._attempt(self._newest, setting))]
+            if axis in named or any(result.failure is None for result in results):
+                kept.append(setting)
+        return tuple(it for index, it in enumerate(kept) if it not in kept[:index])
+
+    def _list_settings(self) -> Iterator[dict[str, int]]:
+        """Yield sizes of other cases that ran, then those that error texts suggest, then alternatives."""
+        results = [(case, result) for _, case, result in _case_results(self._ran)]
+        completed = [case for case, result in results if result.failure is None]
+        self._tried = [case.sizes for case, result in results if result.failure is not None]
+        for case, result in reversed(results):  # the sizes suggested last are tried first
+            if result.failure is not None and case.origin == "generated":
+                self._correct(result.failure.text, case.sizes)
+        yield from self._select(dict(case.sizes) for case in sorted(completed, key=_is_not_from_source) if case.sizes)
+        yield from self._select(self._take_corrections())
+        for setting in list_alternative_settings(self._facts.inputs, self._sizes, self._states):
+            yield from self._select([setting])
+            yield from self._select(self._take_corrections())
+
+    def _select(self, settings: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
+        for setting in settings:
+            if setting not in self._tried:
+                self._tried.append(setting)
+                yield setting
+
+    def _take_corrections(self) -> Iterator[dict[str, int]]:
+        while self._corrections and self._count < MAX_CORRECTIONS:
+            self._count += 1
+            yield self._corrections.pop(0)
+
+    def _correct(self, text: str, setting: Setting) -> None:
+        """Add the settings that an error text suggests before all others."""
+        suggested = list_corrections(text, setting, self._guessed)
+        self._corrections = [*suggested, *(it for it in self._corrections if it not in suggested)]
+
+
+def _differs_only(sizes: Setting, base: Setting, axes: Sequence[str]) -> bool:
+    """Return whether sizes differ from others, but only along these axes."""
+    changed = [name for name, size in sizes.items() if size != base[name]]
+    return bool(changed) and set(changed) <= {*axes}
+
+
+def _is_not_from_source(case: InputCase) -> bool:
+    return case.origin != "source"
+
+
+def _case_results(ran: Sequence[ObservedRun]) -> Iterator[tuple[str, InputCase, CaseResult]]:
+    """Yield the runtime, the case and its result for every case of the completed runs."""
+    for run in ran:
+        if isinstance(run.observation, Completed) and isinstance(run.observation.result, RunResult):
+            for case, result in zip(run.job.cases, run.observation.result.cases, strict=True):
+                yield run.runtime, case, result

@@ -1,0 +1,394 @@
+"""Branches of `If` nodes: those that a set of inputs chooses, and values of inputs that choose the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper, shape_inference
+from onnx.reference import ReferenceEvaluator
+
+from onnxgate.model.facts import DEFAULT_DOMAIN, count_tensor_elements
+from onnxgate.model.reading.view import GraphView, ModelView, NodeView
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+Shape = tuple[int, ...]
+ThenBranch = bool  # True for `then_branch`, False for `else_branch`
+
+EVALUATED_OPERATORS = frozenset(
+    (
+        *("Identity", "Constant", "Cast", "ConstantOfShape", "Shape", "Size", "Unsqueeze", "Squeeze", "Reshape"),
+        *("Transpose", "Concat"),
+        *("Gather", "Slice", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"),
+        *("Where", "Add", "Sub", "Mul", "Div", "Mod", "Neg", "Abs", "Min", "Max", "Sign", "Floor", "Ceil"),
+        *("ReduceSum", "ReduceProd", "ReduceMax", "ReduceMin"),
+    )
+)
+"""Operators with exact results whose output is not larger than their inputs, so that they are evaluated here."""
+FOLDED_OPERATORS = frozenset(("Pad", "Reshape", "Slice", "Expand", "Tile", "Unsqueeze", "Squeeze", "Resize", "Split"))
+"""Operators whose output shape depends on constants, which exporters often compute from other constants."""
+MAX_EVALUATED_ELEMENTS = 1 << 16
+"""Maximum number of elements of a value that is evaluated."""
+MAX_EVALUATED_DEPTH = 100
+"""Maximum number of consecutive nodes that are evaluated."""
+MAX_SMALL_CONSTANT = 64
+"""Maximum number of elements of a constant that conditions may compare an input with."""
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A graph with the scopes around it. `opaque` are values that change in each iteration of a loop."""
+
+    graph: GraphView
+    outer: Scope | None
+    tensors: Mapping[str, TensorProto]
+    producers: Mapping[str, NodeView]
+    opaque: frozenset[str]
+    bodies: dict[str, dict[str, Scope]] = field(default_factory=dict)  # first output of an `If` -> attribute -> scope
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Conditional:
+    """An `If` node and its scope."""
+
+    node: NodeView
+    scope: Scope
+
+    @property
+    def condition(self) -> str:
+        """Name of the value that chooses the branch."""
+        return self.node.inputs[0] if self.node.inputs else ""
+
+
+Branch = tuple[Conditional, ThenBranch]
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenBranches:
+    """Branches that a set of inputs chooses. The conditions of the nodes in `unknown` cannot be evaluated."""
+
+    chosen: frozenset[Branch]
+    unknown: frozenset[Conditional]
+
+
+@dataclass(frozen=True, slots=True)
+class Dependencies:
+    """Inputs on which a condition depends, and small constants from which it is computed."""
+
+    values: frozenset[str]  # inputs whose elements are used
+    constants: tuple[float, ...]
+    is_exact: bool  # whether all operators can be evaluated
+
+
+class BranchGraph:
+    """The `If` nodes of a model without local functions."""
+
+    def __init__(self, model: ModelView) -> None:
+        self._model = model
+        self._opsets = model.proto.opset_import
+        self._inputs = {value.name for value in model.proto.graph.input}
+        self.main = _create_scope(model.graphs[0], None, is_loop=False)
+        self.conditionals = tuple(_list_conditionals(self.main))
+        self._folded: ModelProto | None = None
+        self._shapes: dict[tuple[tuple[str, Shape], ...], Mapping[str, Shape]] = {}
+
+    def choose(self, shapes: Mapping[str, Shape], read: Callable[[str], Array | None]) -> ChosenBranches:
+        """Return the branches that inputs of these shapes choose. `read` returns the elements of an input."""
+        return _Evaluation(self, shapes, read).choose()
+
+    def count_nodes(self) -> int:
+        """Return the number of nodes of the model."""
+        return sum(1 for _ in self._model.nodes())
+
+    def is_input(self, name: str) -> bool:
+        """Return whether a value is an input of the model that no initializer provides."""
+        return name in self._inputs and name not in self.main.tensors
+
+    def dependencies(self, conditional: Conditional) -> Dependencies:
+        """Return what the condition of an `If` node depends on."""
+        return _trace(self, conditional)
+
+    def infer_shapes(self, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
+        """Return the shapes of values if the inputs have these shapes, as far as they can be inferred."""
+        key = tuple(sorted(shapes.items()))
+        if key not in self._shapes:
+            self._shapes[key] = _infer_shapes(self._fold_arguments(), shapes)
+        return self._shapes[key]
+
+    def _fold_arguments(self) -> ModelProto:
+        """Return the model with computed constants, such as the padding of a `Pad` node, as initializers.
+
+        Shapes that the model declares are removed, as they may be wrong.
+        """
+        if self._folded is not None:
+            return self._folded
+        copy = ModelProto()
+        copy.CopyFrom(self._model.proto)
+        graphs = {id(view): other.proto for view, other in zip(self._model.graphs, ModelView(copy).graphs, strict=True)}
+        evaluation = _Evaluation(self, {}, lambda _: None)
+        for scope in _list_scopes(self.main):
+            graph = graphs[id(scope.graph)]
+            del graph.value_info[:]
+            for output in graph.output:
+                output.type.tensor_type.ClearField("shape")
+            for node, other in zip(scope.graph.nodes, graph.node, strict=True):
+                if node.operator[1] in FOLDED_OPERATORS:
+                    _fold_node(other, graph, evaluation.constants(node, scope))
+        self._folded = copy
+        return copy
+
+    def compute(self, node: NodeView, inputs: Sequence[Array | None]) -> tuple[Array, ...]:
+        """Return the outputs of a node for these inputs."""
+        function = FunctionProto(name="f", domain="onnxgate", opset_import=self._opsets, node=[node.proto])
+        function.input.extend(dict.fromkeys(filter(None, node.inputs)))
+        function.output.extend(filter(None, node.outputs))
+        feeds = {name: value for name, value in zip(node.inputs, inputs, strict=True) if name and value is not None}
+        return tuple(np.asarray(output) for output in ReferenceEvaluator(function).run(None, feeds, attributes={}))
+
+
+def _create_scope(graph: GraphView, outer: Scope | None, *, is_loop: bool) -> Scope:
+    proto = graph.proto
+    opaque = frozenset(value.name for value in proto.input) if outer is not None or is_loop else frozenset()
+    scope = Scope(
+        graph=graph,
+        outer=outer,
+        tensors={tensor.name: tensor for tensor in proto.initializer},
+        producers={name: node for node in graph.nodes for name in node.outputs if name},
+        opaque=opaque,
+    )
+    for node in graph.nodes:
+        if node.graphs:
+            names = [attribute.name for attribute in node.attributes if attribute.HasField("g")]
+            bodies = (_create_scope(body, scope, is_loop=node.operator[1] != "If") for body in node.graphs)
+            scope.bodies[_key(node)] = dict(zip(names, bodies, strict=False))
+    return scope
+
+
+def _key(node: NodeView) -> str:
+    return next(filter(None, node.outputs), "")
+
+
+def _is_if(node: NodeView) -> bool:
+    return node.operator[:2] == (DEFAULT_DOMAIN, "If")
+
+
+def _list_scopes(scope: Scope) -> Iterator[Scope]:
+    yield scope
+    for bodies in scope.bodies.values():
+        for body in bodies.values():
+            yield from _list_scopes(body)
+
+
+def _list_conditionals(scope: Scope) -> Iterator[Conditional]:
+    for node in scope.graph.nodes:
+        if _is_if(node):
+            yield Conditional(node, scope)
+        for body in scope.bodies.get(_key(node), {}).values() if node.graphs else ():
+            yield from _list_conditionals(body)
+
+
+class _Evaluation:
+    """Values and shapes in a model with one set of inputs, computed as needed. None means unknown."""
+
+    def __init__(self, branches: BranchGraph, shapes: Mapping[str, Shape], read: Callable[[str], Array | None]) -> None:
+        self._branches, self._input_shapes, self._read = branches, shapes, read
+        self._values: dict[tuple[int, str], Array | None] = {}
+        self._by_node = {(id(it.node)): it for it in branches.conditionals}
+
+    def choose(self) -> ChosenBranches:
+        chosen: set[Branch] = set()
+        unknown: set[Conditional] = set()
+        pending = [self._branches.main]
+        while pending:
+            scope = pending.pop()
+            for node in scope.graph.nodes:
+                bodies = scope.bodies.get(_key(node), {}) if node.graphs else {}
+                if not _is_if(node):
+                    pending += bodies.values()
+                    continue
+                conditional = self._by_node[id(node)]
+                truth = self._truth(conditional.condition, scope, 0)
+                if truth is None:
+                    unknown.update(_iter_inside(conditional, bodies))
+                else:
+                    chosen.add((conditional, truth))
+                    pending += filter(None, [bodies.get(_attribute(truth))])
+        return ChosenBranches(frozenset(chosen), frozenset(unknown))
+
+    def constants(self, node: NodeView, scope: Scope) -> dict[int, Array]:
+        """Return the inputs of a node, other than the first one, that are computed from constants."""
+        names = ((position, name) for position, name in enumerate(node.inputs) if position and name)
+        computed = ((at, name) for at, name in names if (found := _resolve(name, scope)) and name in found.producers)
+        values = ((position, self._value(name, scope, 0)) for position, name in computed)
+        return {position: value for position, value in values if value is not None}
+
+    def _truth(self, name: str, scope: Scope, depth: int) -> bool | None:
+        value = self._value(name, scope, depth)
+        return bool(value.reshape(-1)[0]) if value is not None and value.size == 1 else None
+
+    def _value(self, name: str, scope: Scope, depth: int) -> Array | None:
+        found = _resolve(name, scope)
+        if found is None:
+            return self._read(name) if self._branches.is_input(name) else None
+        key = (id(found), name)
+        if key not in self._values:
+            self._values[key] = None  # of a value that depends on itself
+            self._values[key] = self._compute(name, found, depth + 1) if depth < MAX_EVALUATED_DEPTH else None
+        return self._values[key]
+
+    def _compute(self, name: str, scope: Scope, depth: int) -> Array | None:
+        if name in scope.tensors:
+            return _read_tensor(scope.tensors[name])
+        node = scope.producers.get(name)
+        if node is None or node.operator[0] != DEFAULT_DOMAIN:
+            return None
+        position = node.outputs.index(name)
+        if _is_if(node):
+            truth = self._truth(node.inputs[0], scope, depth) if node.inputs else None
+            body = scope.bodies[_key(node)].get(_attribute(truth)) if truth is not None else None
+            return self._value(body.graph.proto.output[position].name, body, depth) if body is not None else None
+        if node.operator[1] not in EVALUATED_OPERATORS:
+            return None
+        if node.operator[1] in ("Shape", "Size"):
+            shape = self._shape(node.inputs[0], scope, depth)
+            inputs: list[Array | None] = [None if shape is None else np.broadcast_to(np.int8(0), shape)]
+        else:
+            inputs = [self._value(it, scope, depth) if it else None for it in node.inputs]
+        return self._run(node, inputs, position)
+
+    def _run(self, node: NodeView, inputs: Sequence[Array | None], position: int) -> Array | None:
+        if any(value is None for name, value in zip(node.inputs, inputs, strict=True) if name):
+            return None
+        is_shape = node.operator[1] in ("Shape", "Size")
+        if (
+            not is_shape
+            and math.prod(value.size or 1 for value in inputs if value is not None) > MAX_EVALUATED_ELEMENTS
+        ):
+            return None
+        try:
+            with np.errstate(all="ignore"):
+                return self._branches.compute(node, inputs)[position]
+        except Exception:  # noqa: BLE001 - the reference implementation raises any error for invalid nodes
+            return None
+
+    def _shape(self, name: str, scope: Scope, depth: int) -> Shape | None:
+        if self._branches.is_input(name) and _resolve(name, scope) is None:
+            return self._input_shapes.get(name)
+        value = self._value(name, scope, depth)
+        if value is not None:
+            return tuple(value.shape)
+        found = _resolve(name, scope)
+        if found is not None and name in found.tensors:
+            return tuple(found.tensors[name].dims)
+        return self._branches.infer_shapes(self._input_shapes).get(name)
+
+
+def _attribute(truth: ThenBranch) -> str:
+    return "then_branch" if truth else "else_branch"
+
+
+def _iter_inside(conditional: Conditional, bodies: Mapping[str, Scope]) -> Iterator[Conditional]:
+    """Yield an `If` node and all those in its branches."""
+    yield conditional
+    for body in bodies.values():
+        yield from _list_conditionals(body)
+
+
+def _resolve(name: str, scope: Scope) -> Scope | None:
+    """Return the scope that defines a value; None for an input of the model and for an unknown name."""
+    current: Scope | None = scope
+    while current is not None:
+        if name in current.tensors or name in current.producers or name in current.opaque:
+            return current
+        current = current.outer
+    return None
+
+
+def _read_tensor(tensor: TensorProto) -> Array | None:
+    if tensor.data_location == TensorProto.EXTERNAL or count_tensor_elements(tensor) > MAX_EVALUATED_ELEMENTS:
+        return None
+    try:
+        return np.asarray(numpy_helper.to_array(tensor))
+    except (LookupError, TypeError, ValueError, OverflowError):  # missing data
+        return None
+
+
+def _fold_node(node: NodeProto, graph: GraphProto, constants: Mapping[int, Array]) -> None:
+    for position, array in constants.items():
+        name = f"{node.input[position]}#{len(graph.initializer)}"
+        graph.initializer.append(numpy_helper.from_array(array, name))
+        node.input[position] = name
+
+
+def _infer_shapes(proto: ModelProto, shapes: Mapping[str, Shape]) -> Mapping[str, Shape]:
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    for value in copy.graph.input:
+        if value.name in shapes:
+            dims = value.type.tensor_type.shape
+            del dims.dim[:]
+            for size in shapes[value.name]:
+                dims.dim.add(dim_value=size)
+    try:
+        inferred = shape_inference.infer_shapes(copy, data_prop=True)
+    except Exception:  # noqa: BLE001 - an invalid model; its shapes are unknown
+        return {}
+    found: dict[str, set[Shape]] = {}
+    for graph in ModelView(inferred).graphs:
+        for value in (*graph.proto.value_info, *graph.proto.output):
+            tensor = value.type.tensor_type
+            if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+                found.setdefault(value.name, set()).add(tuple(dim.dim_value for dim in tensor.shape.dim))
+    return {name: next(iter(known)) for name, known in found.items() if len(known) == 1}
+
+
+def _trace(branches: BranchGraph, conditional: Conditional) -> Dependencies:
+    values: dict[str, None] = {}
+    constants: dict[float, None] = {}
+    is_exact = True
+    visited: set[tuple[int, str]] = set()
+    pending = [(conditional.condition, conditional.scope)]
+    while pending:
+        name, scope = pending.pop()
+        found = _resolve(name, scope)
+        if found is None:
+            values.update({name: None} if branches.is_input(name) else {})
+            continue
+        if (id(found), name) in visited:
+            continue
+        visited.add((id(found), name))
+        node = found.producers.get(name)
+        if name in found.tensors or (node is not None and node.operator[1] == "Constant"):
+            constants.update(dict.fromkeys(_list_numbers(branches, found, name, node)))
+        elif node is None or (node.operator[1] not in EVALUATED_OPERATORS and not _is_if(node)):
+            is_exact = False
+        elif node.operator[1] not in ("Shape", "Size"):
+            pending += [(it, found) for it in node.inputs if it]
+            pending += _iter_branch_outputs(node, name, found)
+    return Dependencies(frozenset(values), tuple(constants), is_exact)
+
+
+def _iter_branch_outputs(node: NodeView, name: str, scope: Scope) -> Iterator[tuple[str, Scope]]:
+    if _is_if(node):
+        position = node.outputs.index(name)
+        for body in scope.bodies[_key(node)].values():
+            if position < len(body.graph.proto.output):
+                yield body.graph.proto.output[position].name, body
+
+
+def _list_numbers(branches: BranchGraph, scope: Scope, name: str, node: NodeView | None) -> list[float]:
+    """Return the elements of a small numeric constant; empty for any other value."""
+    try:
+        value = _read_tensor(scope.tensors[name]) if node is None else branches.compute(node, ())[0]
+    except Exception:  # noqa: BLE001 - an invalid constant
+        return []
+    if value is None or value.size > MAX_SMALL_CONSTANT or value.dtype.kind not in "biuf":
+        return []
+    return [float(number) for number in value.flat if math.isfinite(number)]

@@ -1,0 +1,87 @@
+"""Branches of `If` nodes, and sizes that only the runtime knows, on real runtimes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import numpy_helper
+
+from tests.harness.models import parse, write
+from tests.harness.repositories.checkout import commit
+from tests.harness.repositories.user_repository import Repository
+
+pytestmark = pytest.mark.index
+
+CONFIG = """models = ["models/*.onnx"]
+
+[targets.server]
+runtime = "onnxruntime==1.31.1"
+
+[[model]]
+path = "models/sampled.onnx"
+inputs = "samples/*.npz"
+"""
+RATE = """g (float[batch, samples] x, int64 sr) => (float[batch, samples] y) <int64 k = {16000}, float w = {2}> {
+    c = Equal(sr, k)
+    [choice] y = If(c) <then_branch = a () => (float[batch, samples] z) { z = Mul(x, w) },
+                        else_branch = b () => (float[batch, samples] v) { v = Neg(x) }> }"""
+# The weights require 80 features, and the batch axis of the state has no name.
+SPEECH = """g (float[time, batch, features] x, float[2, 1, 4] h) => (float[time, 1, batch, 4] y)
+    <int64[1] zero = {0}, int64[1] one = {1}> {
+    s = Slice(h, zero, one, zero)
+    y = GRU<hidden_size = 4>(x, w, r, , , s) }"""
+
+
+def _speech() -> onnx.ModelProto:
+    """Return a model whose state has an unnamed batch axis, which the text form of ONNX does not support."""
+    model = parse(SPEECH)
+    for name, shape in (("w", (1, 12, 80)), ("r", (1, 12, 4))):
+        tensor = numpy_helper.from_array(np.full(shape, 0.1, np.float32), name)
+        model.graph.initializer.append(tensor)
+    state = next(value for value in model.graph.input if value.name == "h")
+    state.type.tensor_type.shape.dim[1].ClearField("dim_value")
+    return model
+
+
+@pytest.fixture
+def repository(command: Repository, tmp_path: Path) -> Repository:
+    """Return a repository of these models."""
+    made = command.at(tmp_path / "branches")
+    broken = parse(RATE)
+    next(it for it in broken.graph.initializer if it.name == "w").CopyFrom(
+        numpy_helper.from_array(np.array(np.nan, np.float32), "w")
+    )
+    write(made.folder / "models" / "healthy.onnx", RATE)
+    write(made.folder / "models" / "not-a-number.onnx", broken)
+    write(made.folder / "models" / "sampled.onnx", RATE)
+    write(made.folder / "models" / "speech.onnx", _speech())
+    (made.folder / "samples").mkdir()
+    np.savez(made.folder / "samples" / "one.npz", x=np.ones((1, 8), np.float32), sr=np.array(8000))
+    made.write("onnxgate.toml", CONFIG)
+    commit(made.folder)
+    made.run("lock")
+    return made
+
+
+def test_every_branch_runs(repository: Repository) -> None:
+    """A fault in the 16 kHz branch is found; the user's inputs that miss this branch are noted; sizes are corrected."""
+    report = repository.report("--stage", "runtime", status=0)
+    findings = [(finding["model"], finding["rule"], finding["message"]) for finding in report["findings"]]
+
+    assert report["undecided"] == []
+    assert [(model, rule) for model, rule, _ in findings] == [
+        ("models/not-a-number.onnx", "output-not-finite"),
+        ("models/sampled.onnx", "branch-not-run"),
+    ]
+    assert "the then branch of node `choice` did not run; input `sr` = 16000 chooses it" in findings[1][2]
+
+
+def test_case_of_a_branch_can_be_selected(repository: Repository) -> None:
+    """The name of the case runs only this branch."""
+    case = "sizes batch=1 samples=1600 with sr=8000"
+    report = repository.report("--stage", "runtime", "--case", case, "models/not-a-number.onnx", status=0)
+
+    assert [finding["rule"] for finding in report["findings"]] == ["branch-not-run"]

@@ -1,0 +1,49 @@
+"""Sizes that error texts of runtimes suggest."""
+
+from __future__ import annotations
+
+import pytest
+
+from onnxgate.inputs.size_corrections import MAX_SIZE, list_corrections
+
+TEXTS = {
+    "Input initial_h must have shape {1,1,128}. Actual:{1,96,128}": ({"n": 3, "t": 96}, {"n": 3, "t": 1}),
+    "Non-zero status code returned while running Concat node. Status Message: PrepareForCompute Non concat"
+    " axis dimensions must match: Axis 2 has mismatched dimensions of 3 and 2": ({"n": 1, "h": 3}, {"n": 1, "h": 2}),
+    "Non-zero status code returned while running Add node. Name:'' Status Message: axis == 1 || axis == largest was"
+    " false. Attempting to broadcast an axis by a dimension other than 1. 10 by 8": ({"t": 10}, {"t": 8}),
+    "Got invalid dimensions for input: x for the following indices\n index: 1 Got: 2 Expected: 80": (
+        {"n": 1, "f": 2},
+        {"n": 1, "f": 80},
+    ),
+    "Status Message: Input channels C is not equal to kernel channels * group. C: 96 kernel channels: 80 group: 1": (
+        {"n": 1, "f": 96},
+        {"n": 1, "f": 80},
+    ),
+    "The input tensor cannot be reshaped to the requested shape. Input shape:{1,64,96}, requested shape:{1,64,80}": (
+        {"n": 1, "f": 96},
+        {"n": 1, "f": 80},
+    ),
+    "GEMM: Dimension mismatch, W: {320,64} K: 640 N:64": ({"n": 1, "f": 64}, {"n": 1, "f": 32}),
+}
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_texts_suggest_sizes(text: str) -> None:
+    """The first suggestion replaces the size in the text by the required one, or scales the size that led to it."""
+    setting, expected = TEXTS[text]
+
+    assert list_corrections(text, setting, list(setting))[0] == expected
+
+
+def test_only_the_named_axes_change() -> None:
+    """Axes whose sizes are configured stay as they are."""
+    text = "Input initial_h must have shape {1,1,128}. Actual:{1,96,128}"
+
+    assert list_corrections(text, {"n": 96, "t": 96}, ["t"]) == [{"n": 96, "t": 1}]
+
+
+@pytest.mark.parametrize("text", ["no sizes at all", f"mismatched dimensions of 4 and {MAX_SIZE + 1}", "{0} {0}"])
+def test_texts_without_usable_sizes(text: str) -> None:
+    """A text without sizes, or with sizes that are too large, suggests nothing."""
+    assert list_corrections(text, {"n": 4}, ["n"]) == []
