@@ -306,7 +306,7 @@ MIN_COSINE_ELEMENTS = 10
 """Minimum number of elements for which a cosine similarity is checked. For one element, only the signs matter."""
 MIN_LABELS = 50
 """Minimum number of labels or rows for which top-1 agreement is checked: one wrong label then changes it by at most
-0.02. Source: of 40 batches of two images, an int8 EfficientNet (SNR 20 to 22 dB) classifies an image differently in 2."""
+0.02. Source: of 40 batches of two images, an int8 EfficientNet (SNR 20 to 22 dB) classifies 2 differently."""
 ZERO_ATOL = 5e-3
 """Absolute bound for an output that is all zeros and therefore has no signal power."""
 

@@ -169,6 +169,7 @@ def gathereds(draw: st.DrawFn) -> StageResults:
         *draw(st.lists(judged_by(RULES, paths), max_size=8)),
         *draw(st.lists(judged_by(OF_PROJECT, st.just("")), max_size=4)),
     ]
+    ran = draw(pairs)
     return StageResults(
         file=FileResult(hits=tuple(hits), remarks=tuple(draw(st.lists(words, max_size=2, unique=True)))),
         lock=LockResult(facts),
@@ -179,7 +180,8 @@ def gathereds(draw: st.DrawFn) -> StageResults:
         ),
         execution=ExecutionResult(
             StepResult(measured=tuple(draw(st.lists(measured, max_size=6)))),
-            ran=draw(pairs),
+            ran=ran,
+            completed=ran,
             compared=draw(pairs),
             replays=tuple(_replay(path) for path in sorted(replayed)),
         ),
@@ -280,6 +282,7 @@ def _part(gathered: StageResults, own: Collection[str], used: Collection[str]) -
             execution,
             step=StepResult(measured=tuple(it for it in execution.step.measured if it.model in own)),
             ran=frozenset(pair for pair in execution.ran if pair[0] in own),
+            completed=frozenset(pair for pair in execution.completed if pair[0] in own),
             compared=frozenset(pair for pair in execution.compared if pair[0] in own),
             replays=tuple(replay for replay in execution.replays if replay.model in own),
         ),

@@ -84,7 +84,9 @@ def _merge_shards(reports: Sequence[Report], gaps: Sequence[NotDone], fail_on: F
     if "runtime" in first.stages:
         undecided_models = {it.model for it in unknown_names}
         cells = tuple(
-            replace(cell, state="undecided") if cell.model in undecided_models and cell.state != "fail" else cell
+            replace(cell, state="undecided")
+            if cell.model in undecided_models and cell.state not in {"fail", "pass", "warning"}
+            else cell
             for cell in cells
         )
     used = {runtime for report in reports for runtime in report.runtimes}
