@@ -134,10 +134,9 @@ class Hit(msgspec.Struct, frozen=True):
         return self.on.name if self.on else ""
 
     @property
-    def deciding_runtimes(self) -> tuple[str, ...] | None:
-        """Names of the runtimes whose runs decide whether the hit applies; None if no runs decide."""
-        relations = (it for it in self.relations if it.kind is RelationKind.DECIDED_BY_RUNS)
-        return next((relation.runtimes for relation in relations), None)
+    def deciding_runtimes(self) -> tuple[str, ...]:
+        """Names of the runtimes whose runs decide whether the hit applies; empty if no runs decide."""
+        return next((it.runtimes for it in self.relations if it.kind is RelationKind.DECIDED_BY_RUNS), ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,28 +356,30 @@ def join_executions(results: Iterable[ExecutionResult]) -> ExecutionResult:
 
 def apply_runs(judged: Sequence[RuleHit], execution: ExecutionResult) -> list[RuleHit]:
     """Drop hits that a run has made obsolete, and limit hits that the runs decide to what the runs confirm."""
-    failed = {(runs.model, runs.runtime) for runs in execution.faulty}
+    accepted = execution.ran - {(runs.model, runs.runtime) for runs in execution.faulty}
     refused = {(it.hit.model, it.hit.runtime) for it in judged if it.stage is Stage.SUPPORT and it.level is Level.ERROR}
     resulting: list[RuleHit] = []
     for rule_hit in judged:
         hit = rule_hit.hit
-        if hit.deciding_runtimes:
-            accepting = [name for name in hit.deciding_runtimes if (hit.model, name) in execution.ran - failed]
-            resulting += _limit_to_failures(rule_hit, accepting, refused) if accepting else [rule_hit]
+        if any((hit.model, name) in execution.ran for name in hit.deciding_runtimes):
+            resulting += _limit_to_failures(rule_hit, accepted, refused)
         elif (hit.model, hit.runtime) not in execution.ran or OPEN_UNTIL_RUN not in hit.relations:
             resulting.append(rule_hit)
     return resulting
 
 
 def _limit_to_failures(
-    rule_hit: RuleHit, accepting: Sequence[str], refused: Collection[tuple[str, str]]
+    rule_hit: RuleHit, accepted: Collection[tuple[str, str]], refused: Collection[tuple[str, str]]
 ) -> Iterator[RuleHit]:
     """Yield the hit for each deciding runtime that is not known to run the model, or a warning if there is none.
 
-    `accepting` are the runtimes that run the model. Those with another predicted reason in `refused` do not count.
+    `accepted` contains the (model, runtime) pairs that ran. If there are any, pairs that are predicted to fail for
+    another reason, in `refused`, do not count as failures.
     """
-    hit, runtimes = rule_hit.hit, rule_hit.hit.deciding_runtimes or ()
-    failing = [name for name in runtimes if name not in accepting and (hit.model, name) not in refused]
+    hit, runtimes = rule_hit.hit, rule_hit.hit.deciding_runtimes
+    accepting = [name for name in runtimes if (hit.model, name) in accepted]
+    explained = [name for name in runtimes if accepting and (hit.model, name) in refused]
+    failing = [name for name in runtimes if name not in accepting and name not in explained]
     for name in failing:
         yield replace(rule_hit, hit=msgspec.structs.replace(hit, on=OnRuntime(name)))
     if not failing:

@@ -69,7 +69,6 @@ class ModelFault(msgspec.Struct, frozen=True):
     message: str
     node: str = ""  # affected node, if any
     harmless: bool = False  # all known runtimes load the model anyway
-    certain: bool = False  # no known runtime loads the model, and onnxgate cannot prepare a run
     about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
 
 
@@ -131,13 +130,13 @@ def _find_missing_shape(graph: GraphProto) -> ModelFault | None:
 def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     model = view.proto
     if not model.HasField("graph"):
-        yield ModelFault("it has no graph", certain=True)
+        yield ModelFault("it has no graph")
     if not model.HasField("ir_version"):
-        yield ModelFault("it has no IR version", certain=True)
+        yield ModelFault("it has no IR version")
     if not model.opset_import and model.ir_version >= _FIRST_IR_WITH_OPSETS:
-        yield ModelFault("it does not import any opset", certain=True)
+        yield ModelFault("it does not import any opset")
     for key in find_recursive_functions(view, measure_calls(view)):
-        yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}", certain=True)
+        yield ModelFault(f"its local function `{format_function_key(key)}` {RECURSION_MESSAGE}")
     for graph in view.graphs:
         for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name)
@@ -152,7 +151,7 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
         is_right = not view.declared and _has_right_raw_data(tensor)  # fast path for most tensors
         if not is_right and (wrong := check_tensor_size(tensor, path)):
             harmless = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
-            yield ModelFault(f"tensor `{name}` {wrong}", harmless=harmless, certain=not harmless)
+            yield ModelFault(f"tensor `{name}` {wrong}", harmless=harmless)
 
 
 def _list_node_names(graph: GraphView) -> list[str]:
@@ -190,7 +189,7 @@ def _find_mistyped_initializers(graph: GraphProto) -> Iterator[ModelFault]:
         if declared not in (0, tensor.data_type) and has_data_elsewhere(tensor):
             own, of_input = element_name(tensor.data_type), element_name(declared)
             compared = f"but input `{tensor.name}` has type tensor({of_input})"
-            yield ModelFault(f"initializer `{tensor.name}` has type tensor({own}), {compared}", certain=True)
+            yield ModelFault(f"initializer `{tensor.name}` has type tensor({own}), {compared}")
 
 
 def _find_repeated(names: Sequence[str]) -> Iterator[str]:

@@ -62,7 +62,7 @@ def test_runs_decide(repository: Repository) -> None:
     assert {(it["rule"], it["model"], it["level"], tuple(it["runtimes"])) for it in report["findings"]} == {
         ("invalid-model", fields, "warning", ()),
         ("invalid-model", repeated, "error", (NEW,)),
-        ("invalid-model", twins, "error", ()),
+        ("invalid-model", twins, "error", (OLD, NEW)),
     }
     (warning,) = (it["message"] for it in report["findings"] if it["model"] == fields)
     assert warning.endswith(f"; {OLD} and 1.31.1 accept it")

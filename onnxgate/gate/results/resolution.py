@@ -256,17 +256,13 @@ PLURAL_VERBS = {"does": "do", "has": "have", "is": "are"}
 
 
 def find_blocked_models(judged: Sequence[RuleHit], ignores: Ignores) -> set[str]:
-    """Return the models that must not be run because of a file error that no ignore accepts.
-
-    Errors that follow from a prediction of the support stage, or that the runs decide, do not block a run.
-    """
+    """Return the models that must not be run because of a file error that no ignore accepts."""
     errors = [
         resolved_hit
         for resolved_hit in resolve_hits(judged, ignores.accepts)
         if resolved_hit.judged.stage is Stage.FILE
         and resolved_hit.judged.level is Level.ERROR
         and rules.by_id[resolved_hit.judged.rule].blocks_run
-        and resolved_hit.judged.hit.deciding_runtimes is None
     ]
     applied, _ = ignores.apply(merge_runtimes(errors, ()))
     return {finding.model for finding in applied if not finding.ignored}

@@ -5,7 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from onnxgate.core.findings import Hit, HitReference, Level, OnRuntime, confirms, explained_by, mask_numbers
+from onnxgate.core.findings import (
+    Hit,
+    HitReference,
+    Level,
+    OnRuntime,
+    confirms,
+    explained_by,
+    follows_from,
+    mask_numbers,
+)
 from onnxgate.diagnostics.classification import shorten_failure
 from onnxgate.evidence.runtime import Attempt, IsolatedNode, ModelRuns, select_worst_attempts
 from onnxgate.rules.definition import rule
@@ -32,7 +41,7 @@ RULES_BY_FAMILY: Mapping[str, tuple[str, ...]] = {
 }
 """Family (kind) of a runtime's error text -> rules that predict errors of this family."""
 INVALID_MODEL = HitReference("invalid-model")
-"""Errors that explain why a model does not load, whatever the runtime reports."""
+"""An error of the file explains why a model does not load, whatever the runtime reports, unless it is ignored."""
 NODE_FAMILIES = frozenset(RULES_BY_FAMILY) - {"ir", "opset", "ext_policy", "ext_missing"}
 """Families (kinds) of errors that rules about single nodes predict."""
 
@@ -95,7 +104,8 @@ def _create_stop_hit(attempts: Sequence[Attempt], subject: ModelRuns) -> Hit:
         fix=MEMORY_FIX if memory else attempts[0].refusal.fix or DEFAULT_FIX,
         on=OnRuntime(subject.runtime, _describe_refusal(attempts, subject)),
         relations=(
-            *explained_by(INVALID_MODEL, *dict.fromkeys(itertools.chain.from_iterable(predictions))),
+            *follows_from(INVALID_MODEL),
+            *explained_by(*dict.fromkeys(itertools.chain.from_iterable(predictions))),
             *confirms(*_list_confirmed_predictions(subject)),
         ),
         identity=f"{attempts[0].refusal.family} {mask_numbers(node)}",
@@ -113,7 +123,7 @@ def _create_operator_hits(attempts: Sequence[Attempt], subject: ModelRuns) -> It
                 node=operator.node,
                 fix=OPERATOR_FIX,
                 on=OnRuntime(subject.runtime, _describe_refusal([attempt], subject)),
-                relations=explained_by(INVALID_MODEL),
+                relations=follows_from(INVALID_MODEL),
                 identity=f"operator {operator.operator}",
             )
 
@@ -130,7 +140,7 @@ def _create_node_hit(alone: IsolatedNode, attempts: Sequence[Attempt], subject: 
             subject.runtime,
             _describe_refusal(stopping, subject) if stopping else f"reports `{shorten_failure(alone.refusal.failure)}`",
         ),
-        relations=(*explained_by(INVALID_MODEL), *confirms(*_list_confirmed_predictions(subject))),
+        relations=(*follows_from(INVALID_MODEL), *confirms(*_list_confirmed_predictions(subject))),
         identity=f"{alone.refusal.family} operator {alone.operator}",
     )
 

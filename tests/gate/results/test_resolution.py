@@ -238,14 +238,17 @@ def test_model_error_follows_from_a_hit_on_any_runtime() -> None:
     assert len(resolution.resolve_hits([invalid("type-mismatch"), refused])) == 2
 
 
-def test_consequence_does_not_block_runs() -> None:
-    """A consequence of another error does not prevent runs, unless its cause is missing or ignored."""
-    refused = judged(hit("onnxruntime 1.9.0"), "unknown-operator")
-    accepted = Ignore(rule="unknown-operator", reason="it is mounted there")
+def test_ignored_fault_does_not_hide_a_failed_load() -> None:
+    """A model that does not load is an error, even if the fault of its file is ignored."""
+    load = Hit(PLACE, "does not load", "m.onnx", on=OnRuntime(KNOWN[0]), relations=follows_from("invalid-model"))
+    hits = [invalid(), judged(load, "load-failed", Stage.RUNTIME)]
+    accepted = Ignores([Ignore(rule="invalid-model", reason="it loads")], TODAY)
 
-    assert resolution.find_blocked_models([invalid(), refused], Ignores([], TODAY)) == set()
-    assert resolution.find_blocked_models([invalid()], Ignores([], TODAY)) == {"m.onnx"}
-    assert resolution.find_blocked_models([invalid(), refused], Ignores([accepted], TODAY)) == {"m.onnx"}
+    assert [it.judged.rule for it in resolution.resolve_hits(hits)] == ["invalid-model"]
+    assert [it.judged.rule for it in resolution.resolve_hits(hits, accepted.accepts)] == [
+        "invalid-model",
+        "load-failed",
+    ]
 
 
 def test_softened_cause_hides_nothing() -> None:
@@ -345,13 +348,11 @@ def test_reference_without_topic_covers_the_rule() -> None:
     assert ["prediction-contradicted"] == [resolved_hit.judged.rule for resolved_hit in resolved_hits]
 
 
-def test_passthrough_does_not_block_runs() -> None:
-    """An input that is passed through does not prevent runs, other errors of the file do."""
-    harmless, broken = (
-        Hit(PLACE, "is passed through", model="m.onnx"),
-        Hit(PLACE, "is not valid ONNX", model="broken.onnx"),
-    )
-    actual = [judged(harmless, "input-passthrough", Stage.FILE), judged(broken, "invalid-model", Stage.FILE)]
+@pytest.mark.parametrize("rule", ["input-passthrough", "invalid-model"])
+def test_predictions_do_not_block_runs(rule: str) -> None:
+    """An error of the file that runs confirm or overrule does not prevent them, other errors of the file do."""
+    predicted, broken = Hit(PLACE, "is odd", model="m.onnx"), Hit(PLACE, "is not a model", model="broken.onnx")
+    actual = [judged(predicted, rule, Stage.FILE), judged(broken, "not-a-model", Stage.FILE)]
 
     assert resolution.find_blocked_models(actual, Ignores([], TODAY)) == {"broken.onnx"}
 
@@ -432,6 +433,7 @@ FAULT = judged(
         (1, "", [(Level.ERROR, name, "is not valid ONNX") for name in KNOWN[1:3]]),
         (3, KNOWN[2], [(Level.ERROR, KNOWN[2], "is not valid ONNX")]),
         (3, "", [(Level.WARNING, "", "is not valid ONNX; onnxruntime 1.9.0–1.11.0 accept it")]),
+        (1, KNOWN[0], [(Level.ERROR, name, "is not valid ONNX") for name in KNOWN[:3]]),
         (2, KNOWN[1], [(Level.ERROR, name, "is not valid ONNX") for name in KNOWN[1:3]]),
     ],
 )
@@ -443,6 +445,25 @@ def test_runs_limit_a_fault_of_a_file(ran: int, failed: str, expected: list[tupl
     assert [(it.level, it.hit.runtime, it.hit.message) for it in results] == expected
 
 
+def test_a_cause_on_one_runtime_does_not_hide_a_failed_load_on_another() -> None:
+    """A fault that follows from a prediction for one runtime is reported for the others that do not load the model."""
+    fault = replace(FAULT.hit, relations=(*FAULT.hit.relations, *follows_from("unknown-operator")))
+    load = Hit(PLACE, "does not load", "m.onnx", relations=follows_from("invalid-model"))
+    hits = [
+        judged(fault, "invalid-model", Stage.FILE),
+        judged(hit(KNOWN[0]), "unknown-operator"),
+        *(judged(replace(load, on=OnRuntime(name)), "load-failed", Stage.RUNTIME) for name in KNOWN[:2]),
+    ]
+    execution = observed(*(("m.onnx", name) for name in KNOWN[:2]), failed=KNOWN[0])
+    execution = replace(execution, faulty=(*execution.faulty, *observed(failed=KNOWN[1]).faulty))
+    remaining = resolution.resolve_hits(apply_runs(hits, execution))
+
+    assert [(it.judged.rule, it.judged.hit.runtime) for it in remaining if it.judged.hit.runtime != KNOWN[2]] == [
+        ("invalid-model", KNOWN[1]),
+        ("unknown-operator", KNOWN[0]),
+    ]
+
+
 def test_a_runtime_with_another_reason_does_not_confirm_a_fault() -> None:
     """A release that refuses the IR version does not make an accepted fault an error."""
     execution = observed(*(("m.onnx", name) for name in KNOWN[:3]), failed=KNOWN[0])
@@ -451,13 +472,6 @@ def test_a_runtime_with_another_reason_does_not_confirm_a_fault() -> None:
 
     assert (fault.level, fault.hit.runtime, rest) == (Level.WARNING, "", [predicted])
     assert fault.hit.message == "is not valid ONNX; onnxruntime 1.10.0 and 1.11.0 accept it"
-
-
-def test_a_fault_that_runs_decide_does_not_block_them() -> None:
-    """Without a run, nothing could overrule the fault."""
-    certain = judged(replace(FAULT.hit, model="n.onnx", relations=()), "invalid-model", Stage.FILE)
-
-    assert resolution.find_blocked_models([FAULT, certain], Ignores((), TODAY, {}, ())) == {"n.onnx"}
 
 
 def test_evidence_that_no_rule_reads_is_an_error() -> None:
