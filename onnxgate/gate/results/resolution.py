@@ -61,7 +61,14 @@ def apply_rules(subjects: Iterable[object], rules: Iterable[AnyRule], levels: Ma
                 if configured and not off and hit.level is not Level.NOTE:  # notes keep their level
                     level = Level(configured)
                 if not off or any(RELATION_EFFECTS[relation.kind].is_observation for relation in hit.relations):
-                    yield RuleHit(rule.id, rule.stage, level, hit, silent=off)
+                    stated = _without_deciding_runs(hit) if configured else hit
+                    yield RuleHit(rule.id, rule.stage, level, stated, silent=off)
+
+
+def _without_deciding_runs(hit: Hit) -> Hit:
+    """Return the hit without the relation by which runs change its level."""
+    relations = tuple(it for it in hit.relations if it.kind is not RelationKind.DECIDED_BY_RUNS)
+    return hit if len(relations) == len(hit.relations) else msgspec.structs.replace(hit, relations=relations)
 
 
 @functools.lru_cache(maxsize=8)

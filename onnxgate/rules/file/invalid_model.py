@@ -39,6 +39,7 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     - Inspect the node shown in the finding. Usually, its operator needs a newer opset, or the node was edited manually.
     - Export the model again, if necessary at a different opset.
     - Run `onnxgate fix MODEL` to fill in missing types and shapes.
+    - To require valid models even if all runtimes accept them, set `invalid-model = "error"` in `[rules]`.
     """
     fault = subject.graph.invalid
     if fault is None:

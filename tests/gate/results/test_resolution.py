@@ -27,10 +27,12 @@ from onnxgate.core.findings import (
     follows_from,
     name_runtimes,
 )
+from onnxgate.evidence.file import GraphFaults, ModelFile
 from onnxgate.evidence.runtime import Attempt, ModelRuns
 from onnxgate.gate.request import ExecutionResult, apply_runs
 from onnxgate.gate.results import resolution
 from onnxgate.gate.results.ignore_matching import Ignores
+from onnxgate.model.validity import ModelFault
 from onnxgate.project.config.schema import Ignore
 
 PLACE = Place("onnxgate.lock", 7)
@@ -443,6 +445,18 @@ def test_runs_limit_a_fault_of_a_file(ran: int, failed: str, expected: list[tupl
     results = apply_runs([FAULT], execution)
 
     assert [(it.level, it.hit.runtime, it.hit.message) for it in results] == expected
+
+
+@pytest.mark.parametrize(("levels", "expected"), [({}, Level.WARNING), ({"invalid-model": "error"}, Level.ERROR)])
+def test_a_configured_level_is_final(levels: dict[str, str], expected: Level) -> None:
+    """Runs do not lower the level of a fault if the config sets it."""
+    graph = GraphFaults(invalid=ModelFault("it is odd"))
+    subject = ModelFile("m.onnx", PLACE, runtimes=tuple(KNOWN[:1]), graph=graph)
+    (fault,) = apply_runs(
+        list(resolution.apply_rules([subject], [rules.by_id["invalid-model"]], levels)), observed(("m.onnx", KNOWN[0]))
+    )
+
+    assert fault.level == expected
 
 
 def test_a_cause_on_one_runtime_does_not_hide_a_failed_load_on_another() -> None:
