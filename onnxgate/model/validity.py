@@ -69,7 +69,7 @@ class ModelFault(msgspec.Struct, frozen=True):
     message: str
     node: str = ""  # affected node, if any
     harmless: bool = False  # all known runtimes load the model anyway
-    about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape"
+    about: str = ""  # a key of `_TOPIC_PATTERNS`, or "input shape", "output shape", "accepted"
 
 
 class CheckedModel(msgspec.Struct, frozen=True):
@@ -102,7 +102,7 @@ def check_model(model: ModelView, path: Path) -> CheckedModel:
     if copy is not model.proto or copy.graph.sparse_initializer:
         inferred = None  # types of changed parts may differ
     if fault is not None and (accepted := remove_accepted_violations(copy)) is not None:
-        fault = _run_checker(accepted)[0] or msgspec.structs.replace(fault, harmless=True)
+        fault = _run_checker(accepted)[0] or msgspec.structs.replace(fault, harmless=True, about="accepted")
     if fault is None or fault.harmless:
         fault = own or fault or _find_missing_shape(model.proto.graph)
     return CheckedModel(model, fault, "", inferred)
@@ -141,7 +141,9 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
         for name in _find_repeated(_list_node_names(graph)):
             yield ModelFault(f"two nodes are named `{name}`", name)
         for name in _find_repeated([tensor.name for tensor in graph.proto.initializer]):
-            yield ModelFault(f"two initializers are named `{name}`", harmless=graph is view.graphs[0])
+            accepted = graph is view.graphs[0]
+            message = f"two initializers are named `{name}`"
+            yield ModelFault(message, harmless=accepted, about="accepted" if accepted else "")
         yield from _find_mistyped_initializers(graph.proto) if view.declared else ()
     for function in _list_called_functions(view):
         for name in _find_repeated(_list_node_names(function)):
@@ -150,8 +152,8 @@ def _iter_own_faults(view: ModelView, path: Path) -> Iterator[ModelFault]:
     for name, tensor in view.tensors:
         is_right = not view.declared and _has_right_raw_data(tensor)  # fast path for most tensors
         if not is_right and (wrong := check_tensor_size(tensor, path)):
-            harmless = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
-            yield ModelFault(f"tensor `{name}` {wrong}", harmless=harmless)
+            accepted = bool(tensor.name) and tensor.name in list_unused_weights(view.proto.graph)
+            yield ModelFault(f"tensor `{name}` {wrong}", harmless=accepted, about="accepted" if accepted else "")
 
 
 def _list_node_names(graph: GraphView) -> list[str]:

@@ -128,7 +128,7 @@ def test_accepted_violations(tmp_path: Path, name: str) -> None:
     fault = judged(tmp_path, violate(name, onnx.ModelProto.FromString(model.SerializeToString())))
 
     assert fault is not None
-    assert (fault.harmless, fault.message[: len(message)]) == (True, message)
+    assert (fault.harmless, fault.about, fault.message[: len(message)]) == (True, "accepted", message)
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

@@ -21,6 +21,8 @@ RULES_BY_SUBJECT = {
 
 DEFAULT_FIX = "export the model again; if the new file has the same problem, export at another opset"
 _FIXES = {
+    "accepted": "if other engines must load the model, export it again with a current exporter; otherwise, ignore the "
+    "finding, because all known releases of ONNX Runtime accept the model",
     "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
     "input shape": "export the model so that it declares the rank of this input and names its dynamic axes",
 }
