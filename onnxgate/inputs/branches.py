@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Array = NDArray[Any]
 
 Shape = tuple[int, ...]
+NO_VALUES: Mapping[str, Array] = {}
 ThenBranch = bool  # True for `then_branch`, False for `else_branch`
 
 EVALUATED_OPERATORS = frozenset(
@@ -99,9 +100,22 @@ class BranchGraph:
         self._folded: ModelProto | None = None
         self._shapes: dict[tuple[tuple[str, Shape], ...], Mapping[str, Shape]] = {}
 
-    def choose(self, shapes: Mapping[str, Shape], read: Callable[[str], Array | None]) -> ChosenBranches:
-        """Return the branches that inputs of these shapes choose. `read` returns the elements of an input."""
-        return _Evaluation(self, shapes, read).choose()
+    def choose(
+        self,
+        shapes: Mapping[str, Shape],
+        read: Callable[[str], Array | None],
+        observed: Mapping[str, Array] = NO_VALUES,
+    ) -> ChosenBranches:
+        """Return the branches that inputs of these shapes choose. `read` returns the elements of an input.
+
+        `observed` are values in the main graph that a runtime computed.
+        """
+        return _Evaluation(self, shapes, read, observed).choose()
+
+    def is_in_main_graph(self, conditional: Conditional) -> bool:
+        """Return whether a node in the main graph computes the condition."""
+        is_main = _resolve(conditional.condition, conditional.scope) is self.main
+        return is_main and conditional.condition in self.main.producers
 
     def count_nodes(self) -> int:
         """Return the number of nodes of the model."""
@@ -132,7 +146,7 @@ class BranchGraph:
         copy = ModelProto()
         copy.CopyFrom(self._model.proto)
         graphs = {id(view): other.proto for view, other in zip(self._model.graphs, ModelView(copy).graphs, strict=True)}
-        evaluation = _Evaluation(self, {}, lambda _: None)
+        evaluation = _Evaluation(self, {}, lambda _: None, NO_VALUES)
         for scope in _list_scopes(self.main):
             graph = graphs[id(scope.graph)]
             del graph.value_info[:]
@@ -197,9 +211,16 @@ def _list_conditionals(scope: Scope) -> Iterator[Conditional]:
 class _Evaluation:
     """Values and shapes in a model with one set of inputs, computed as needed. None means unknown."""
 
-    def __init__(self, branches: BranchGraph, shapes: Mapping[str, Shape], read: Callable[[str], Array | None]) -> None:
+    def __init__(
+        self,
+        branches: BranchGraph,
+        shapes: Mapping[str, Shape],
+        read: Callable[[str], Array | None],
+        observed: Mapping[str, Array],
+    ) -> None:
         self._branches, self._input_shapes, self._read = branches, shapes, read
-        self._values: dict[tuple[int, str], Array | None] = {}
+        values = {(id(branches.main), name): value for name, value in observed.items()}
+        self._values: dict[tuple[int, str], Array | None] = {**values}
         self._by_node = {(id(it.node)): it for it in branches.conditionals}
 
     def choose(self) -> ChosenBranches:

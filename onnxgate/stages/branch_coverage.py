@@ -12,7 +12,7 @@ from onnxgate.core.jobs import InputCase
 from onnxgate.evidence.runtime import ModelRuns, UnreachedBranch, select_worst_attempts
 from onnxgate.inputs.axis_sizes import list_leading_axes, list_named_axes
 from onnxgate.inputs.branch_choices import ChoiceSearch, list_unreached
-from onnxgate.inputs.branches import MAX_EVALUATED_ELEMENTS, Branch, ChosenBranches
+from onnxgate.inputs.branches import MAX_EVALUATED_ELEMENTS, NO_VALUES, Branch, ChosenBranches
 from onnxgate.inputs.case_selection import Choice
 from onnxgate.inputs.cases import CaseGenerator, InputGenerationError, group_axes
 from onnxgate.model.facts import ModelFacts
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]
+
+ObservedValues = Mapping[str, Mapping[str, "Array"]]  # by case and name
+NO_OBSERVATIONS: ObservedValues = {}
 
 
 class BranchCoverage:
@@ -40,23 +43,45 @@ class BranchCoverage:
             except InputGenerationError:  # an input without a known shape
                 return
 
-    def find_unreached(self, runs: ModelRuns) -> tuple[UnreachedBranch, ...]:
-        """Return the branches that no case reached, of those that a runtime ran or refused to run."""
-        attempted = [self._cases[it.case.name] for it in runs.attempts if it.case.name in self._cases]
-        if self._generator is None or select_worst_attempts(runs) or not attempted:
-            return ()
-        if not any(attempt.outcome == "completed" and attempt.case.name for attempt in runs.attempts):
-            return ()
-        cases = list({case.name: case for case in attempted}.values())
-        search = self._generator.search_choices(cases[0].sizes, _load_small_arrays(cases[0]))
+    def list_computed_conditions(self, runs: ModelRuns) -> tuple[str, ...]:
+        """Return the values in the main graph that choose branches and that only a runtime can compute."""
+        cases = self._list_attempted(runs)
+        search = self._search(cases)
         if search is None:
             return ()
-        results = [_evaluate(search, case) for case in cases]
+        unknown = set().union(*(_evaluate(search, case).unknown for case in cases))
+        nodes = (it for it in search.branches.conditionals if it in unknown and search.branches.is_in_main_graph(it))
+        return tuple(dict.fromkeys(it.condition for it in nodes if not search.branches.dependencies(it).is_exact))
+
+    def find_unreached(
+        self, runs: ModelRuns, observed: ObservedValues = NO_OBSERVATIONS
+    ) -> tuple[UnreachedBranch, ...]:
+        """Return the branches that no case reached, of those that a runtime ran or refused to run.
+
+        `observed` are values that the runtime computed, by case and name.
+        """
+        cases = self._list_attempted(runs)
+        search = self._search(cases)
+        if search is None:
+            return ()
+        results = [_evaluate(search, case, observed.get(case.name, {})) for case in cases]
         unreached = list_unreached(search.branches, results)
         if not unreached:
             return ()
         choices = dict(self._find_choices(search, cases[0], set().union(*(result.chosen for result in results))))
         return tuple(filter(None, (self._describe(search, branch, choices.get(branch)) for branch in unreached)))
+
+    def _list_attempted(self, runs: ModelRuns) -> list[InputCase]:
+        """Return the cases that a runtime ran or refused to run; empty if it ran none."""
+        if select_worst_attempts(runs) or not any(it.outcome == "completed" and it.case.name for it in runs.attempts):
+            return []
+        names = dict.fromkeys(attempt.case.name for attempt in runs.attempts)
+        return [self._cases[name] for name in names if name in self._cases]
+
+    def _search(self, cases: Sequence[InputCase]) -> ChoiceSearch | None:
+        if self._generator is None or not cases:
+            return None
+        return self._generator.search_choices(cases[0].sizes, _load_small_arrays(cases[0]))
 
     def _find_choices(
         self, search: ChoiceSearch, case: InputCase, reached: set[Branch]
@@ -76,10 +101,10 @@ class BranchCoverage:
             yield from ((branch, Choice(sizes=sizes)) for branch in found)
 
     def _describe(self, search: ChoiceSearch, branch: Branch, choice: Choice | None) -> UnreachedBranch | None:
-        """Describe a branch; None if no input value decides whether it runs, so that it may never run."""
+        """Describe a branch; None if only constants and shapes decide whether it runs, so that it may never run."""
         conditional, truth = branch
-        inputs = search.branches.dependencies(conditional).values
-        if choice is None and not inputs:
+        depends = search.branches.dependencies(conditional)
+        if choice is None and not depends.values and depends.is_exact:
             return None
         node = conditional.node
         return UnreachedBranch(
@@ -89,13 +114,13 @@ class BranchCoverage:
             place=find_source_line(node.proto, self._root, self._folder),
             values=dict(choice.values) if choice is not None else {},
             sizes=dict(choice.sizes) if choice is not None else {},
-            inputs=tuple(value.name for value in self._facts.inputs if value.name in inputs),
+            inputs=tuple(value.name for value in self._facts.inputs if value.name in depends.values),
         )
 
 
-def _evaluate(search: ChoiceSearch, case: InputCase) -> ChosenBranches:
+def _evaluate(search: ChoiceSearch, case: InputCase, observed: Mapping[str, Array] = NO_VALUES) -> ChosenBranches:
     shapes = {name: tuple(np.load(path, mmap_mode="r").shape) for name, path in case.inputs.items()}
-    return search.branches.choose(shapes, _load_small_arrays(case).get)
+    return search.branches.choose(shapes, _load_small_arrays(case).get, observed)
 
 
 def _load_small_arrays(case: InputCase) -> Mapping[str, Array]:

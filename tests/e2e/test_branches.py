@@ -28,6 +28,10 @@ RATE = """g (float[batch, samples] x, int64 sr) => (float[batch, samples] y) <in
     c = Equal(sr, k)
     [choice] y = If(c) <then_branch = a () => (float[batch, samples] z) { z = Mul(x, w) },
                         else_branch = b () => (float[batch, samples] v) { v = Neg(x) }> }"""
+EARLY_EXIT = """g (float[batch, 4] x) => (float[batch, 4] y) <float zero = {0}> {
+    m = ReduceMean<keepdims = 0>(x) e = Exp(m) c = Greater(e, zero)
+    [exit] y = If(c) <then_branch = a () => (float[batch, 4] z) { z = Relu(x) },
+                      else_branch = b () => (float[batch, 4] v) { v = Neg(x) }> }"""
 # The weights require 80 features, and the batch axis of the state has no name.
 SPEECH = """g (float[time, batch, features] x, float[2, 1, 4] h) => (float[time, 1, batch, 4] y)
     <int64[1] zero = {0}, int64[1] one = {1}> {
@@ -54,6 +58,7 @@ def repository(command: Repository, tmp_path: Path) -> Repository:
     next(it for it in broken.graph.initializer if it.name == "w").CopyFrom(
         numpy_helper.from_array(np.array(np.nan, np.float32), "w")
     )
+    write(made.folder / "models" / "early-exit.onnx", EARLY_EXIT)
     write(made.folder / "models" / "healthy.onnx", RATE)
     write(made.folder / "models" / "not-a-number.onnx", broken)
     write(made.folder / "models" / "sampled.onnx", RATE)
@@ -74,9 +79,11 @@ def test_every_branch_runs(repository: Repository) -> None:
     assert report["undecided"] == []
     assert [(model, rule) for model, rule, _ in findings] == [
         ("models/not-a-number.onnx", "output-not-finite"),
+        ("models/early-exit.onnx", "branch-not-run"),
         ("models/sampled.onnx", "branch-not-run"),
     ]
-    assert "the then branch of node `choice` did not run; input `sr` = 16000 chooses it" in findings[1][2]
+    assert "the then branch of node `choice` did not run; input `sr` = 16000 chooses it" in findings[2][2]
+    assert "the else branch of node `exit` did not run; its condition is computed from data" in findings[1][2]
 
 
 def test_case_of_a_branch_can_be_selected(repository: Repository) -> None:

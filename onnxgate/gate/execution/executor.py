@@ -10,13 +10,26 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
 from onnxgate.core.files import sha256_of, temporary_folder
-from onnxgate.core.findings import IncompleteCheck, Stage
-from onnxgate.core.jobs import Crashed, InputCase, Job, Load, Observation, Probe, Run, TimedOut, Unavailable
+from onnxgate.core.findings import IncompleteCheck, Stage, runtime_sort_key
+from onnxgate.core.jobs import (
+    CaseResult,
+    Completed,
+    Crashed,
+    InputCase,
+    Job,
+    Load,
+    Observation,
+    Probe,
+    Run,
+    RunResult,
+    TimedOut,
+    Unavailable,
+)
 from onnxgate.evidence.runtime import ModelRuns
 from onnxgate.gate.execution import failed_runs, size_search
 from onnxgate.gate.execution.benchmark import Benchmarks
@@ -42,7 +55,9 @@ from onnxgate.model.reading.external_data import list_content_files
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel
 from onnxgate.model.reading.structure import read_light_view, read_view
+from onnxgate.model.subgraphs.instrumented_models import expose_values
 from onnxgate.model.subgraphs.node_context import track_source_lookups
+from onnxgate.numerics.streams import load_array
 from onnxgate.project.lock.types import LockedRuntime
 from onnxgate.project.plan import PlannedModel, PlannedRuntime
 from onnxgate.runtimes.memory import memory_limit_mib
@@ -50,11 +65,13 @@ from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import JobLimits, WorkerSpec
 from onnxgate.stages import isolated_nodes
 from onnxgate.stages import runtime as runtime_stage
-from onnxgate.stages.branch_coverage import BranchCoverage
+from onnxgate.stages.branch_coverage import BranchCoverage, ObservedValues
 from onnxgate.stages.export_jobs import ProjectToolchain
 from onnxgate.stages.runtime import ExecutedModel, ObservedRun
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from onnxgate.gate.result_cache import ResultCache
 
 P = ParamSpec("P")
@@ -350,8 +367,9 @@ class _Executor:
             model, ran, started.sourced.eager or {}, predicted, nodes.alone, optional
         )
         fed = prepared.fed
-        coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
-        runs = tuple(msgspec.structs.replace(run, unreached=coverage.find_unreached(run)) for run in runs)
+        if Stage.RUNTIME in settings.stages:
+            coverage = BranchCoverage(reading.facts, reading.view, started.cases, model.root, model.folder)
+            runs = tuple(self._add_unreached(started, reading, runs, coverage))
         reason, hint = (fed.reason, fed.hint) if fed.reason else failed_runs.explain_no_completed_run(runs)
         cause = fed.cause if fed.reason else NO_INPUTS
         unrun_stages = settings.stages & {Stage.RUNTIME, Stage.PARITY} if reason and started.levels else ()
@@ -367,6 +385,34 @@ class _Executor:
             skipped=(*nodes.skipped, *(it for it in undone if it.runtime in optional)),
         )
         return runs, step, nodes.answers
+
+    def _add_unreached(
+        self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns], coverage: BranchCoverage
+    ) -> Iterator[ModelRuns]:
+        """Add the branches that no case reached. Computed conditions are observed on the newest runtime."""
+        newest = max(runs, key=lambda run: runtime_sort_key(run.runtime), default=None)
+        for run in runs:
+            names = coverage.list_computed_conditions(run) if run is newest else ()
+            observed = self._observe_values(started, reading, run.runtime, names) if names else {}
+            yield msgspec.structs.replace(run, unreached=coverage.find_unreached(run, observed))
+
+    def _observe_values(
+        self, started: StartedModel, reading: ParsedModel, runtime: str, names: Sequence[str]
+    ) -> ObservedValues:
+        """Run the model with values of its main graph as additional outputs; empty if this fails."""
+        model = started.prepared.planned.model.absolute
+        planned = next(planned for planned in started.levels if planned.name == runtime)
+        try:
+            exposed = expose_values(reading.proto, model, names, self._folder())
+        except OSError:
+            return {}
+        last_level = msgspec.structs.replace(planned, levels=planned.levels[-1:])
+        (job,) = runtime_stage.prepare_runs(exposed, started.cases, last_level, self._folder())
+        match self._submit_for(model.absolute(), planned, job).result():
+            case Completed(result=RunResult(outputs=outputs, cases=results)):
+                pairs = zip(started.cases, results, strict=True)
+                return {case.name: _load_values(names, outputs, result) for case, result in pairs}
+        return {}
 
     def _load_nodes(self, model: ExecutedModel, started: StartedModel, ran: Sequence[ObservedRun]) -> NodeLoads:
         """Load isolated nodes on the runtimes that refuse the model."""
@@ -390,6 +436,12 @@ class _Executor:
         for model in self._models:
             if model.planned.model.settings.budget is not None:
                 yield benchmarks.measure(model, collected[model.path].cases)
+
+
+def _load_values(names: Sequence[str], outputs: Sequence[str], result: CaseResult) -> dict[str, NDArray[Any]]:
+    """Read the outputs with these names; empty if the run failed."""
+    paths = zip(outputs, result.outputs, strict=False)
+    return {name: load_array(path) for name, path in paths if name in names and path is not None}
 
 
 def _has_content(prepared: PreparedModel) -> bool:

@@ -17,8 +17,9 @@ def branch_not_run(subject: ModelRuns) -> Iterator[Hit]:
     No set of inputs ran a branch of an `If` node.
 
     ## Why it matters
-    The operators in the branch were not run, so that errors in it are not found. onnxgate evaluates the conditions of
-    `If` nodes, and generates inputs for their branches; conditions that depend on computed data are not evaluated.
+    Errors in operators of this branch are not found. onnxgate evaluates the conditions of `If` nodes, and generates
+    inputs for their branches. If a condition is computed from data, only the branch that the newest runtime took is
+    known. Nothing is reported for conditions that change in a loop, or for branches that no value and no size chooses.
 
     ## What to do
     Provide inputs that choose the branch: `inputs = "samples/*.npz"`, or set `sizes`.
@@ -45,6 +46,8 @@ def _describe_choice(branch: UnreachedBranch) -> str:
         return f"{_format_values(branch)} chooses it"
     if branch.sizes:
         return f"{format_sizes(branch.sizes)} chooses it"
+    if not branch.inputs:
+        return "its condition is computed from data, and no tested input chooses it"
     inputs = f"{'input' if len(branch.inputs) == 1 else 'inputs'} {join_quoted(branch.inputs)}"
     return f"it depends on {inputs}, and no tested value chooses it"
 

@@ -91,11 +91,22 @@ def test_model_that_did_not_run_has_no_note(tmp_path: Path, outcome: str) -> Non
     assert coverage.find_unreached(_runs(_attempt("0", outcome))) == ()
 
 
-def test_condition_on_computed_data_is_not_judged(tmp_path: Path) -> None:
-    """The result of `Exp` is not evaluated, so nothing is claimed."""
+def test_computed_condition_is_known_only_from_a_run(tmp_path: Path) -> None:
+    """The result of `Exp` is not evaluated, so nothing is claimed until a runtime has computed the condition."""
     coverage, _ = _coverage(tmp_path, DATA, [{"x": _wave()}])
+    runs = _runs(_attempt("0"))
+    (branch,) = coverage.find_unreached(runs, {"0": {"c": np.array([True])}})
 
-    assert coverage.find_unreached(_runs(_attempt("0"))) == ()
+    assert coverage.list_computed_conditions(runs) == ("c",)
+    assert coverage.find_unreached(runs) == ()
+    assert (branch.branch, branch.words, branch.inputs) == ("else", "the node that makes `y`", ())
+
+
+def test_conditions_on_shapes_are_not_computed_from_data(tmp_path: Path) -> None:
+    """They are evaluated from the shapes."""
+    coverage, _ = _coverage(tmp_path, SIZE, [{"x": _wave()}])
+
+    assert coverage.list_computed_conditions(_runs(_attempt("0"))) == ()
 
 
 @pytest.mark.parametrize("accepted", [False, True])
