@@ -18,6 +18,7 @@ from onnxgate.core.machine_faults import find_fault_in_failure
 from onnxgate.gate.execution.parity import FloatComparison, IncomparableError, QuantizedModel, require_run_result
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import call_inputs
+from onnxgate.inputs.case_selection import CaseSelection
 from onnxgate.inputs.cases import create_cases
 from onnxgate.model.numeric_traits import detect_numeric_traits
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
@@ -40,6 +41,12 @@ if TYPE_CHECKING:
 
 
 Figures = TypeVar("Figures")
+
+MEASURED_SEEDS = 8
+"""Number of seeds of generated inputs for which the accuracy of a quantized model is measured.
+
+Source: 12 int8 networks. With one seed, other inputs miss the recorded accuracy in 3 % of the cases; with 8 seeds, in
+0.3 %. Measured 2026-11-28."""
 
 
 @dataclass(slots=True)
@@ -132,22 +139,40 @@ def _measure_quantized_model(
     if other_type := _detect_other_type(model):
         raise IncomparableError(f"it is {other_type}")
     reading = read_model(model.absolute, model.path)
-    fed = create_cases(project, model, reading, next(folders), call=functools.partial(call_inputs, project, pool))
-    if not fed.cases:
-        raise IncomparableError(fed.reason)
 
     def submit(runtime: PlannedRuntime, job: Run) -> Future[Observation]:
         return pool.submit(WorkerSpec.of_runtime(runtime.runtime, lock.pinned, project.folder), job)
 
     quantizing = FloatComparison(project, submit, lambda: next(folders))
-    real = quantizing.run_float(QuantizedModel(model, reading, fed.cases, planned.runtimes))
-    answer = quantizing.run(real.runtime, model.absolute, fed.cases, "all").result()
-    outputs = list_outputs(fed.cases, require_run_result(answer, f"`{model.path}`"))
-    pairs = _pair_outputs(fed.cases, outputs, real.outputs)
-    figures = measure_quantization(pairs, model.settings.quantized_from or "", real.runtime.name)
+    pairs: list[tuple[Arrays, Arrays]] = []
+    for cases in _iter_cases(project, model, reading, pool, folders):
+        real = quantizing.run_float(QuantizedModel(model, reading, cases, planned.runtimes))
+        answer = quantizing.run(real.runtime, model.absolute, cases, "all").result()
+        outputs = list_outputs(cases, require_run_result(answer, f"`{model.path}`"))
+        pairs += _pair_outputs(cases, outputs, real.outputs)
+        runtime = real.runtime.name
+    figures = measure_quantization(pairs, model.settings.quantized_from or "", runtime)
     if not figures:
         raise IncomparableError("no output has a numeric type in both models")
     return figures
+
+
+def _iter_cases(
+    project: Project, model: SelectedModel, reading: ParsedModel, pool: WorkerPool, folders: Iterator[Path]
+) -> Iterator[tuple[InputCase, ...]]:
+    """Yield the cases of a model: real inputs once, generated inputs with several seeds.
+
+    Raises:
+        IncomparableError: there are no cases.
+    """
+    call = functools.partial(call_inputs, project, pool)
+    for seed in range(MEASURED_SEEDS):
+        fed = create_cases(project, model, reading, next(folders), call, CaseSelection(seed))
+        if not fed.cases:
+            raise IncomparableError(fed.reason)
+        yield fed.cases
+        if any(case.origin != "generated" for case in fed.cases):
+            return
 
 
 def _pair_outputs(

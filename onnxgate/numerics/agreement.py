@@ -8,7 +8,7 @@ integers, booleans, strings) never agree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from onnxgate.numerics.streams import iter_chunks, iter_parts
 from onnxgate.project.config.schema import Tolerance
-from onnxgate.project.lock.types import LockedModel, MeasuredTolerance
+from onnxgate.project.lock.types import LockedModel, MeasuredQuantization, MeasuredTolerance
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -372,9 +372,10 @@ def _as_number(value: float | Tolerance | None) -> float:
 class NoiseMeasurement:
     """Measured tolerances by output, and those of ill-conditioned outputs, which almost any wrong result would meet."""
 
-    tolerances: dict[str, MeasuredTolerance]
-    ill_conditioned: dict[str, MeasuredTolerance]
-    loosened: dict[str, float]  # float16 outputs with a tolerance above the default -> default
+    tolerances: dict[str, MeasuredTolerance] = field(default_factory=dict)
+    ill_conditioned: dict[str, MeasuredTolerance] = field(default_factory=dict)
+    loosened: dict[str, float] = field(default_factory=dict)  # float16 outputs above the default -> default
+    accuracy: dict[str, MeasuredQuantization] = field(default_factory=dict)  # outputs of a quantized model
 
 
 def measure_noise(cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = False) -> NoiseMeasurement:
@@ -389,7 +390,7 @@ def measure_noise(cases: Iterable[tuple[Outputs, Outputs]], *, half: bool = Fals
     for narrow, wide in cases:
         for name in narrow.keys() & wide.keys():
             noises.setdefault(name, []).append(_measure_output_noise(narrow[name], wide[name], half=half))
-    measurement = NoiseMeasurement({}, {}, {})
+    measurement = NoiseMeasurement()
     for name, cases_noise in sorted(noises.items()):
         figures = [figure for figure in cases_noise if figure is not None]
         if len(figures) == len(cases_noise):

@@ -273,7 +273,7 @@ class RatioBounds:
     sqnr_db: float
     cosine: float
     top1: float
-    bound_from: Literal["config", "lock", "type"]
+    bound_from: Literal["config", "lock", "type", "measured"]
     step: float = 0.0
 
 
@@ -306,7 +306,7 @@ MIN_COSINE_ELEMENTS = 10
 """Minimum number of elements for which a cosine similarity is checked. For one element, only the signs matter."""
 MIN_LABELS = 50
 """Minimum number of labels or rows for which top-1 agreement is checked: one wrong label then changes it by at most
-0.02. Source: of 40 batches of two images, an int8 EfficientNet (SNR 20 to 22 dB) classifies 2 differently."""
+0.02. Source: an int8 EfficientNet (SNR 20 to 22 dB) classifies one of two images differently in 2 of 40 batches."""
 ZERO_ATOL = 5e-3
 """Absolute bound for an output that is all zeros and therefore has no signal power."""
 
@@ -338,14 +338,23 @@ class RatioAgreement:
 def choose_float_bounds(locked: LockedModel | None, output: str) -> RatioBounds:
     """Return the bounds on the metrics of a quantized output: the locked values minus a margin, or the defaults."""
     measured = locked.quantization.get(output) if locked is not None else None
-    if measured is None:
-        return FLOAT_BOUNDS
+    return FLOAT_BOUNDS if measured is None else _with_margin(measured, "lock")
+
+
+def _with_margin(measured: MeasuredQuantization, bound_from: Literal["lock", "measured"]) -> RatioBounds:
     return RatioBounds(
         sqnr_db=min(measured.sqnr_db - MARGIN_DB, MAX_REQUIRED_DB),
         cosine=min(1.0 - 2.0 * (1.0 - measured.cosine), 1.0 - 1e-6),
         top1=max(measured.top1 - MARGIN_TOP1, 0.0),
-        bound_from="lock",
+        bound_from=bound_from,
     )
+
+
+def limit_bounds(bounds: RatioBounds, noise: MeasuredQuantization) -> RatioBounds:
+    """Return bounds that runs with different rounding, whose accuracy is `noise`, also meet."""
+    measured = _with_margin(noise, "measured")
+    lower = {name: min(getattr(bounds, name), getattr(measured, name)) for name in ("sqnr_db", "cosine", "top1")}
+    return replace(measured, **lower, step=bounds.step)
 
 
 def measure_scale(arrays: Collection[Array]) -> OutputScale:
@@ -443,13 +452,13 @@ def _compare_labels(candidate: Array, reference: Array, exact: Agreement, bounds
 
 
 def measure_quantization(
-    cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str
+    cases: Iterable[tuple[dict[str, Array], dict[str, Array]]], source: str, runtime: str, *, allow_spread: bool = True
 ) -> dict[str, MeasuredQuantization]:
     """Return the metrics of each output to record, from cases that have quantized and float outputs.
 
-    They are the worst metrics over all cases, rounded down. If the SNR of the cases differs by more than `MARGIN_DB`,
-    the SNR and the cosine are lower by the excess, because other inputs may be as much worse. Outputs that are not
-    floating-point or have different shapes are omitted.
+    They are the worst metrics over all cases, rounded down. With `allow_spread`, if the SNR of the cases differs by
+    more than `MARGIN_DB`, the SNR and the cosine are lower by the excess, because other inputs may be as much worse.
+    Outputs that are not floating-point or have different shapes are omitted.
     """
     pairs = list(cases)
     measured = {}
@@ -463,7 +472,7 @@ def measure_quantization(
             for metric in {metric for metric, _, _ in figures}:
                 worst[metric] = min(value for name, value, _ in figures if name == metric)
             best_db = max(value for name, value, _ in figures if name == "sqnr_db")
-            excess_db = max(min(best_db, MAX_REQUIRED_DB) - worst["sqnr_db"] - MARGIN_DB, 0.0)
+            excess_db = max(min(best_db, MAX_REQUIRED_DB) - worst["sqnr_db"] - MARGIN_DB, 0.0) if allow_spread else 0.0
             measured[name] = MeasuredQuantization(
                 sqnr_db=_round_down(worst["sqnr_db"] - excess_db, 1),
                 cosine=_round_down(1.0 - (1.0 - worst["cosine"]) * 10.0 ** (excess_db / 10.0), 5),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,6 +21,7 @@ from onnxgate.numerics.quantization import (
     RatioBounds,
     choose_float_bounds,
     compare_quantized,
+    limit_bounds,
     measure_quantization,
     measure_scale,
 )
@@ -195,3 +197,36 @@ def test_measured_outputs_pass_their_own_record() -> None:
         compare_quantized(quantized["y"], real["y"], bounds, NOTHING).agreement.agrees for quantized, real in cases
     )
     assert not compare_quantized(noisy(reference, 24), reference, bounds, NOTHING).agreement.agrees
+
+
+def test_few_rows_do_not_decide() -> None:
+    """A different largest element in one of two rows is no mismatch; in 1 of 10 of many rows, it is."""
+    few, many = signal(2, 1000), signal(100, 1000)
+    results = []
+    for reference in (few, many):
+        swapped = reference.copy()
+        for row in swapped[:: max(len(swapped) // 10, 2)]:
+            row[row.argmin()] = row.max() + 1
+        results.append(compare_quantized(swapped, reference, RatioBounds(10.0, 0.5, 0.98, "lock"), NOTHING))
+
+    assert [True, False] == [result.agreement.agrees for result in results]
+    assert "top1" not in figures(results[0])
+
+
+def test_record_allows_for_the_spread_of_the_cases() -> None:
+    """If cases differ by more than the margin, other inputs may be as much worse than the worst case."""
+    reference = signal(4, 64)
+    cases = [({"y": noisy(reference, db, seed=int(db))}, {"y": reference}) for db in (30.0, 35.0, 40.0)]
+    (recorded,) = measure_quantization(cases, "f.onnx", "onnxruntime 1.31.1").values()
+    (plain,) = measure_quantization(cases, "f.onnx", "onnxruntime 1.31.1", allow_spread=False).values()
+
+    assert pytest.approx((30.0 - 7.0, 30.0), abs=0.2) == (recorded.sqnr_db, plain.sqnr_db)
+    assert recorded.cosine < plain.cosine
+
+
+def test_noise_lowers_bounds_only() -> None:
+    """Bounds are lower if runs with different rounding do not meet them, and never higher."""
+    inaccurate = msgspec.structs.replace(RECORDED, sqnr_db=15.0)
+
+    assert RatioBounds(12.0, 0.99, 0.98, "measured") == limit_bounds(SAME_FILE_BOUNDS, inaccurate)
+    assert RatioBounds(20.0, 0.99, 0.98, "measured") == limit_bounds(SAME_FILE_BOUNDS, RECORDED)

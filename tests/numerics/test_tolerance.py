@@ -126,7 +126,7 @@ def test_incomparable_output_has_no_tolerance() -> None:
     labels = ({"y": np.zeros(2, np.int64)}, {"y": np.zeros(2, np.int64)})
 
     for case in (infinite, reshaped, labels):
-        assert measure_noise([_case(1.0, 1.0), case]) == NoiseMeasurement({}, {}, {})
+        assert measure_noise([_case(1.0, 1.0), case]) == NoiseMeasurement()
 
 
 def test_infinity_on_both_sides_is_not_noise() -> None:

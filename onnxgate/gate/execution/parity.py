@@ -29,28 +29,31 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.core.report import Measured
-from onnxgate.core.text import first_line, pluralize
-from onnxgate.evidence.parity import SOURCE, Comparison, Layer, find_mismatches, find_worst
+from onnxgate.core.report import RATIO_METRICS, Measured
+from onnxgate.core.text import first_line, join_phrases, pluralize
+from onnxgate.evidence.parity import Comparison, Layer, find_mismatches, find_worst
 from onnxgate.evidence.runtime import ModelRuns, find_not_finite
 from onnxgate.gate.execution import failed_runs
 from onnxgate.gate.execution.mismatch_search import MismatchSearch, create_searched_model
+from onnxgate.gate.execution.model_noise import ModelNoise
 from onnxgate.gate.execution.source_noise import UnmeasurableError, read_source_noise
 from onnxgate.gate.execution.toolchain import StartedModel
 from onnxgate.gate.request import ExecutionSettings, StepResult
 from onnxgate.model.facts import ELEMENT_TYPES, ModelFacts, required_bytes
+from onnxgate.model.numeric_traits import NumericTraits
 from onnxgate.model.reading.fact_extraction import ParsedModel, read_model
 from onnxgate.model.reading.file_format import UnreadableModel, detect_other_type, read_pointer
 from onnxgate.model.reading.structure import read_view
 from onnxgate.model.reading.tensor_data import UnreadableWeightError, read_chunks
 from onnxgate.model.subgraphs.instrumented_models import expose_values, split_by_size
 from onnxgate.model.subgraphs.node_context import find_source_line
+from onnxgate.numerics.agreement import NoiseMeasurement
 from onnxgate.numerics.streams import MAPPED_BYTES, load_array, save_chunks
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedRuntime
 from onnxgate.runtimes.worker_spec import JobLimits
 from onnxgate.stages.parity import stage as parity_stage
-from onnxgate.stages.parity.output_comparison import ParityModel, create_parity_model
+from onnxgate.stages.parity.output_comparison import SAME_FILE_PAIRS, ParityModel, create_parity_model
 from onnxgate.stages.parity.quantized_layers import find_worst_layers, pair_tensors
 from onnxgate.stages.parity.quantized_weights import find_wrong_weights
 from onnxgate.stages.parity.stage import RunOutputs, compare_with_float, list_outputs
@@ -86,8 +89,9 @@ class OutputComparer:
         skipped = (IncompleteCheck(Stage.PARITY, model.path, "", unread),) if unread else ()
         unusable = () if failed_runs.explain_no_completed_run(runs)[0] else failed_runs.find_undecided_cases(runs)
         comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
-        if any(map(exceeds_default, comparisons)):
-            model, unmeasured = self._measure_noise(model, started, reading)
+        beyond = [comparison for comparison in comparisons if exceeds_default(comparison)]
+        if beyond:
+            model, unmeasured = self._measure_noise(model, started, reading, ran, beyond)
             skipped = (*skipped, *unmeasured)
             comparisons, undone = parity_stage.collect_evidence(model, ran, started.sourced.eager, unusable)
         unfound: tuple[IncompleteCheck, ...] = ()
@@ -109,12 +113,32 @@ class OutputComparer:
         )
 
     def _measure_noise(
-        self, model: ParityModel, started: StartedModel, reading: ParsedModel
+        self,
+        model: ParityModel,
+        started: StartedModel,
+        reading: ParsedModel,
+        ran: Sequence[ObservedRun],
+        beyond: Sequence[Comparison],
     ) -> tuple[ParityModel, tuple[IncompleteCheck, ...]]:
-        """Measure the rounding errors of the source, whose outputs exceed a default tolerance."""
+        """Measure the rounding errors of a model whose outputs exceed a default tolerance."""
+        reasons = []
+        if started.sourced.eager is not None and not model.comparability.quantized:
+            try:
+                return replace(model, noise=self._measure_source(started, reading, half=model.comparability.half)), ()
+            except UnmeasurableError as error:
+                reasons.append(f"of the source ({error})")
+        try:
+            noise = self._measure_model(started, ran, beyond[0], model.comparability)
+        except UnmeasurableError as error:
+            reasons.append(f"of the model ({error})")
+            reason = f"the rounding errors could not be measured: {join_phrases(reasons)}"
+            return model, (IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True),)
+        return replace(model, noise=noise), ()
+
+    def _measure_source(self, started: StartedModel, reading: ParsedModel, *, half: bool) -> NoiseMeasurement:
         exporting = started.prepared.exporting
         if exporting is None or exporting.planned.source is None:
-            return model, ()
+            raise UnmeasurableError("it was not exported in this check")
         folder = self.place()
         folder.mkdir(parents=True)
         job = msgspec.structs.replace(
@@ -126,12 +150,20 @@ class OutputComparer:
             float64=True,
         )
         names = [value.name for value in reading.facts.outputs]
-        try:
-            noise = read_source_noise(names, self.run_in_toolchain(job), half=model.comparability.half)
-        except UnmeasurableError as error:
-            reason = f"the rounding errors of the source could not be measured: {error}"
-            return model, (IncompleteCheck(Stage.PARITY, model.path, "", reason, by_design=True),)
-        return replace(model, noise=noise), ()
+        return read_source_noise(names, self.run_in_toolchain(job), half=half)
+
+    def _measure_model(
+        self, started: StartedModel, ran: Sequence[ObservedRun], beyond: Comparison, traits: NumericTraits
+    ) -> NoiseMeasurement:
+        """Measure on the reference if it is a runtime, without optimization if possible."""
+        planned = {planned.name: planned for planned in started.levels}
+        name = beyond.reference if beyond.reference in planned else beyond.runtime
+        usual = [run for run in ran if run.runtime == name and isinstance(run.observation, Completed)]
+        if not usual or not isinstance(usual[-1].job, Run):
+            raise UnmeasurableError(f"it did not run on {name}")
+        noise = ModelNoise(lambda planned, job: self.submit(planned, job, None), self.place)
+        run = next((run for run in usual if run.job.optimization == "disabled"), usual[-1])
+        return noise.measure(started.prepared.planned.model.absolute, planned[name], run, traits)
 
     def _model(self, started: StartedModel, reading: ParsedModel, runs: Sequence[ModelRuns]) -> ParityModel:
         prepared, settings = started.prepared, self.settings
@@ -144,9 +176,11 @@ class OutputComparer:
 
 
 def exceeds_default(comparison: Comparison) -> bool:
-    """Return whether an output differs from the source by more than a default tolerance, maybe because of rounding."""
-    return comparison.reference == SOURCE and any(
-        mismatch.bound_from == "type" and mismatch.metric == "worst_abs" for mismatch in find_mismatches(comparison)
+    """Return whether an output differs by more than a default tolerance, perhaps because of rounding."""
+    metrics = {"worst_abs"} | (set(RATIO_METRICS) if comparison.pair in SAME_FILE_PAIRS else set())
+    return any(
+        mismatch.bound_from == "type" and mismatch.metric in metrics and mismatch.bound > 0
+        for mismatch in find_mismatches(comparison)
     )
 
 

@@ -34,7 +34,7 @@ def read_source_noise(outputs: Sequence[str], answer: Observation, *, half: bool
                 if narrow.failure is None and wide.failure is None
             )
             measurement = measure_noise(pairs, half=half)
-            if measurement.tolerances or measurement.ill_conditioned:
+            if measurement != NoiseMeasurement():
                 return measurement
             failures = [case.failure for case in (*result.eager, *results) if case.failure is not None]
             if failures:

@@ -18,12 +18,13 @@ BOUND_SOURCES = {
     "config": "set in the config",
     "lock": "measured from the source",
     "type": "default for the data type",
-    "measured": "measured from the source in this check",
+    "measured": "measured in this check",
 }
 REQUIREMENT_SOURCES = {
     "config": "set in the config",
     "lock": "recorded in the lock",
     "type": "default for quantized models",
+    "measured": "measured in this check",
 }
 
 

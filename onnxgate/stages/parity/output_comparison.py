@@ -29,6 +29,7 @@ from onnxgate.numerics.quantization import (
     compare_quantized,
     compute_metrics,
     compute_snr_db,
+    limit_bounds,
 )
 from onnxgate.numerics.streams import MAPPED_BYTES, iter_chunks, load_array, save_chunks
 from onnxgate.project.config.project import SelectedModel
@@ -215,7 +216,9 @@ def _choose_ratio_bounds(model: ParityModel, output: str, pair: PairKind) -> Rat
     nearest = {
         name: min(getattr(SAME_FILE_BOUNDS, name), getattr(recorded, name)) for name in ("sqnr_db", "cosine", "top1")
     }
-    return replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * model.steps.get(output, 0.0))
+    bounds = replace(SAME_FILE_BOUNDS, **nearest, step=1.01 * model.steps.get(output, 0.0))
+    noise = model.noise.accuracy.get(output) if model.noise is not None else None
+    return limit_bounds(bounds, noise) if noise is not None else bounds
 
 
 @dataclass(frozen=True, slots=True)

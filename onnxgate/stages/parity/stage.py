@@ -44,6 +44,9 @@ class RunOutputs:
     paths: dict[CaseOutput, str | None]
 
 
+MIN_ACCURACY_DB = 10.0
+"""Minimum SNR in dB between runs with different rounding. Below, a third of the amplitude is noise."""
+
 OutputsByLevel = dict[str, RunOutputs]  # by optimization level
 OutputsByRuntime = dict[str, OutputsByLevel]
 ParityEvidence = tuple[tuple[Comparison, ...], tuple[IncompleteCheck, ...]]
@@ -321,6 +324,8 @@ class _OutputComparer:
 
     def _is_lost_in_noise(self, difference: Difference) -> bool:
         """Return whether a mismatch may be rounding in an ill-conditioned output; if so, record it as a reason."""
+        if self._is_inaccurate(difference):
+            return True
         noise = self.model.noise.ill_conditioned if self.model.noise is not None else {}
         measured = noise.get(difference.output)
         if measured is None or difference.agrees or difference.metric != "worst_abs":
@@ -332,6 +337,17 @@ class _OutputComparer:
             return False
         reason = f"output `{difference.output}` is ill-conditioned: rounding errors change it by {measured.noise:.2g}"
         self.miss(f"ill-conditioned {difference.output}", f"{reason}, so it cannot be compared", REAL_INPUTS_HINT)
+        return True
+
+    def _is_inaccurate(self, difference: Difference) -> bool:
+        """Return whether rounding alone makes an output of a quantized model useless; if so, record it as a reason."""
+        noise = self.model.noise.accuracy.get(difference.output) if self.model.noise is not None else None
+        if noise is None or difference.bound_from != "measured" or noise.sqnr_db >= MIN_ACCURACY_DB:
+            return False
+        reason = (
+            f"output `{difference.output}` is ill-conditioned: rounding alone limits its SNR to {noise.sqnr_db:g} dB"
+        )
+        self.reasons[f"{reason}, so it cannot be compared"] = REAL_INPUTS_HINT
         return True
 
     def report_few_labels(self) -> None:

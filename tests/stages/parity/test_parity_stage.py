@@ -354,7 +354,7 @@ def test_numbers_in_place_of_nan_differ(tmp_path: Path) -> None:
 def _source_noise(folder: Path, bound: float, *, ill_conditioned: bool = False) -> ParityEvidence:
     """Compare outputs that are off by 0.5 with a source whose measured tolerance is `bound`."""
     measured = {name: MeasuredTolerance(noise=bound / 8, bound=bound) for name in ("y", "z")}
-    noise = NoiseMeasurement({}, measured, {}) if ill_conditioned else NoiseMeasurement(measured, {}, {})
+    noise = NoiseMeasurement(ill_conditioned=measured) if ill_conditioned else NoiseMeasurement(measured)
     jobs = _ran(folder, NEW, {"all": WRONG})
     return collect_evidence(replace(PLAIN, noise=noise), jobs, {NAME: saved(folder, RIGHT, RIGHT)}, ())
 

@@ -1,15 +1,18 @@
-"""Rounding errors of sources are measured when a default tolerance is exceeded."""
+"""Rounding errors of sources and models are measured when a default tolerance is exceeded."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 from tests.harness.repositories.user_repository import Repository
 
-pytestmark = [pytest.mark.index, pytest.mark.torch]
+pytestmark = pytest.mark.index
 
 SOURCES = '''
 import torch
@@ -55,6 +58,7 @@ runtime = "onnxruntime==1.31.1"
 )
 
 
+@pytest.mark.torch
 def test_rounding_is_told_from_faults(small: Repository, toolchain: Path) -> None:
     """Rounding passes, a wrong weight of a rounding model is found, and an ill-conditioned output is undecided.
 
@@ -73,9 +77,45 @@ def test_rounding_is_told_from_faults(small: Repository, toolchain: Path) -> Non
     assert [("source-mismatch", "models/wrong.onnx")] == [
         (finding["rule"], finding["model"]) for finding in report["findings"]
     ]
-    assert "measured from the source in this check" in report["findings"][0]["message"]
+    assert "measured in this check" in report["findings"][0]["message"]
     assert [("models/lost.onnx", "parity")] == [(row["model"], row["stage"]) for row in report["undecided"]]
     assert "output `y` is ill-conditioned" in report["undecided"][0]["reason"]
     assert "measured" in origins
     assert "measured" not in lock
     assert "output `y` of `models/lost.onnx` is ill-conditioned" in measured
+
+
+def _fusible(path: Path) -> None:
+    """Save a convolution with a large bias, which the optimizer scales before it is subtracted again."""
+    random = np.random.default_rng(0)
+    scale = random.uniform(0.5, 1.5, (16, 1, 1)).astype(np.float32)
+    weights = {
+        "w": 0.05 * random.normal(size=(16, 3, 3, 3)),
+        "b": np.full(16, 1000),
+        "scale": scale,
+        "less": -1000 * scale,
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Mul", ["a", "scale"], ["c"]),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("Add", ["d", "less"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [1, size, 8, 8]) for name, size in (("x", 3), ("y", 16))]
+    stored = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], stored)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+
+
+def test_rounding_between_levels_is_not_a_mismatch(small: Repository) -> None:
+    """Without a source, the rounding errors are measured by running the model with slightly changed weights."""
+    (small.folder / "models" / "small.onnx").unlink()
+    _fusible(small.folder / "models" / "fusible.onnx")
+    small.write("onnxgate.toml", 'models = ["models/*.onnx"]\n[targets.server]\nruntime = "onnxruntime==1.24.4"\n')
+    small.run("lock")
+    report = small.report("--stage", "parity")
+    (measured,) = [figure for figure in report["measured"] if figure["metric"] == "worst_abs"]
+
+    assert (report["findings"], report["undecided"]) == ([], [])
+    assert 1e-5 < measured["value"] < measured["bound"] < 5e-3
+    assert measured["bound_from"] == "measured"
