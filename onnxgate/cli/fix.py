@@ -118,7 +118,8 @@ def command(
     if accepted:
         ignored = f"{pluralize(accepted, 'finding')} ignored by `[[ignore]]`"
         print_wrapped([f"note: {ignored}; use `--no-ignores` to fix ignored findings as well"])
-    has_errors = any(final and (it.level == "error" or it.rule in fixable) for it, final in remaining)
+    is_refused = bool(rules and counts["unfixable"])  # findings of runs are not collected here, so none may remain
+    has_errors = is_refused or any(final and (it.level == "error" or it.rule in fixable) for it, final in remaining)
     if has_errors or counts["unsafe"] or counts["failed"] or (dry_run and counts["repaired"]):
         return EXIT_FAIL  # a known problem takes precedence
     return EXIT_UNDECIDED if counts["unverified"] or counts["unreadable"] or counts["not written"] else 0

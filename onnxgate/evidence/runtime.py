@@ -18,6 +18,8 @@ class WrongShape(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     declared: str  # "(batch, 10)"
     shape: str  # "(2, 10)"
+    only_declared: bool = False  # only fixed sizes or the rank of the declaration are wrong; no named axis is
+    is_read: bool = False  # a node also reads the output, so a runtime may use its declared shape
 
 
 class UnsupportedOperator(msgspec.Struct, frozen=True, kw_only=True):

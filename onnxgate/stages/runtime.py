@@ -251,7 +251,7 @@ def _completed_attempts(
     job = run.job
     if not job.cases:
         return [_create_attempt(job, None)]
-    attempts = []
+    attempts, read = [], _find_read_outputs(model)
     for case, case_result in zip(job.cases, result.cases, strict=True):
         attempt, source = _create_attempt(job, case), eager.get(case.name)
         if source is not None:
@@ -260,7 +260,7 @@ def _completed_attempts(
             attempt = msgspec.structs.replace(attempt, outcome="run-refused")
             attempt = _refused_attempt(attempt, case_result.failure, run.runtime, model)
         else:
-            declared = read_declared_outputs(model.facts, case) if model.facts is not None else None
+            declared = read_declared_outputs(model.facts, case, read) if model.facts is not None else None
             attempt = _with_outputs(attempt, result.outputs, case_result, source, declared)
         attempts.append(attempt)
     return attempts
@@ -413,6 +413,7 @@ class DeclaredOutputs:
 
     outputs: Mapping[str, ValueInfo]
     sizes: Mapping[str, int]
+    read: frozenset[str] = frozenset()  # outputs that a node also reads
 
     def find_contradiction(self, output: str, array: NDArray[Any]) -> WrongShape | None:
         """Return the difference between the actual and the declared shape of an output; None if they agree."""
@@ -424,7 +425,17 @@ class DeclaredOutputs:
             size in (None, actual) for size, actual in zip(declared, array.shape, strict=True)
         ):
             return None
-        return WrongShape(output=output, declared=_format_shape(value.shape), shape=_format_shape(array.shape))
+        is_named = len(declared) == array.ndim and any(
+            isinstance(dim, str) and size not in (None, actual)
+            for dim, size, actual in zip(value.shape, declared, array.shape, strict=True)
+        )
+        return WrongShape(
+            output=output,
+            declared=_format_shape(value.shape),
+            shape=_format_shape(array.shape),
+            only_declared=not is_named,
+            is_read=output in self.read,
+        )
 
     def _declared_size(self, dim: Dim) -> int | None:
         """Return the declared size; None if it is unknown. Old converters write 0 for an unknown size.
@@ -446,7 +457,15 @@ class DeclaredOutputs:
         return compute_formula(dim, self.sizes) or None
 
 
-def read_declared_outputs(facts: ModelFacts, case: jobs.InputCase) -> DeclaredOutputs:
+def _find_read_outputs(model: ExecutedModel) -> frozenset[str]:
+    """Return the outputs that a node also reads. A runtime may use their declared shapes for this node."""
+    names = {value.name for value in model.facts.outputs} if model.facts is not None else set()
+    return frozenset(name for node in model.view.nodes() for name in node.proto.input if name in names)
+
+
+def read_declared_outputs(
+    facts: ModelFacts, case: jobs.InputCase, read: frozenset[str] = frozenset()
+) -> DeclaredOutputs:
     """Return the declared outputs of a case. Its input files are read to get their shapes."""
     sizes: dict[str, set[int]] = {}
     for value in facts.inputs:
@@ -456,7 +475,7 @@ def read_declared_outputs(facts: ModelFacts, case: jobs.InputCase) -> DeclaredOu
             if isinstance(dim, str) and dim not in UNKNOWN_AXIS_NAMES:
                 sizes.setdefault(dim, set()).add(size)
     definite = {dim: next(iter(values)) for dim, values in sizes.items() if len(values) == 1}
-    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite)
+    return DeclaredOutputs({value.name: value for value in facts.outputs}, definite, read)
 
 
 def _format_shape(shape: Sequence[Dim]) -> str:

@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -23,7 +23,7 @@ from onnxgate.commands.fix.model_file import (
     total_size,
 )
 from onnxgate.core.text import pluralize
-from onnxgate.model.facts import STRING, required_bytes
+from onnxgate.model.facts import STRING, Dim, ValueInfo, required_bytes
 from onnxgate.model.reading.external_data import classify_layout, read_data_range, read_external_entries
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, read_opsets, read_value_infos
 from onnxgate.model.reading.file_format import VARINT, UnreadableModel, encode_varint, read_pointer
@@ -249,6 +249,83 @@ def _add_missing_types(request: FixRequest) -> Change | NoFix | None:
     return Change(rewrite_fields(request.path, {("ModelProto", "graph"): graph}), tuple(words), follows=follows)
 
 
+def _correct_output_shapes(request: FixRequest) -> Change | NoFix | None:
+    """Replace declared sizes of outputs that contradict the shapes that ONNX's shape inference finds without them."""
+    outputs = read_value_infos(request.proto.graph.output)
+    declared = {value.name: value for value in outputs if value.shape is not None and value.type.startswith("tensor(")}
+    fixed = {
+        name for name, value in declared.items() if not value.shape or any(isinstance(dim, int) for dim in value.shape)
+    }
+    if not fixed:
+        return None
+    inferred, error = _infer_output_shapes(request)
+    inputs = {dim for value in read_value_infos(request.proto.graph.input) for dim in value.shape or ()}
+    corrected = {name: _correct_shape(declared[name], inferred.get(name), inputs) for name in sorted(fixed)}
+    changed = {name: shape for name, shape in corrected.items() if shape is not None and shape != declared[name].shape}
+    if not changed:
+        unknown = [f"`{name}`" for name in sorted(fixed) if corrected[name] is None]
+        hint = "export the model again with these output axes as dynamic"
+        reason = f"shape inference could not determine the shape of {', '.join(unknown)}"
+        return NoFix(f"{reason}{f' ({error})' if error else ''}", hint) if unknown else None
+
+    def output(match: FieldMatch) -> list[Part] | None:
+        value = ValueInfoProto.FromString(match.content())
+        if value.name not in changed:
+            return None
+        shape = value.type.tensor_type.shape
+        del shape.dim[:]
+        for dim in changed[value.name]:
+            if isinstance(dim, int):
+                shape.dim.add(dim_value=dim)
+            else:
+                shape.dim.add(dim_param="" if dim == "?" else dim)
+        return match.replaced([value.SerializeToString()])
+
+    def graph(match: FieldMatch) -> list[Part]:
+        return match.edited({("GraphProto", "output"): output}, shallow=True)
+
+    words = tuple(
+        f"declares the shape of `{name}` as {_format_dims(shape)} instead of {_format_dims(declared[name].shape or ())}"
+        for name, shape in changed.items()
+    )
+    parts = rewrite_fields(request.path, {("ModelProto", "graph"): graph})
+    return Change(parts, words, follows=frozenset({"output-shape-changed"}))
+
+
+def _infer_output_shapes(request: FixRequest) -> tuple[dict[str, ValueInfo], str]:
+    """Return the outputs with inferred shapes, and the error if inference failed. Declared shapes are not used."""
+    proto = copy_for_checker(request.proto, request.path)
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    source, output = request.scratch / "undeclared.onnx", request.scratch / "inferred.onnx"
+    source.write_bytes(proto.SerializeToString())
+    if error := request.run_onnx(["infer", str(source), str(output)]):
+        return {}, error
+    values = read_value_infos(ModelProto.FromString(output.read_bytes()).graph.output)
+    return {value.name: value for value in values}, ""
+
+
+def _correct_shape(declared: ValueInfo, inferred: ValueInfo | None, inputs: Container[Dim]) -> tuple[Dim, ...] | None:
+    """Return the declared shape with inferred sizes; None if a fixed size cannot be inferred.
+
+    A name is used only if an input has it, since inference also invents names.
+    """
+    if declared.shape is None or inferred is None or inferred.shape is None:
+        return None
+    if len(declared.shape) != len(inferred.shape):
+        return tuple(dim if isinstance(dim, int) or dim in inputs else "?" for dim in inferred.shape)
+    known = [isinstance(dim, int) or dim in inputs for dim in inferred.shape]
+    pairs = list(zip(declared.shape, inferred.shape, known, strict=True))
+    if any(isinstance(was, int) and not is_known for was, _, is_known in pairs):
+        return None
+    return tuple(now if isinstance(was, int) else was for was, now, _ in pairs)
+
+
+def _format_dims(shape: Sequence[Dim]) -> str:
+    return f"({', '.join(map(str, shape))})"
+
+
 def _lacks_type(value: ValueInfoProto) -> bool:
     kind = value.type.WhichOneof("value")
     if kind in ("tensor_type", "sparse_tensor_type"):
@@ -470,7 +547,8 @@ OPSET = Fix("opset", frozenset({"opset-too-new", "opset-mismatch"}), _convert_op
 IR_VERSION = Fix("ir-version", frozenset({"ir-version-too-new", "ir-version-mismatch"}), _lower_ir_version)
 PASSTHROUGH = Fix("passthrough", frozenset({"input-passthrough"}), _separate_passthroughs)
 LEAKED_PATHS = Fix("leaked-paths", frozenset({"path-leaked"}), _shorten_leaked_paths)
-FIXES = (EXTERNAL_DATA, MISSING_TYPES, OPSET, IR_VERSION, PASSTHROUGH, LEAKED_PATHS)
+OUTPUT_SHAPES = Fix("output-shapes", frozenset({"output-shape-wrong"}), _correct_output_shapes)
+FIXES = (EXTERNAL_DATA, MISSING_TYPES, OUTPUT_SHAPES, OPSET, IR_VERSION, PASSTHROUGH, LEAKED_PATHS)
 """Fixes in the order in which they are applied.
 
 Types are added before an opset conversion, which would add them itself. The IR version is lowered after fixes that may

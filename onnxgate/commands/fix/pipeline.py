@@ -34,6 +34,7 @@ from onnxgate.model.reading.file_format import UnreadableModel, read_pointer
 from onnxgate.model.reading.structure import read_structure, read_view
 from onnxgate.project.config.project import Project, SelectedModel
 from onnxgate.project.plan import PlannedModel
+from onnxgate.rules import by_id
 from onnxgate.runtimes.pool import WorkerPool
 from onnxgate.runtimes.worker_spec import WorkerSpec
 from onnxgate.stages.export_jobs import common_ir_limit, common_opset_limits, highest_allowed_ir
@@ -192,7 +193,9 @@ class _ModelFixer:
         """
         candidate = Candidate(self.planned.model)
         root, limits = model_root(self.request.project, self.planned.model), self._version_limits()
-        rules = {finding.rule for finding in findings}
+        rules = {finding.rule for finding in findings} | {
+            rule for rule in self.fix_options.rules if by_id[rule].stage not in STATIC_STAGES
+        }  # findings of runs are not collected here, so that such a rule must be selected
         for fix in fixes:
             if not fix.rules & rules:
                 continue
@@ -340,7 +343,8 @@ class _ModelFixer:
                 return f"the repaired model has a new finding: `{finding.rule}`: {finding.message}"
             remaining.add(key)
         for fix, _ in candidate.changes:
-            if {key for key in runtimes_before if key[0] in fix.rules} <= remaining:
+            resolved = {key for key in runtimes_before if key[0] in fix.rules}  # empty for findings of runs
+            if resolved and resolved <= remaining:
                 return f"`{fix.name}` does not resolve the finding"
         return ""
 

@@ -46,7 +46,7 @@ ENTRIES = (
         patterns=r"Graph must be in single static assignment \(SSA\) form, however '(?P<name>[^'\n]{0,300})' has been"
         r" used",
         means="two nodes produce the value `{name}`",
-        fix="rename the output of one node, or merge the graphs again with a prefix (`onnx.compose.add_prefix`)",
+        fix="rename the output of one of the nodes, or merge the graphs with a prefix (`onnx.compose.add_prefix`)",
         rules=("invalid-model",),
     ),
     Entry(

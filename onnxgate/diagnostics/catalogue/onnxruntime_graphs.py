@@ -202,7 +202,7 @@ LOADING = (
         ),
         means="two nodes produce the value `{name}`",
         why="graphs were merged without renaming their values",
-        fix="rename the output of one node, or merge the graphs again with a prefix (`onnx.compose.add_prefix`)",
+        fix="rename the output of one of the nodes, or merge the graphs with a prefix (`onnx.compose.add_prefix`)",
         rules=("invalid-model",),
         family="structure",
     ),

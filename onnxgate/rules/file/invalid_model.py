@@ -24,6 +24,8 @@ _FIXES = {
     "accepted": "if other engines must load the model, export it again with a current exporter; otherwise, ignore the "
     "finding, because all known releases of ONNX Runtime accept the model",
     "output shape": "run `onnxgate fix {model}` to add the inferred shape, or export the model with this shape",
+    "declared shape": "run `onnxgate fix --rule output-shape-wrong {model}` if an output has this shape, or export the "
+    "model again without shapes of intermediate values",
     "input shape": "export the model so that it declares the rank of this input and names its dynamic axes",
 }
 
@@ -46,13 +48,14 @@ def invalid_model(subject: ModelFile) -> Iterator[Hit]:
     fault = subject.graph.invalid
     if fault is None:
         return
+    about = "declared shape" if "existing shape differ" in fault.message else fault.about
     named = f"node `{fault.node}`: " if fault.node else ""
     yield Hit(
         subject.graph.place or subject.place,
         f"is not valid ONNX: {named}{fault.message}",
         model=subject.path,
         node=fault.node,
-        fix=_FIXES.get(fault.about, DEFAULT_FIX).format(model=shlex.quote(subject.path)),
+        fix=_FIXES.get(about, DEFAULT_FIX).format(model=shlex.quote(subject.path)),
         level=Level.WARNING if fault.harmless else None,
         relations=(
             *follows_from(*RULES_BY_SUBJECT.get(fault.about, ())),

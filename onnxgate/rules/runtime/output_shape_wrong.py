@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level, OnRuntime
 from onnxgate.evidence.runtime import Attempt, ModelRuns, WrongShape, select_worst_attempts
 from onnxgate.rules.definition import rule
 from onnxgate.rules.runtime._failures import describe_level, format_sizes
+
+EXPORT_FIX = "compute the shape from the input, declare the output axis as dynamic, and export the model again"
+DECLARATION_FIX = (
+    "run `onnxgate fix --rule output-shape-wrong {model}` to correct the declared shape, or declare the output axis as "
+    "dynamic and export the model again"
+)
 
 
 @rule(ModelRuns, "output-shape-wrong", level=Level.ERROR, since="0.1.0")
@@ -23,6 +30,8 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
     - Compute shapes from tensors (`x.shape[0]` without `int()`), and declare dynamic input axes in `dynamic_shapes`.
     - Export with an example input of size 2 or more on this axis.
     - If the returned shape is correct, give the output axis a different name.
+    - If only a fixed size in the declaration is wrong, run `onnxgate fix --rule output-shape-wrong MODEL`. If no node
+      reads such an output either, this is a warning: runtimes return the right shape, and at most log the difference.
     """
     if select_worst_attempts(subject):
         return
@@ -34,11 +43,14 @@ def output_shape_wrong(subject: ModelRuns) -> Iterator[Hit]:
         affected = [run for run in subject.attempts if wrong.output in {bad.output for bad in run.outputs.wrong_shapes}]
         at = describe_level(affected, subject)
         case = f"at {format_sizes(attempt.case.sizes)}" if attempt.case.sizes else f"with `{attempt.case.name}`"
+        faults = [bad for run in affected for bad in run.outputs.wrong_shapes if bad.output == wrong.output]
+        only_declared = all(bad.only_declared for bad in faults)
         yield Hit(
             subject.place,
             f"output `{wrong.output}` is declared as {wrong.declared} but has shape {wrong.shape} {case}",
             model=subject.model,
-            fix="compute the shape from the input, declare the output axis as dynamic, and export the model again",
+            fix=DECLARATION_FIX.format(model=shlex.quote(subject.model)) if only_declared else EXPORT_FIX,
+            level=Level.WARNING if only_declared and not any(bad.is_read for bad in faults) else None,
             on=OnRuntime(subject.runtime, f"is affected{at}" if at else ""),
             identity=wrong.output,
         )

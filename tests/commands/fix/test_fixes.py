@@ -17,6 +17,7 @@ from onnxgate.commands.fix.fixes import (
     LEAKED_PATHS,
     MISSING_TYPES,
     OPSET,
+    OUTPUT_SHAPES,
     PASSTHROUGH,
     Change,
     NoFix,
@@ -257,6 +258,43 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
 
     assert proto == parse()
     assert change.words == ("adds the type of `y`: tensor(float) [N, 4]",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "g (float[N, 4] x) => (float[2, 4] y) { y = Sqrt (x) }",
+            ("declares the shape of `y` as (N, 4) instead of (2, 4)",),
+        ),
+        ("g (float[N, 4] x) => (float[4] y) { y = Sqrt (x) }", ("declares the shape of `y` as (N, 4) instead of (4)",)),
+        (
+            "g (float[3, 4] x) => (float[B, 5] y) { y = Sqrt (x) }",
+            ("declares the shape of `y` as (B, 4) instead of (B, 5)",),
+        ),
+        (
+            "g (float[N, 4] x) => (int64[] y) { y = NonZero (x) }",
+            ("declares the shape of `y` as (2, ?) instead of ()",),
+        ),
+    ],
+    ids=["size of the example", "rank", "fixed size", "scalar"],
+)
+def test_wrong_declared_shapes_are_corrected(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    """Wrong sizes are replaced by inferred ones; other bytes and other names stay."""
+    proto, change = changed(OUTPUT_SHAPES, fix_request(write(tmp_path / "m.onnx", text)))
+
+    assert change.words == words
+    assert "unk" not in str(proto.graph.output)
+
+
+def test_declared_shapes_that_cannot_be_inferred_stay(tmp_path: Path) -> None:
+    """A size that depends on the data is not guessed, and a correct declaration is not changed."""
+    unknown = "g (float[N, 4] x) => (int64[2, 3] y) { y = NonZero (x) }"
+    correct = "g (float[N, 4] x) => (float[N, 4] y) { y = Sqrt (x) }"
+
+    reason = refused(OUTPUT_SHAPES, fix_request(write(tmp_path / "unknown.onnx", unknown)))
+    assert reason == "shape inference could not determine the shape of `y`"
+    assert OUTPUT_SHAPES.propose(fix_request(write(tmp_path / "correct.onnx", correct))) is None
 
 
 def test_types_of_inputs_are_not_guessed(tmp_path: Path) -> None:

@@ -241,3 +241,19 @@ def test_pointer(repaired: Repairs, tmp_path: Path) -> None:
     assert (repairs.state, repairs.remaining) == ("unreadable", ())
     assert repairs.reason.startswith("the file is a Git LFS pointer")
     assert repairs.hint.startswith('run `git lfs pull --include "model.onnx"`')
+
+
+def test_rules_about_runs_must_be_selected(repaired: Repairs, tmp_path: Path) -> None:
+    """The fix of a finding that only a run can show is applied if its rule is selected, and verified by runs."""
+    folder = tmp_path / "r"
+    folder.mkdir()
+    request = fix_cases.make("invalid-model/wrong-declared-shape", folder)
+    selected = FixOptions(frozenset({"output-shape-wrong"}))
+
+    assert repaired(request, tmp_path / "1").state == "unfixable"
+    repairs = repaired(request, tmp_path / "2", selected)
+    assert repairs.state == "repaired"
+    assert repairs.repaired is not None
+    assert repairs.repaired.words == ("declares the shape of `y` as (N, 4) instead of (N, 5)",)
+    repairs.model.absolute.write_bytes(repairs.repaired.path.read_bytes())
+    assert repaired(request, tmp_path / "3", selected).state == "unchanged"
