@@ -27,6 +27,9 @@ REQUIREMENT_SOURCES = {
     "measured": "measured in this check",
 }
 
+UNTOLERATED_METRICS = frozenset({"outputs", "shape", "type", "not finite"})
+"""Metrics of differences that no `tolerance` accepts."""
+
 
 def create_mismatch_hits(
     comparison: Comparison, pair: str, words: str, fix: str, *, note: str = "", relations: tuple[Relation, ...] = ()
@@ -75,6 +78,8 @@ def suggest_acceptance(differences: Sequence[Difference]) -> str:
     )
     if exact and not named:
         return "accept the finding with an `[[ignore]]` entry, because strings have no tolerance"
+    if {difference.metric for difference in differences} & UNTOLERATED_METRICS:
+        return "accept the finding with an `[[ignore]]` entry, because no tolerance allows this difference"
     if not named:
         return "set `tolerance` for the model if the difference is acceptable"
     keys = (name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else json.dumps(name, ensure_ascii=False) for name in named)

@@ -273,7 +273,7 @@ def test_types_filled(lacking: str, tmp_path: Path) -> None:
             ("declares the shape of `y` as (B, 4) instead of (B, 5)",),
         ),
         (
-            "g (float[N, 4] x) => (int64[] y) { y = NonZero (x) }",
+            "g (float[N, 4] x) => (int64 y) { y = NonZero (x) }",
             ("declares the shape of `y` as (2, ?) instead of ()",),
         ),
     ],
