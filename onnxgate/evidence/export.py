@@ -66,6 +66,8 @@ class OpsetRequest(msgspec.Struct, frozen=True, kw_only=True):
     requested: dict[str, int] = {}
     written: dict[str, int] = {}
     nearest: int | None = None  # the nearest opset that the exporter can write and every target supports
+    missing: tuple[str, ...] = ()  # operators of `ai.onnx` in the file that the requested, older opset lacks
+    changed: tuple[str, ...] = ()  # operators of `ai.onnx` in the file that changed since the requested opset
 
 
 class CommittedComparison(msgspec.Struct, frozen=True, kw_only=True):

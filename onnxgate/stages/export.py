@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
-from onnx import numpy_helper
+from onnx import defs, numpy_helper
 
 from onnxgate.core.files import sha256_of
 from onnxgate.core.findings import IncompleteCheck, Place, Stage
@@ -171,7 +171,8 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
     requested = _requested_opsets(project, plan, written)
     nearest = find_nearest_opset(requested.get("ai.onnx"), result.details, plan.opset_limits.get("ai.onnx"))
     # If the file is unusable, an unexpected opset may be the cause.
-    opsets = OpsetRequest(requested=requested, written=written, nearest=nearest)
+    missing, changed = _find_newer_operators(reading.view, requested.get("ai.onnx"), written.get("ai.onnx", 0))
+    opsets = OpsetRequest(requested=requested, written=written, nearest=nearest, missing=missing, changed=changed)
     comparison: CommittedComparison | IncompleteCheck = CommittedComparison()
     uses = [use for use in check_external_data(reading.view, fresh) if use.problem]
     fault = f"a file with invalid external data `{uses[0].location}` ({uses[0].problem})" if uses else ""
@@ -206,6 +207,19 @@ def _find_checker_fault(reading: ParsedModel, fresh: Path) -> str:
     except UnreadableModel as reason:
         return str(reason)
     return f"a file that fails `onnx.checker`: {fault.message}" if fault and not fault.harmless else ""
+
+
+def _find_newer_operators(
+    view: ModelView, requested: int | None, written: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the operators that a conversion to the requested, older opset must replace: missing and changed ones."""
+    if requested is None or requested >= written:
+        return (), ()
+    names = sorted({node.proto.op_type for node in view.nodes() if node.proto.domain in ("", "ai.onnx")})
+    known = [name for name in names if defs.has(name, written)]
+    missing = tuple(name for name in known if not defs.has(name, requested))
+    changed = (name for name in known if defs.get_schema(name, written).since_version > requested)
+    return missing, tuple(name for name in changed if name not in missing)
 
 
 def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:

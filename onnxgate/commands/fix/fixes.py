@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, defs
 from onnx import __version__ as onnx_version
 from onnx.defs import onnx_opset_version
 
@@ -22,7 +22,7 @@ from onnxgate.commands.fix.model_file import (
     rewrite_fields,
     total_size,
 )
-from onnxgate.core.text import pluralize
+from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.model.facts import STRING, Dim, ValueInfo, required_bytes
 from onnxgate.model.reading.external_data import classify_layout, read_data_range, read_external_entries
 from onnxgate.model.reading.fact_extraction import extract_facts, list_inputs, read_opsets, read_value_infos
@@ -453,8 +453,10 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
         return NoFix(f"cannot convert to opset {target}: {reason}", hint)
     converted = request.scratch / "converted.onnx"
     if error := request.run_onnx(["convert", str(request.path), str(converted), str(target)]):
-        operator = UNCONVERTIBLE_OPERATOR.search(error)
-        subject = f"`{operator[1]}`" if operator else "this model"
+        operators = _name_unconvertible(request, error, target)
+        subject = join_phrases([f"`{name}`" for name in operators]) or "this model"
+        missing = [f"`{name}`" for name in operators if "." not in name and not defs.has(name, target)]
+        hint += f", which has no {join_phrases(missing)}" if missing else ""
         return NoFix(f"the onnx version converter cannot convert {subject} to opset {target}", hint, error)
     try:
         proto = read_structure(converted, large_bytes=MAX_CONVERTED_BYTES * 2)
@@ -466,6 +468,15 @@ def _convert_opset(request: FixRequest) -> Change | NoFix | None:
         return NoFix("the onnx version converter changes the inputs or outputs", hint)
     words = (f"converts opset {now} of `ai.onnx` to {target} with the onnx version converter",)
     return Change((proto.SerializeToString(),), words, follows=frozenset({"operators-changed", "weights-changed"}))
+
+
+def _name_unconvertible(request: FixRequest, error: str, target: int) -> list[str]:
+    """Return the operators that stop the conversion: those that fail alone, or the one that the error names."""
+    output = request.scratch / "unconvertible.txt"
+    blamed = not request.run_onnx(["blame", str(request.path), str(output), str(target)])
+    names = output.read_text(encoding="utf-8").split() if blamed else []
+    operator = UNCONVERTIBLE_OPERATOR.search(error)
+    return names or ([operator[1]] if operator else [])
 
 
 def _restore_metadata(old: ModelProto, new: ModelProto) -> None:

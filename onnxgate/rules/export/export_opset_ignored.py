@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from onnxgate.core.findings import Hit, Level
+from onnxgate.core.text import join_quoted
 from onnxgate.evidence.export import Reexport
 from onnxgate.rules.definition import rule
+
+MAX_NAMED = 4
+"""Maximum number of operators in a message."""
 
 
 @rule(Reexport, "export-opset-ignored", level=Level.ERROR, since="0.1.0")
@@ -33,7 +37,21 @@ def export_opset_ignored(subject: Reexport) -> Iterator[Hit]:
         yield Hit(
             subject.place,
             f"export with `{subject.source}` wrote {'no opset' if written is None else f'opset {written}'} of "
-            f"`{domain}` instead of {requested}",
+            f"`{domain}` instead of {requested}{_describe_newer(subject) if domain == 'ai.onnx' else ''}",
             model=subject.model,
             fix=fix,
         )
+
+
+def _describe_newer(subject: Reexport) -> str:
+    """Name the operators that stop the conversion to the requested opset, or that it has to replace."""
+    opsets = subject.opsets
+    requested = f"opset {opsets.requested['ai.onnx']}"
+    if opsets.missing:
+        return f"; {requested} has no {_name_operators(opsets.missing)}"
+    return f"; {_name_operators(opsets.changed)} changed since {requested}" if opsets.changed else ""
+
+
+def _name_operators(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{join_quoted(names[:MAX_NAMED])}{more}"

@@ -370,6 +370,16 @@ def test_opset_that_cannot_be_converted(tmp_path: Path) -> None:
         "re-export the model at opset 13",
     )
     assert "No Adapter" in no_fix.error
+    missing = write(tmp_path / "swish.onnx", "g (float[4] x) => (float[4] y) { y = HardSwish (x) }")
+    computed = write(
+        tmp_path / "sum.onnx", "g (float[4] x, int64[1] a) => (float[1] y) { z = Softsign (x) y = ReduceSum (z, a) }"
+    )
+    no_operator, no_constant = (OPSET.propose(fix_request(path, opset=12)) for path in (missing, computed))
+    assert isinstance(no_operator, NoFix)
+    assert isinstance(no_constant, NoFix)
+    assert no_operator.hint == "re-export the model at opset 12, which has no `HardSwish`"
+    assert "`ReduceSum`" in no_constant.reason
+    assert "`Softsign`" not in no_constant.reason
     unknown = write(tmp_path / "unknown.onnx", parse(head='<ir_version: 8, opset_import: ["" : 99]>\n'))
     assert "does not support opset 99" in refused(OPSET, fix_request(unknown, opset=17))
     assert "local functions" in refused(OPSET, fix_request(write(tmp_path / "f.onnx", function), opset=17))
