@@ -228,7 +228,7 @@ def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, 
     This is the pinned opset. If a domain has no pinned opset and the exporter's default is too new for the targets, it
     is the newest opset that all targets support. Other domains are omitted.
     """
-    pinned = project.config.opset
+    pinned = project.required_opset(plan.model)
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
     if plan.command is not None:
         return requested if uses_opset_placeholder(plan.model) else {}

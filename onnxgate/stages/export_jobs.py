@@ -123,7 +123,8 @@ def plan_export(
     Raises:
         ConfigError: the command has an opset placeholder, but the config does not pin an opset.
     """
-    project, model, pinned = toolchain.project, planned.model, toolchain.project.config.opset
+    project, model = toolchain.project, planned.model
+    pinned = project.required_opset(model)
     runtimes = [runtime.runtime for runtime in planned.runtimes]
     limits = common_opset_limits(runtimes)
     command, written = _create_command(toolchain, model, scratch)
@@ -211,11 +212,11 @@ def _create_command(
     """Return the model's command with its placeholders replaced, and its output path."""
     if model.settings.command is None:
         return None, None
-    opset = toolchain.project.config.opset.get("ai.onnx")
+    opset = toolchain.project.required_opset(model).get("ai.onnx")
     if opset is None and uses_opset_placeholder(model):
         raise ConfigError(
             f"the command of `{model.path}` uses `{{opset}}`, but the config does not pin an opset",
-            hint='pin an opset: `opset = { "ai.onnx" = 18 }`',
+            hint="pin an opset: `opset = 18`",
         )
     written = _create_folder(scratch / "command") / Path(model.path).name
     values = {"{python}": str(toolchain.python), "{output}": str(written), "{opset}": str(opset)}

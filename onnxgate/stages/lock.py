@@ -121,7 +121,7 @@ def collect_evidence(
 def _compare_model(
     project: Project, entry: LockedModel | None, lines: Mapping[Keys, int], file: ModelFile
 ) -> ModelLockComparison | None:
-    facts = file.facts
+    facts, model = file.facts, project.selected(file.path)
     if facts is None and entry is not None and file.pointer_is_locked:
         external = tuple(_present_data_file(project, file, data) for data in entry.external)
         facts = replace(facts_from_entry(file.path, entry), external=external)
@@ -140,9 +140,9 @@ def _compare_model(
         facts=facts,
         entry=entry,
         place=_entry_place(project, lines, file.path) if entry is not None else file.place,
-        pinned_opsets=project.config.opset,
+        pinned_opsets=project.required_opset(model),
         pinned_ir=project.config.ir_version,
-        opset_place=project.place("opset"),
+        opset_place=project.place_opset(model),
         ir_place=project.place("ir-version"),
         changes=changes,
         misrecorded=misrecorded,

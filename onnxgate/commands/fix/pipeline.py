@@ -231,7 +231,7 @@ class _ModelFixer:
     def _version_limits(self) -> VersionLimits:
         runtimes = [runtime.runtime for runtime in self.planned.runtimes]
         config = self.request.project.config
-        pinned = (config.opset or {}).get("ai.onnx")
+        pinned = self.request.project.required_opset(self.planned.model).get("ai.onnx")
         return VersionLimits(
             ir_version=highest_allowed_ir(config.ir_version, common_ir_limit(runtimes)),
             opset=pinned if pinned is not None else common_opset_limits(runtimes).get("ai.onnx"),

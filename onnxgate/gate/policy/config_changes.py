@@ -16,7 +16,7 @@ from onnxgate.core.text import join_phrases, pluralize
 from onnxgate.evidence.policy import PolicyChange
 from onnxgate.project.config.globs import is_glob, matches
 from onnxgate.project.config.project import Project
-from onnxgate.project.config.schema import Config, Ignore, Target
+from onnxgate.project.config.schema import Config, Ignore, Target, read_opset
 from onnxgate.project.engines import list_bounding_versions
 from onnxgate.project.lock.comparison import canonical_requirement
 from onnxgate.project.toml import quote_string
@@ -301,8 +301,9 @@ def _find_version_changes(report: PolicyReporter, before: Config, after: Config)
         message = f"`ir-version` changed from {_describe(before.ir_version)} to {_describe(after.ir_version)}"
         fix = f"restore `ir-version = {_toml(before.ir_version)}`"
         yield report.ranked(is_looser, "ir-version", message.replace("the default", "any"), "ir-version", fix=fix)
-    for domain in sorted(before.opset.keys() | after.opset.keys()):
-        was_opset, now_opset = before.opset.get(domain), after.opset.get(domain)
+    old, new = read_opset(before.opset), read_opset(after.opset)
+    for domain in sorted(old.keys() | new.keys()):
+        was_opset, now_opset = old.get(domain), new.get(domain)
         if was_opset != now_opset:
             message = f"the required opset of `{domain}` changed from {_describe(was_opset)} to {_describe(now_opset)}"
             message = message.replace("the default", "any")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -12,7 +13,7 @@ from onnxgate.evidence.policy import PolicyChange
 from onnxgate.gate.policy.config_changes import PolicyReporter, match_targets
 from onnxgate.project.config.globs import covers, matches
 from onnxgate.project.config.project import MergedSettings, Project, merge_settings
-from onnxgate.project.config.schema import Config, Tolerance
+from onnxgate.project.config.schema import Config, Tolerance, read_opset
 
 if TYPE_CHECKING:
     from onnxgate.project.lock.types import Lock
@@ -84,7 +85,12 @@ def find_setting_changes(
         old = _merged_settings(before, was)
         new = report.project.selected(path).settings
         measured = lock.models[path].tolerance.keys() if path in lock.models else ()
-        for change in _compare_settings(old, new, names, _default_bounds(lock, path), measured):
+        general = read_opset(report.project.config.opset)
+        changes = itertools.chain(
+            _compare_settings(old, new, names, _default_bounds(lock, path), measured),
+            _compare_opsets(old.opset, new.opset, general),
+        )
+        for change in changes:
             changed.setdefault(change, []).append(path)
     for change, paths in changed.items():
         named = join_phrases([f"`{path}`" for path in paths], MAX_NAMED_MODELS)
@@ -152,6 +158,19 @@ def _compare_sizes(old: Mapping[str, tuple[int, ...]], new: Mapping[str, tuple[i
             yield SettingChange("sizes", message, is_weaker=True, fix=f"remove `{axis}` from `sizes`, or add a size")
         elif set(was) != set(now):
             yield SettingChange("sizes", f"`sizes` of {{models}} changed for the axis `{axis}`", is_weaker=False)
+
+
+def _compare_opsets(
+    old: Mapping[str, int], new: Mapping[str, int], general: Mapping[str, int]
+) -> Iterator[SettingChange]:
+    """Compare the opsets that `[[model]]` entries require; `general` are those of the top level of the new config."""
+    for domain in sorted(old.keys() | new.keys()):
+        was, now = old.get(domain), new.get(domain)
+        if was != now:
+            before, after = (f"`{it}`" if it is not None else "the default" for it in (was, now))
+            message = f"the required opset of `{domain}` of {{models}} changed from {before} to {after}"
+            is_weaker = now is None and domain not in general
+            yield SettingChange("opset", message, is_weaker, fix=f'restore `opset = {{ "{domain}" = {was} }}`')
 
 
 def _compare_value(key: str, old: str | None, new: str | None) -> Iterator[SettingChange]:

@@ -18,7 +18,7 @@ from onnxgate.core.errors import ConfigError, FileProblem, UsageError, locate_er
 from onnxgate.core.findings import Place
 from onnxgate.core.text import find_similar, join_phrases, join_quoted, suggest_spelling
 from onnxgate.project.config.globs import covers, is_glob, literal_folder, matches
-from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance
+from onnxgate.project.config.schema import Budget, Config, ModelSettings, Tolerance, read_opset
 from onnxgate.project.git.repository import find_git_root, is_ignored, read_git_output
 from onnxgate.project.toml import Keys, find_nearest_line, format_key_path, quote_string
 
@@ -41,6 +41,7 @@ class MergedSettings(msgspec.Struct, frozen=True):
     tolerance: Mapping[str, float | Tolerance] = msgspec.field(default_factory=dict)
     quantized_from: str | None = None  # relative to the config's folder
     budget: Budget | None = None
+    opset: Mapping[str, int] = msgspec.field(default_factory=dict)  # without the opsets of the top level
 
     @property
     def is_exported(self) -> bool:
@@ -82,6 +83,15 @@ class Project:
     def place(self, *keys: str) -> Place:
         """Return the line of a key or of its nearest parent; an entry of `[[model]]` is identified by its index."""
         return Place(self.path.name, find_nearest_line(self.lines, (*self.prefix, *keys)))
+
+    def required_opset(self, model: SelectedModel) -> dict[str, int]:
+        """Return the required opset of each domain for one model."""
+        return {**read_opset(self.config.opset), **model.settings.opset}
+
+    def place_opset(self, model: SelectedModel) -> Place:
+        """Return the line that requires the opset of a model."""
+        numbers = [number for number, it in enumerate(self.config.model) if it.opset and matches(it.path, model.path)]
+        return self.place("model", str(numbers[-1]), "opset") if numbers else self.place("opset")
 
     def models(
         self, paths: Sequence[str] = (), *, base: Path | None = None, absent: bool = False
@@ -178,17 +188,19 @@ def _is_exported(entry: ModelSettings | None) -> bool:
 
 
 def merge_settings(entries: Iterable[ModelSettings], targets: tuple[str, ...]) -> MergedSettings:
-    """Merge entries in their order; `sizes` and `tolerance` are merged key by key."""
+    """Merge entries in their order; `sizes`, `tolerance` and `opset` are merged key by key."""
     merged: dict[str, Any] = {"targets": targets}
     sizes: dict[str, tuple[int, ...]] = {}
     tolerance: dict[str, float | Tolerance] = {}
+    opset: dict[str, int] = {}
     for entry in entries:
         for name in ("targets", "source", "command", "inputs", "quantized_from", "budget"):
             if (value := getattr(entry, name)) is not None:
                 merged[name] = value
         sizes |= entry.sizes or {}
         tolerance |= entry.tolerance or {}
-    return MergedSettings(**merged, sizes=sizes, tolerance=tolerance)
+        opset |= read_opset(entry.opset)
+    return MergedSettings(**merged, sizes=sizes, tolerance=tolerance, opset=opset)
 
 
 MODEL_SUFFIX = ".onnx"

@@ -69,6 +69,7 @@ class ModelSettings(Table, frozen=True, kw_only=True):
     tolerance: dict[str, float | Tolerance] | None = None  # rtol and atol for all outputs, or for each output
     quantized_from: str | None = None  # path of the float model, relative to the config
     budget: Budget | None = None  # maximum size, run time and memory
+    opset: int | dict[str, int] | None = None  # required opset, as at the top level, where it has lower precedence
 
 
 class Ignore(Table, frozen=True, kw_only=True):
@@ -96,13 +97,18 @@ class Config(Table, frozen=True, kw_only=True):
     models: tuple[str, ...] | None = None  # paths, folders or globs; default: tracked .onnx files
     exclude: tuple[str, ...] = ()  # globs of files and folders to skip
     ir_version: str | int | None = None  # required IR version: 10, or "<=10"
-    opset: dict[str, int] = {}  # domain -> required opset: { "ai.onnx" = 18 }
+    opset: int | dict[str, int] = {}  # required opset of ai.onnx: 18, or of each domain: { "ai.onnx" = 18 }
     targets: dict[str, Target] = {}  # supported runtimes, by name
     toolchain: Toolchain = Toolchain()  # environment for exports
     model: tuple[ModelSettings, ...] = ()  # settings of models
     rules: dict[str, Literal["error", "warning", "note", "off"]] = {}  # name of a rule -> level of its findings
     ignore: tuple[Ignore, ...] = ()  # accepted findings
     limits: Limits = Limits()  # time and memory limits for each job
+
+
+def read_opset(value: int | Mapping[str, int] | None) -> Mapping[str, int]:
+    """Return the required opset of each domain."""
+    return {"ai.onnx": value} if isinstance(value, int) else value or {}
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

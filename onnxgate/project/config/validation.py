@@ -25,6 +25,7 @@ from onnxgate.project.config.schema import (
     Target,
     Tolerance,
     Toolchain,
+    read_opset,
 )
 from onnxgate.project.engines import (
     extension_problem,
@@ -87,11 +88,7 @@ class Validation(msgspec.Struct, frozen=True):
         if config.models == ():
             yield Problem(("models",), "expected at least one path or glob")
         yield from _list_problems((), {"ir-version": ir_version_problem(config.ir_version)})
-        for domain, version in config.opset.items():
-            if not domain:
-                yield Problem(("opset", domain), "expected the name of a domain; the default domain is `ai.onnx`")
-            if version < 1:
-                yield Problem(("opset", domain), f"expected version 1 or newer, got `{version}`")
+        yield from _check_opset(config.opset, ("opset",))
         paths: set[str] = set()
         for index, model in enumerate(config.model):
             path = model.path.removeprefix("./")
@@ -167,6 +164,7 @@ class Validation(msgspec.Struct, frozen=True):
                 if size < 1:
                     yield Problem((*keys, "sizes", axis, str(index)), f"expected a size of 1 or more, got `{size}`")
         yield from _check_tolerances(model.tolerance or {}, (*keys, "tolerance"))
+        yield from _check_opset(model.opset, (*keys, "opset"))
 
     def _inputs_problem(self, inputs: str | None) -> str:
         if inputs is None or ".py:" in inputs:
@@ -305,6 +303,15 @@ def _check_positive(table: Budget | Limits, keys: Keys) -> Iterator[Problem]:
         if number is not None and not (math.isfinite(number) and number > 0):
             shown = number if isinstance(number, int) else format(number, "g")
             yield Problem((*keys, name), f"expected a number above 0, got `{shown}`")
+
+
+def _check_opset(opset: int | Mapping[str, int] | None, keys: Keys) -> Iterator[Problem]:
+    for domain, version in read_opset(opset).items():
+        place = keys if isinstance(opset, int) else (*keys, domain)
+        if not domain:
+            yield Problem(place, "expected the name of a domain; the default domain is `ai.onnx`")
+        if version < 1:
+            yield Problem(place, f"expected version 1 or newer, got `{version}`")
 
 
 def _check_tolerances(tolerance: dict[str, float | Tolerance], keys: Keys) -> Iterator[Problem]:

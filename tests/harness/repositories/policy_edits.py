@@ -67,6 +67,7 @@ budget = { size-mib = 10, slower-than-baseline = 1.2 }
 path = "models/a.onnx"
 source = "export.py:build"
 inputs = "cases/*.npz"
+opset = { "ai.onnx.ml" = 3 }
 """
 RELEASES = {"server": ("1.18.1", "1.19.2", "1.20.1"), "edge": ("1.20.1", "1.21.1")}
 
@@ -379,6 +380,10 @@ WEAKENINGS: dict[str, tuple[Edit, list[str]]] = {
     "opset-pin-removed": (
         replace('opset = { "ai.onnx" = 17 }\n', ""),
         ["- models: the required opset of `ai.onnx` changed from `17` to any"],
+    ),
+    "opset-of-a-model-removed": (
+        replace('opset = { "ai.onnx.ml" = 3 }\n', ""),
+        ["- [[model]]: the required opset of `ai.onnx.ml` of `models/a.onnx` changed from `3` to the default"],
     ),
     "toolchain-requirement-removed": (
         replace('requires = ["torch==2.13.*"]\n', ""),

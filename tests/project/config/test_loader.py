@@ -212,6 +212,11 @@ rule = "opset-to-new"
         ('ir-version = ">9,<9"', "line 1: `ir-version`: no IR version can satisfy `>9,<9`"),
         ('opset = { "ai.onnx" = 0 }', 'line 1: `opset."ai.onnx"`: expected version 1 or newer, got `0`'),
         ('opset = { "ai.onnx" = "18" }', 'line 1: `opset."ai.onnx"`: expected an integer, got the string `18`'),
+        ("opset = 0", "line 1: `opset`: expected version 1 or newer, got `0`"),
+        (
+            '[[model]]\npath = "*.onnx"\nopset = { "ai.onnx" = 0 }',
+            'line 3: `model[0].opset."ai.onnx"`: expected version 1 or newer, got `0`',
+        ),
         (
             'opset = { "" = 18 }',
             'line 1: `opset.""`: expected the name of a domain; the default domain is `ai.onnx`',

@@ -439,6 +439,7 @@ def test_settings(folder: Path) -> None:
         folder,
         """
 models = ["models/**/*.onnx"]
+opset = { "ai.onnx" = 17, "ai.onnx.ml" = 3 }
 [targets.one]
 runtime = "onnxruntime"
 [targets.two]
@@ -453,18 +454,23 @@ path = "models/a.onnx"
 targets = ["two"]
 sizes = { batch = [1, 3] }
 tolerance = { y = { rtol = 0.3, atol = 0.4 } }
+opset = 20
 """,
     )
 
     first, second = project.models()
+
+    assert project.required_opset(first) == {"ai.onnx": 20, "ai.onnx.ml": 3}
+    assert project.required_opset(second) == {"ai.onnx": 17, "ai.onnx.ml": 3}
+    assert (project.place_opset(first).line, project.place_opset(second).line) == (18, 3)
 
     assert (first.settings.targets, second.settings.targets) == (("two",), ("one", "two"))
     assert first.settings.inputs == "all/*.npz"
     assert first.settings.sizes == {"batch": (1, 3), "time": (16,)}
     assert second.settings.sizes == {"batch": (1,), "time": (16,)}
     assert first.settings.tolerance == {"rtol": 0.1, "atol": 0.2, "y": Tolerance(rtol=0.3, atol=0.4)}
-    assert (first.place.path, first.place.line) == ("onnxgate.toml", 13)
-    assert second.place.line == 8
+    assert (first.place.path, first.place.line) == ("onnxgate.toml", 14)
+    assert second.place.line == 9
     assert not first.settings.is_exported
 
 

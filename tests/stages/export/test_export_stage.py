@@ -141,6 +141,13 @@ def test_plan_of_a_source(new_project: NewProject) -> None:
     assert list(output.iterdir()) == []
 
 
+def test_plan_with_the_opset_of_the_model(new_project: NewProject) -> None:
+    """The opset in the model's entry replaces the opset at the top level, for sources and for commands."""
+    source = planned_for(new_project(f"{SOURCE}\n{COMMAND}\nopset = 17"))
+
+    assert (source.source.opset, source.command.argv[2]) == (17, "--opset=17")  # type: ignore[union-attr]
+
+
 def test_plan_of_a_command(new_project: NewProject) -> None:
     """Placeholders are replaced; the output goes to a scratch folder, under the model's own name."""
     project = new_project(COMMAND)
