@@ -57,6 +57,7 @@ class ExportDetails(msgspec.Struct, frozen=True, kw_only=True):
 
     exporter: str = ""  # "dynamo", "TorchScript"
     opsets: tuple[int, int] | None = None  # the lowest and the highest opset of `ai.onnx` that the exporter supports
+    opset: int | None = None  # opset of `ai.onnx` that the source requests
     parameters: tuple[str, ...] = ()  # the source's names of its tensor inputs, if the exporter uses these names
     inputs: tuple[str, ...] = ()  # requested names
     outputs: tuple[str, ...] = ()

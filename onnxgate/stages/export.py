@@ -98,7 +98,7 @@ def _evaluate_observation(project: Project, plan: ExportPlan, observation: Obser
         case Refused(failure=failure):
             return _create_failed(project, plan, ExportFailure(failure=failure))
         case Completed(result=ExportResult(failure=Failure() as failure, details=details)):
-            requested, limit = _requested_opsets(project, plan, {}), plan.opset_limits.get("ai.onnx")
+            requested, limit = _requested_opsets(project, plan, {}, details.opset), plan.opset_limits.get("ai.onnx")
             nearest = find_nearest_opset(requested.get("ai.onnx"), details, limit)
             end, behaviour = ExportFailure(failure=failure), _describe_source(details)
             return _create_failed(project, plan, end, OpsetRequest(nearest=nearest), behaviour)
@@ -168,7 +168,7 @@ def _evaluate_export(project: Project, plan: ExportPlan, fresh: Path, result: Ex
         failure = Failure(type="not a model", text=f"the export wrote {reason}")
         return _create_failed(project, plan, ExportFailure(failure=failure))
     written = reading.facts.opsets
-    requested = _requested_opsets(project, plan, written)
+    requested = _requested_opsets(project, plan, written, result.details.opset)
     nearest = find_nearest_opset(requested.get("ai.onnx"), result.details, plan.opset_limits.get("ai.onnx"))
     # If the file is unusable, an unexpected opset may be the cause.
     missing, changed = _find_newer_operators(reading.view, requested.get("ai.onnx"), written.get("ai.onnx", 0))
@@ -222,13 +222,16 @@ def _find_newer_operators(
     return missing, tuple(name for name in changed if name not in missing)
 
 
-def _requested_opsets(project: Project, plan: ExportPlan, written: Mapping[str, int]) -> dict[str, int]:
+def _requested_opsets(
+    project: Project, plan: ExportPlan, written: Mapping[str, int], by_source: int | None
+) -> dict[str, int]:
     """Return the requested opset of each domain.
 
-    This is the pinned opset. If a domain has no pinned opset and the exporter's default is too new for the targets, it
-    is the newest opset that all targets support. Other domains are omitted.
+    This is the pinned opset, or the opset of `ai.onnx` that the source requests. If a domain has neither and the
+    exporter's default is too new for the targets, it is the newest opset that all targets support. Other domains are
+    omitted.
     """
-    pinned = project.required_opset(plan.model)
+    pinned = ({"ai.onnx": by_source} if by_source is not None else {}) | project.required_opset(plan.model)
     requested = {domain: version for domain, version in pinned.items() if domain == "ai.onnx"}
     if plan.command is not None:
         return requested if uses_opset_placeholder(plan.model) else {}

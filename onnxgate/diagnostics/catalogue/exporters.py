@@ -269,7 +269,7 @@ class ExportErrorCause(msgspec.Struct, frozen=True):
 
 _BRANCH_ADVICE = "use `torch.where` or `torch.cond`, or a condition that does not depend on tensor values"
 _OPERATOR_ADVICE = (
-    "rewrite `{0}` with operations that ONNX supports, or set `command` to an export command that can convert `{0}`"
+    "rewrite `{0}` with operations that ONNX supports, or return a `custom_translation_table` for `{0}` in the source"
 )
 _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporters/test_torch_failure_causes.py`.
     ExportErrorCause(r"^GuardOnDataDependentSymNode: ", _BRANCH_ADVICE, False),
@@ -279,7 +279,11 @@ _CAUSES = (  # Source: both exporters of torch 2.13, see `tests/runtimes/exporte
         "pin a newer opset, export with `dynamo: True`, or rewrite `{0}` with operations that ONNX supports",
         False,
     ),
-    ExportErrorCause(r"unrecognized namespace (\S+)", _OPERATOR_ADVICE, False),
+    ExportErrorCause(
+        r"unrecognized namespace (\S+)",
+        "rewrite `{0}` with operations that ONNX supports, or call `torch.onnx.register_custom_op_symbolic` for `{0}`",
+        False,
+    ),
     ExportErrorCause(
         r"^UserError: Constraints violated \(([^)]+)\)",
         "compute the size of axis `{0}` from `x.shape` instead of using a constant, and use example inputs of size 2 "

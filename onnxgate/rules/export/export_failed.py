@@ -25,7 +25,8 @@ def export_failed(subject: Reexport) -> Iterator[Hit]:
     ## What to do
     - Fix the source line shown in the finding.
     - A callable in `source` takes no arguments. For PyTorch, it returns `(module, args)`, or a dict with `model`,
-      `args`, `kwargs`, `input_names`, `output_names` and `dynamic_shapes`.
+      `args`, `kwargs`, `input_names`, `output_names`, `dynamic_shapes`, `opset_version` and
+      `custom_translation_table`.
     - A `command` must exit with status 0 and write the model to `{output}`.
 
     The callable and the command run in the folder that contains `onnxgate.toml`, with the Python interpreter configured

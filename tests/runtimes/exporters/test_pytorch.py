@@ -278,6 +278,50 @@ def test_opset_without_a_pin(project: Asker, limit: int | None, written: int) ->
     assert written == onnx.load(result["model"]).opset_import[0].version
 
 
+TRANSLATED = """
+    import torch
+    import onnxscript
+    from onnxscript import opset18 as op
+
+    class Svd(torch.nn.Module):
+        def forward(self, x):
+            return torch.linalg.det(x * 2)
+
+    def det(x):
+        return op.Det(x)
+
+    def build():
+        table = {torch.ops.aten._linalg_det.default: lambda x: (op.Det(x), x, x)}
+        return {"model": Svd(), "args": torch.eye(2), "opset_version": OPSET, "custom_translation_table": table}
+"""
+
+
+@pytest.mark.parametrize(("opset", "pinned", "written"), [(21, None, 21), (21, 19, 19), (None, None, 20)])
+def test_options_of_the_source(project: Asker, opset: int | None, pinned: int | None, written: int) -> None:
+    """A source can request an opset, which a pin replaces, and translate operators itself."""
+    project.write("m.py", TRANSLATED.replace("OPSET", str(opset)))
+    result = project.ask("m.py:build", opset=pinned, opset_max=20)
+
+    assert result["failure"] is None
+    assert onnx.load(result["model"]).opset_import[0].version == written
+    assert result["details"]["opset"] == opset
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ('"opset_version": "18"', "a value of type `str` as `opset_version`; expected an integer"),
+        ('"dynamo": False, "custom_translation_table": {}', "`custom_translation_table` with `dynamo: False`"),
+    ],
+)
+def test_wrong_options_of_the_source(project: Asker, options: str, says: str) -> None:
+    """Options that the exporter does not take are refused with the expected ones."""
+    text = f"import torch\ndef build(): return {{'model': torch.nn.ReLU(), 'args': torch.ones(2), {options}}}\n"
+    project.write("m.py", text)
+
+    assert says in failure(project.ask("m.py:build"))[1]
+
+
 def test_data_dependent_branch(project: Asker) -> None:
     """The failure is PyTorch's cause in one line, at the user's line; the source itself still runs."""
     project.write(

@@ -29,7 +29,7 @@ from .torch_eager import ModuleCall
 
 MAPPING_KEYS = (
     *("model", "args", "kwargs", "input_names", "output_names"),
-    *("dynamic_shapes", "dynamic_axes", "dynamo"),
+    *("dynamic_shapes", "dynamic_axes", "dynamo", "opset_version", "custom_translation_table"),
 )
 EXPECTED_RETURN = "`(module, args)` or a mapping with `model` and `args`"
 EXPORTER_OPSETS = {"dynamo": (18, 25), "TorchScript": (7, 23)}
@@ -48,6 +48,8 @@ def export(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         SourceError: the callable returned an unexpected value.
     """
     recipe = _read_result(returned, job["source"])
+    if job["opset"] is None:
+        job = {**job, "opset": recipe.opset_version}
     result["was_training"] = any(part.training for part in recipe.model.modules())
     recipe.model.eval()
     call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
@@ -80,6 +82,12 @@ def _read_result(returned: Any, source: str) -> SourceResult:
     if recipe.dynamic_shapes is not None and not recipe.dynamo:
         expected = "`dynamic_axes` for the TorchScript exporter"
         raise unexpected_return(source, f"`dynamic_shapes` with `dynamo: False`; expected {expected}")
+    if recipe.custom_translation_table is not None and not recipe.dynamo:
+        expected = "`torch.onnx.register_custom_op_symbolic` for the TorchScript exporter"
+        raise unexpected_return(source, f"`custom_translation_table` with `dynamo: False`; expected {expected}")
+    if not isinstance(recipe.opset_version, (int, type(None))):
+        version = describe_value(recipe.opset_version)
+        raise unexpected_return(source, f"{version} as `opset_version`; expected an integer")
     args, kwargs = recipe.args, dict(recipe.kwargs or {})
     if isinstance(args, torch.Tensor):
         args = (args,)
@@ -96,7 +104,7 @@ def _try_export(
 ) -> None:
     phase("export")
     exporter = "dynamo" if recipe.dynamo else "TorchScript"
-    details: Wire = {"exporter": exporter, "opsets": list(EXPORTER_OPSETS[exporter])}
+    details: Wire = {"exporter": exporter, "opsets": list(EXPORTER_OPSETS[exporter]), "opset": recipe.opset_version}
     result["details"] = details
     try:
         from . import model_file  # imports onnx, which eager runs do not need
@@ -168,6 +176,8 @@ def _export(job: Wire, recipe: SourceResult, path: str, fixed: List[Wire]) -> An
 def _call_exporter(job: Wire, recipe: SourceResult, path: Optional[str], **options: Any) -> Any:
     if job["opset"] is not None:
         options["opset_version"] = job["opset"]
+    if recipe.custom_translation_table is not None:
+        options["custom_translation_table"] = dict(recipe.custom_translation_table)
     seed_generators()
     return torch.onnx.export(
         recipe.model,
@@ -226,6 +236,8 @@ def trace(job: Wire, returned: Any, result: Wire, phase: Phase) -> None:
         SourceError: the callable returned an unexpected value.
     """
     recipe = _read_result(returned, job["source"])
+    if job["opset"] is None:
+        job = {**job, "opset": recipe.opset_version}
     recipe.model.eval()
     call = ModuleCall.of(recipe.model, recipe.args, recipe.kwargs)
     case, names = job["case"], list(recipe.input_names or ())

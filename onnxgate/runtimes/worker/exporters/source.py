@@ -331,6 +331,8 @@ class SourceResult(NamedTuple):
     dynamic_axes: Any = None
     dynamo: bool = True
     options: Optional[Mapping[Any, Any]] = None
+    opset_version: Optional[int] = None
+    custom_translation_table: Optional[Mapping[Any, Any]] = None
 
 
 def unexpected_return(source: str, problem: str) -> SourceError:
