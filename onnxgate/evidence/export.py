@@ -11,7 +11,7 @@ from onnxgate.core.jobs import Failure, ReturnedLeaf
 
 
 class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
-    """An axis that supports fewer sizes in the exported file than in the source."""
+    """An axis that supports fewer sizes in the exported file than in the source, or has another name there."""
 
     role: Literal["input", "output", "value"]  # "value": the file has no such input or output
     value: str
@@ -22,6 +22,7 @@ class LostAxis(msgspec.Struct, frozen=True, kw_only=True):
     lowest: int | None = None  # smallest size that the exported program supports
     highest: int | None = None  # largest size that the exported program supports
     works: int | None = None  # a size outside this range that the source supports
+    renamed: str = ""  # name in the file of a dynamic axis that lost only its name
 
 
 class TrainingNode(msgspec.Struct, frozen=True, kw_only=True):

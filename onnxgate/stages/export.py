@@ -408,6 +408,7 @@ def _find_lost_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostA
 
 def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:
     outputs = {value.name: value for value in facts.outputs}
+    names = {request.name for request in details.axes}  # axes of equal sizes share one of the requested names
     for request in details.axes:
         graph_input, output = _find_input(request, facts), outputs.get(request.value)
         if graph_input is None and output is None and request.value:
@@ -416,6 +417,9 @@ def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[
             if value is not None and isinstance(size := _axis_size(value, request.axis), int):
                 name, axis = request.name, request.axis
                 yield LostAxis(role=role, value=value.name, axis=axis, name=name, size=size)  # type: ignore[arg-type]
+        size = _axis_size(graph_input, request.axis) if graph_input is not None and request.name else None
+        if graph_input is not None and isinstance(size, str) and size not in names:
+            yield LostAxis(role="input", value=graph_input.name, axis=request.axis, name=request.name, renamed=size)
 
 
 def _find_narrowed_axes(details: ExportDetails, facts: ModelFacts) -> Iterator[LostAxis]:

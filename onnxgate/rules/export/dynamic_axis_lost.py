@@ -17,7 +17,7 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     ## Why it matters
     Inputs that differ in size from the example inputs fail or produce outputs with wrong shapes. Typical causes are
     `int(x.shape[0])` and a misspelled name in `dynamic_axes`. If the file still supports several sizes, this is a
-    warning.
+    warning. This is also the case if the axis only has another name in the file, since `sizes` refers to axes by name.
 
     ## What to do
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
@@ -25,7 +25,8 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     """
     for dim in subject.interface.lost_axes:
         message, fix = _describe_lost_axis(dim)
-        is_narrow = dim.lowest is not None and dim.lowest != dim.highest  # several sizes are still supported
+        # Several sizes are still supported.
+        is_narrow = bool(dim.renamed) or (dim.lowest is not None and dim.lowest != dim.highest)
         yield Hit(
             subject.place,
             f"export with `{subject.source}`: {message}",
@@ -42,6 +43,11 @@ def _describe_lost_axis(dim: LostAxis) -> tuple[str, str]:
         return (
             f"{axis} of `{dim.value}` should be dynamic, but the file has no input or output with this name",
             "in `dynamic_axes`, use the names from `input_names` and `output_names`",
+        )
+    if dim.renamed:
+        return (
+            f"axis {dim.axis} of input `{dim.value}` is named `{dim.renamed}` in the file instead of `{dim.name}`",
+            f"use `{dim.renamed}` in the model's `sizes`, or give all axes that must have equal sizes the same name",
         )
     if dim.lowest is not None:
         sizes = f"sizes of at least {dim.lowest}" if dim.highest is None else f"sizes {dim.lowest}–{dim.highest}"

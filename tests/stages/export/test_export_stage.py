@@ -22,6 +22,7 @@ from onnxgate.core.jobs import (
     Completed,
     Crashed,
     Export,
+    ExportDetails,
     ExportResult,
     Failure,
     InputCase,
@@ -257,6 +258,23 @@ def test_restamped(new_project: NewProject) -> None:
         (),
         "IR version changed from 10 to 8",
     )
+
+
+@pytest.mark.parametrize(("pin", "requested"), [("", 20), ('opset = { "ai.onnx" = 18 }', 18)])
+def test_opset_of_the_source(new_project: NewProject, pin: str, requested: int) -> None:
+    """The opset that the source requests counts as required, unless the config pins one."""
+    project = new_project(SOURCE)
+    config = project.folder / "onnxgate.toml"
+    config.write_text(config.read_text().replace('opset = { "ai.onnx" = 18 }', pin))
+    project = load_config(config)
+    planned = planned_for(project)
+    assert planned.source is not None
+    path = str(write(Path(planned.source.output) / "model.onnx", opset=18))
+    result = ExportResult(model=path, details=ExportDetails(opset=20))
+    evidence = stage.collect_evidence(project, planned, Completed(result=result))
+
+    assert evidence.subject is not None
+    assert evidence.subject.opsets.requested == {"ai.onnx": requested}
 
 
 def test_other_opset(new_project: NewProject) -> None:

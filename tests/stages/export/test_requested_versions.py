@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import onnx.parser
 import pytest
 
@@ -61,12 +62,27 @@ def find_lost_axes(details: ExportDetails, model: ModelFacts) -> tuple[LostAxis,
 
 
 def test_axes_match_the_request() -> None:
-    """Dynamic inputs and outputs match the request, whatever names the exporter gives their sizes."""
+    """Dynamic inputs and outputs match the request, and so do axes without a requested name."""
     axis = RequestedAxis(input=0, axis=0, name="batch")
     grown = (GrownAxis(output=0, axis=0, size=2, grown=3),)
     details = ExportDetails(axes=(axis,), grew=(axis,), grown=grown, leaves=(TENSOR,))
 
-    assert find_lost_axes(details, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
+    unnamed = msgspec.structs.replace(details, axes=(RequestedAxis(input=0, axis=0),))
+
+    assert find_lost_axes(details, facts({"x": ("batch", 4)}, {"y": ("?", 4)})) == ()
+    assert find_lost_axes(unnamed, facts({"x": ("s77", 4)}, {"y": ("?", 4)})) == ()
+
+
+def test_renamed_axis() -> None:
+    """An axis with a name of the exporter is reported; axes of equal sizes may share one of the requested names."""
+    details = ExportDetails(
+        axes=(RequestedAxis(input=0, axis=0, name="batch"), RequestedAxis(input=1, axis=0, name="rows"))
+    )
+
+    assert find_lost_axes(details, facts({"x": ("s11", 4), "z": ("rows", 4)}, {})) == (
+        LostAxis(role="input", value="x", axis=0, name="batch", renamed="s11"),
+    )
+    assert find_lost_axes(details, facts({"x": ("batch", 4), "z": ("batch", 4)}, {})) == ()
 
 
 def test_input_that_became_static() -> None:
