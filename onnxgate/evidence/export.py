@@ -97,6 +97,16 @@ class SourceBehaviour(msgspec.Struct, frozen=True, kw_only=True):
     mutated: tuple[str, ...] = ()  # buffers that a call changes
     remembers: bool = False  # a second call returns different outputs
     fixed: tuple[FixedValue, ...] = ()
+    recurrent: dict[str, int] = {}  # recurrent layer -> its sequence length in the example
+
+    def suggest_for_length(self, length: int | None) -> str:
+        """Return a fix if this size is the sequence length of a recurrent layer, which `dynamo: True` fixes; "" if not.
+
+        Source: torch 2.13, whose shape inference of `aten.lstm` and `aten.gru` replaces a dynamic length by a constant.
+        """
+        layer = next((name for name, steps in self.recurrent.items() if steps == length), "")
+        advice = "export with `dynamo: False` and `dynamic_axes`, or keep the length fixed and remove it from the axes"
+        return f"PyTorch's `dynamo: True` exporter fixes the sequence length of {layer}; {advice}" if layer else ""
 
 
 class SecondExport(msgspec.Struct, frozen=True, kw_only=True):

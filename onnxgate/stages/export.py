@@ -356,6 +356,7 @@ def _describe_source(details: ExportDetails) -> SourceBehaviour:
         returned=details.leaves,
         mutated=details.mutated,
         remembers=details.remembers,
+        recurrent=details.recurrent,
         fixed=tuple(
             FixedValue(
                 what=value.what,
@@ -418,7 +419,7 @@ def _find_unmet_requests(details: ExportDetails, facts: ModelFacts) -> Iterator[
                 name, axis = request.name, request.axis
                 yield LostAxis(role=role, value=value.name, axis=axis, name=name, size=size)  # type: ignore[arg-type]
         size = _axis_size(graph_input, request.axis) if graph_input is not None and request.name else None
-        if graph_input is not None and isinstance(size, str) and size not in names:
+        if graph_input is not None and isinstance(size, str) and size not in ("?", *names):
             yield LostAxis(role="input", value=graph_input.name, axis=request.axis, name=request.name, renamed=size)
 
 

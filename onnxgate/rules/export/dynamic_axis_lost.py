@@ -20,6 +20,7 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
     warning. This is also the case if the axis only has another name in the file, since `sizes` refers to axes by name.
 
     ## What to do
+    - For `nn.LSTM`, `nn.GRU` and `nn.RNN` with a dynamic sequence length, export with `dynamo: False`.
     - In `forward`, use `x.shape[0]`, `-1` and `flatten` instead of `int(...)`.
     - List the axes in `dynamic_shapes`, and use example inputs of size 2 or more on these axes.
     """
@@ -31,7 +32,7 @@ def dynamic_axis_lost(subject: Reexport) -> Iterator[Hit]:
             subject.place,
             f"export with `{subject.source}`: {message}",
             model=subject.model,
-            fix=fix,
+            fix=subject.behaviour.suggest_for_length(dim.size) or fix,
             level=Level.WARNING if is_narrow else None,
             identity=f"{dim.role} {dim.value} {dim.axis}",
         )

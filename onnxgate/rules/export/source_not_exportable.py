@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from onnxgate.core.findings import Hit, Level
@@ -9,6 +10,8 @@ from onnxgate.diagnostics.catalogue.exporters import find_cause
 from onnxgate.evidence.export import FixedValue, Reexport
 from onnxgate.rules.definition import rule
 
+_STATIC_SIZE = re.compile(r"static shape of (\d+) for dimension")
+"""Source: `make_constraints` of torch 2.13."""
 _REPLACEMENTS = {
     "argument": "pass the argument as a tensor, or remove it from `args` if its value never changes",
     "branch": "branch with `torch.where` or `torch.cond`, or export with `dynamo: True`, which rejects such branches",
@@ -34,7 +37,9 @@ def source_not_exportable(subject: Reexport) -> Iterator[Hit]:
     cause = find_cause(failure.type, failure.text, subject.behaviour.exporter) if failure else None
     if failure and cause and cause.exportable is False:
         text = f"`{subject.source}` cannot be exported: {failure.summary}"
-        yield Hit(subject.place, text, model=subject.model, fix=cause.advice, identity=failure.type)
+        length = _STATIC_SIZE.search(failure.text)
+        fix = subject.behaviour.suggest_for_length(int(length[1])) if length else ""
+        yield Hit(subject.place, text, model=subject.model, fix=fix or cause.advice, identity=failure.type)
     named = [name for name in names.inputs if name not in names.inputs_written]
     for name in named if names.inputs_written else ():
         yield Hit(

@@ -79,3 +79,25 @@ def test_cases_are_isolated_from_in_place_changes(project: Asker) -> None:
     assert sample.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
     for kind in ("eager", "eager64"):
         assert outputs(result, kind, 1)[0].tolist() == ((sample + 1) * 2).tolist()
+
+
+@pytest.mark.parametrize(("first", "length"), [(True, 7), (False, 2)])
+def test_recurrent_layers(project: Asker, first: bool, length: int) -> None:
+    """The sequence length of each recurrent layer in the example is recorded, since PyTorch may fix it."""
+    text = """
+        import torch
+
+        class M(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.encoder = torch.nn.LSTM(4, 5, batch_first=FIRST)
+
+            def forward(self, x):
+                return self.encoder(x)[0]
+
+        def build():
+            return {"model": M().eval(), "args": torch.ones(2, 7, 4), "dynamic_shapes": ({0: "a", 1: "b"},)}
+    """
+    project.write("m.py", text.replace("FIRST", str(first)))
+
+    assert project.ask("m.py:build", float64=False)["details"]["recurrent"] == {"`encoder` (`nn.LSTM`)": length}

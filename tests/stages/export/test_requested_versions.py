@@ -9,6 +9,7 @@ import msgspec
 import onnx.parser
 import pytest
 
+from onnxgate.core.findings import Place
 from onnxgate.core.jobs import (
     Command,
     Completed,
@@ -26,10 +27,12 @@ from onnxgate.core.jobs import (
     TimedOut,
     Unavailable,
 )
-from onnxgate.evidence.export import LostAxis, Reexport
+from onnxgate.evidence.export import ExportedInterface, ExportFailure, LostAxis, Reexport, SourceBehaviour
 from onnxgate.model.facts import ModelFacts, ValueInfo
 from onnxgate.model.reading.view import ModelView
 from onnxgate.project.config.project import Project
+from onnxgate.rules.export.dynamic_axis_lost import dynamic_axis_lost
+from onnxgate.rules.export.source_not_exportable import source_not_exportable
 from onnxgate.stages import export as stage
 from onnxgate.stages import export_jobs as jobs
 from onnxgate.stages.export import compare_with_request, find_nearest_opset, find_training_nodes
@@ -280,3 +283,23 @@ def new_project_of(planned: jobs.ExportPlan) -> Project:
     from onnxgate.project.config.loader import load_config
 
     return load_config(planned.model.absolute.parent.parent / "onnxgate.toml")
+
+
+CONFLICT = (
+    "Found the following conflicts between user-specified ranges and inferred ranges from model tracing: - tracing "
+    "inferred a static shape of {} for dimension inputs['x'].shape[1]."
+)
+
+
+@pytest.mark.parametrize(("size", "is_named"), [(7, True), (6, False)])
+def test_fix_names_the_recurrent_layer(size: int, is_named: bool) -> None:
+    """A lost sequence length is blamed on the recurrent layer, not on code of the source that does not exist."""
+    behaviour = SourceBehaviour(exporter="dynamo", recurrent={"`encoder` (`nn.LSTM`)": 7})
+    lost = LostAxis(role="output", value="y", axis=1, size=size, grown=8)
+    failure = Failure(type="ValueError", text=CONFLICT.format(size))
+    subject = Reexport(model="m.onnx", place=Place("m.py", 1), source="m.py:build", behaviour=behaviour)
+    written = msgspec.structs.replace(subject, interface=ExportedInterface(lost_axes=(lost,)))
+    failed = msgspec.structs.replace(subject, end=ExportFailure(failure=failure))
+    hits = [*dynamic_axis_lost.judge(written), *source_not_exportable.judge(failed)]
+
+    assert ["fixes the sequence length of `encoder` (`nn.LSTM`)" in hit.fix for hit in hits] == [is_named] * 2

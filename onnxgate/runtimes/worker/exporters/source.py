@@ -331,7 +331,7 @@ class SourceResult(NamedTuple):
     dynamic_axes: Any = None
     dynamo: bool = True
     options: Optional[Mapping[Any, Any]] = None
-    opset_version: Optional[int] = None
+    opset_version: Any = None
     custom_translation_table: Optional[Mapping[Any, Any]] = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
+from functools import partial
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
@@ -124,6 +125,26 @@ def find_size_beyond(call: ModuleCall, narrow: NarrowedAxes) -> Optional[int]:
             if _try_call(_resize_axes(call, dict.fromkeys(narrow.axes, size))) is not None:
                 return size
     return None
+
+
+def find_recurrent_layers(call: ModuleCall) -> Dict[str, int]:
+    """Return the sequence length of each recurrent layer in a call with the example inputs."""
+    lengths: Dict[str, int] = {}
+
+    def record(name: str, layer: Any, inputs: Any) -> None:
+        if inputs and isinstance(inputs[0], torch.Tensor) and inputs[0].dim() == 3:
+            lengths[f"`{name}` (`nn.{type(layer).__name__}`)"] = int(inputs[0].shape[1 if layer.batch_first else 0])
+
+    layers = [(name, part) for name, part in call.module.named_modules() if isinstance(part, torch.nn.RNNBase)]
+    hooks = [part.register_forward_pre_hook(partial(record, name)) for name, part in layers]
+    try:
+        if hooks:
+            with _restore_module(call.module):
+                _try_call(call)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return lengths
 
 
 def do_branches_vary(call: ModuleCall) -> bool:
