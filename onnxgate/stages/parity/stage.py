@@ -347,7 +347,7 @@ class _OutputComparer:
         reason = (
             f"output `{difference.output}` is ill-conditioned: rounding alone limits its SNR to {noise.sqnr_db:g} dB"
         )
-        self.reasons[f"{reason}, so it cannot be compared"] = REAL_INPUTS_HINT
+        self.miss(f"ill-conditioned {difference.output}", f"{reason}, so it cannot be compared", REAL_INPUTS_HINT)
         return True
 
     def report_few_labels(self) -> None:
